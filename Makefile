@@ -1,0 +1,51 @@
+# Every target sets up what it needs: Python 3.11 or later, pip and make are enough.
+#   make demo      a guided tour of the models, computed as you watch
+#   make test      the tests
+#   make check     lint, format and types
+#   make parity    the comparisons with other libraries, in environments of their own
+#   make pictures  draws the pictures of docs/ again
+#   make clean     removes the environments
+
+PYTHON ?= python3
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test check parity pictures clean
+
+demo: .venv/ready
+	.venv/bin/segue tour
+
+test: .venv/ready
+	.venv/bin/python -m pytest -q --ignore=tests/parity
+
+check: .venv/ready
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+parity: .venv-transformers5/ready .venv-transformers4/ready
+	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py
+	.venv-transformers4/bin/python -m pytest -q tests/parity/test_transformers4.py
+
+pictures: .venv/ready
+	.venv/bin/python docs/pictures.py
+
+# One environment for the project, and one for each library that parity compares with: transformers 5 has no
+# Transformer-XL any more, and 4.37.2 is the last version in which it runs.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'
+	$(PYTHON) -m venv .venv
+	.venv/bin/python $(PIP_INSTALL) -e '.[test,check,pictures]'
+	touch $@
+
+.venv-transformers5/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-transformers5
+	.venv-transformers5/bin/python $(PIP_INSTALL) -e '.[test]' transformers==5.22.2
+	touch $@
+
+.venv-transformers4/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-transformers4
+	.venv-transformers4/bin/python $(PIP_INSTALL) -e '.[test]' transformers==4.37.2
+	touch $@
+
+clean:
+	rm -rf .venv .venv-transformers5 .venv-transformers4

@@ -1,0 +1,22 @@
+"""Ids and memory go in; hidden states and the next memory come out.
+
+Tensor names end in their shape, one letter an axis, batch first:
+
+    B rows            Q positions of this segment     M positions of the memory    K = M + Q keys
+    H heads           E width of a head               D width of the model         F inner width
+    V vocabulary      P predicted positions           L layers                     R distances
+    S signs of the distance: 1, or B where rows may be read backwards
+
+`score_BHQK` is the score of each key for each query, for each row and head. Masks are boolean, and there is one
+polarity: True = may attend. Distances are query position minus key position: positive = the key is to the left.
+
+Read in this order: `values` (what travels), `masks`, `memory`, `positions`, `kernels`, `attention`, `layers`,
+`embeddings`, `trunk`, `heads`, `named`.
+"""
+
+from segue.model.heads import LanguageModel
+from segue.model.memory import Memory
+from segue.model.trunk import Trunk
+from segue.model.values import Batch, Output
+
+__all__ = ["Batch", "LanguageModel", "Memory", "Output", "Trunk"]

@@ -1,0 +1,181 @@
+"""The two ends of a language model: ids to vectors, hidden states to probabilities.
+
+A vocabulary is cut into bins at its cutoffs, frequent tokens first; without cutoffs there is one bin, and the
+adaptive softmax is a plain one. Bin 0 is predicted directly, beside one "cluster" for each further bin; a token
+of bin i has the probability of cluster i times its probability inside the bin. Every token has a bias.
+
+Weight tying is a matter of who is asked, not of aliased parameters: the softmax is handed the vocabulary.
+"""
+
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from segue.errors import DataError
+
+
+class Vocabulary(nn.Module):
+    """ids_BQ -> embedded_BQD, from one table, or one for each bin where bins shrink."""
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        width: int,
+        table_width: int,
+        cutoffs: tuple[int, ...],
+        shrink: int,
+        project_first_bin: bool,
+        scale: bool,
+    ) -> None:
+        super().__init__()
+        self.size = size
+        self.width = width
+        self.shrink = shrink
+        self.scale = width**0.5 if scale else 1.0
+        self.bounds = [0, *cutoffs, size]
+        """Bin i holds the ids from bounds[i] up to bounds[i + 1]."""
+        self.bin_widths = [table_width // shrink**i for i in range(len(cutoffs) + 1)]
+        self.projected = [w != width or (shrink > 1 and project_first_bin) for w in self.bin_widths]
+        """Whether a projection stands between bin i and the model, on either side."""
+        self.tables = token_tables(self.bounds, self.bin_widths, shrink=shrink)
+        self.projections = nn.ParameterDict(
+            {str(i): torch.zeros(width, self.bin_widths[i]) for i in range(len(self.tables)) if self.projected[i]}
+        )
+
+    def forward(self, ids_BQ: Tensor) -> Tensor:
+        self._check(ids_BQ)
+        if len(self.tables) == 1:
+            return self._embed(ids_BQ, 0) * self.scale
+        ids_N = ids_BQ.flatten()
+        embedded_ND = self.tables[0].new_zeros(ids_N.shape[0], self.width)
+        for i, (start, stop) in enumerate(pairwise(self.bounds)):
+            at = ((ids_N >= start) & (ids_N < stop)).nonzero().squeeze(1)
+            if at.numel():
+                embedded_ND = embedded_ND.index_copy(0, at, self._embed(ids_N[at] - start, i))
+        return embedded_ND.unflatten(0, ids_BQ.shape) * self.scale
+
+    def projection(self, bin_index: int) -> Tensor:
+        """The input projection [D, width of the bin] that serves this bin."""
+        return self.projections["0" if self.shrink == 1 else str(bin_index)]
+
+    def _embed(self, ids: Tensor, bin_index: int) -> Tensor:
+        embedded = F.embedding(ids, self.tables[bin_index])
+        return F.linear(embedded, self.projection(bin_index)) if self.projected[bin_index] else embedded
+
+    def _check(self, ids_BQ: Tensor) -> None:
+        if ids_BQ.device.type == "cpu":  # elsewhere it would make the device wait
+            lowest, highest = int(ids_BQ.min()), int(ids_BQ.max())
+            if lowest < 0 or highest >= self.size:
+                wrong = lowest if lowest < 0 else highest
+                raise DataError(
+                    f"ids must be from 0 to {self.size - 1}, the model's vocabulary; got {wrong}. "
+                    "Use the tokenizer that the model was trained with."
+                )
+
+
+class AdaptiveSoftmax(nn.Module):
+    """Hidden states to log-probabilities: a plain softmax if the vocabulary has no cutoffs."""
+
+    def __init__(
+        self,
+        *,
+        vocabulary: Vocabulary,
+        tie_weights: bool,
+        tie_projections: Literal["none", "all_but_first", "all"],
+        cluster_order: Literal["forward", "reversed"],
+    ) -> None:
+        super().__init__()
+        bounds, widths = vocabulary.bounds, vocabulary.bin_widths
+        self.bounds = bounds
+        self.shrink = vocabulary.shrink
+        self.cluster_order = cluster_order
+        self.num_clusters = len(widths) - 1
+        self.token_biases = nn.ParameterList(
+            [torch.zeros(n) for n in (_bin_sizes(bounds) if vocabulary.shrink > 1 else [vocabulary.size])]
+        )
+        self.tables = None if tie_weights else token_tables(bounds, widths, shrink=vocabulary.shrink)
+        untied_from = {"none": len(widths), "all_but_first": 1, "all": 0}[tie_projections]
+        self.projections = nn.ParameterDict(
+            {
+                str(i): torch.zeros(vocabulary.width, width)
+                for i, width in enumerate(widths)
+                if vocabulary.projected[i] and i < untied_from
+            }
+        )
+        if self.num_clusters:
+            self.cluster_weight = nn.Parameter(torch.zeros(self.num_clusters, widths[0]))
+            self.cluster_bias = nn.Parameter(torch.zeros(self.num_clusters))
+
+    def logits(self, hidden: Tensor, vocabulary: Vocabulary) -> Tensor:
+        """[..., D] -> [..., V], with softmax(logits) = the probabilities (log-probabilities, if adaptive)."""
+        if not self.num_clusters:
+            return self._bin_logits(hidden, vocabulary, 0)
+        head = self._head(hidden, vocabulary).log_softmax(-1)
+        parts = [head[..., : self.bounds[1]]]
+        for i in range(1, self.num_clusters + 1):
+            tail = self._bin_logits(hidden, vocabulary, i).log_softmax(-1)
+            parts.append(head[..., self._cluster_column(i), None] + tail)
+        return torch.cat(parts, dim=-1)
+
+    def nll(self, hidden: Tensor, targets: Tensor, vocabulary: Vocabulary) -> Tensor:
+        """-log p(target) for hidden [..., D] and targets [...], in the order of the tokens."""
+        hidden_ND, targets_N = hidden.flatten(0, -2), targets.flatten()
+        head = self._head(hidden_ND, vocabulary).log_softmax(-1)
+        column_N = targets_N
+        for i in range(1, self.num_clusters + 1):
+            in_bin = (targets_N >= self.bounds[i]) & (targets_N < self.bounds[i + 1])
+            column_N = torch.where(in_bin, self._cluster_column(i), column_N)
+        nll_N = -head.gather(1, column_N[:, None]).squeeze(1)
+        for i in range(1, self.num_clusters + 1):
+            at = ((targets_N >= self.bounds[i]) & (targets_N < self.bounds[i + 1])).nonzero().squeeze(1)
+            if at.numel():
+                tail = self._bin_logits(hidden_ND[at], vocabulary, i).log_softmax(-1)
+                inside = tail.gather(1, (targets_N[at] - self.bounds[i])[:, None]).squeeze(1)
+                nll_N = nll_N.index_add(0, at, -inside)
+        return nll_N.view(targets.shape)
+
+    def _cluster_column(self, i: int) -> int:
+        """Where the head holds cluster i = 1, 2, ...: after the tokens of bin 0, in one order or the other."""
+        forward = self.cluster_order == "forward"
+        return self.bounds[1] + (i - 1 if forward else self.num_clusters - i)
+
+    def _head(self, hidden: Tensor, vocabulary: Vocabulary) -> Tensor:
+        """Logits of the tokens of bin 0, then of the clusters."""
+        if not self.num_clusters:
+            return self._bin_logits(hidden, vocabulary, 0)
+        projected = self._project(hidden, vocabulary, 0)
+        weight, bias = self._weights(vocabulary, 0)
+        weight = torch.cat([weight, self.cluster_weight])
+        return F.linear(projected, weight, torch.cat([bias, self.cluster_bias]))
+
+    def _bin_logits(self, hidden: Tensor, vocabulary: Vocabulary, i: int) -> Tensor:
+        return F.linear(self._project(hidden, vocabulary, i), *self._weights(vocabulary, i))
+
+    def _project(self, hidden: Tensor, vocabulary: Vocabulary, i: int) -> Tensor:
+        if not vocabulary.projected[i]:
+            return hidden
+        own = str(i) in self.projections
+        return hidden @ (self.projections[str(i)] if own else vocabulary.projection(i))
+
+    def _weights(self, vocabulary: Vocabulary, i: int) -> tuple[Tensor, Tensor]:
+        tables = vocabulary.tables if self.tables is None else self.tables
+        if self.shrink > 1:
+            return tables[i], self.token_biases[i]
+        start, stop = self.bounds[i], self.bounds[i + 1]
+        return tables[0][start:stop], self.token_biases[0][start:stop]
+
+
+def token_tables(bounds: list[int], bin_widths: list[int], *, shrink: int) -> nn.ParameterList:
+    """One table for all tokens, or one for each bin where bins shrink."""
+    if shrink == 1:
+        return nn.ParameterList([torch.zeros(bounds[-1], bin_widths[0])])
+    sizes = _bin_sizes(bounds)
+    return nn.ParameterList([torch.zeros(n, w) for n, w in zip(sizes, bin_widths, strict=True)])
+
+
+def _bin_sizes(bounds: list[int]) -> list[int]:
+    return [stop - start for start, stop in pairwise(bounds)]

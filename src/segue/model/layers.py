@@ -1,0 +1,93 @@
+"""One layer: attention, feed-forward, residuals and LayerNorm around each, over one stream or two."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from segue.model.attention import Attention, Context, Geometry, ScoreBiases
+from segue.model.kernels import View
+
+Activation = Literal["relu", "gelu", "gelu_tanh"]
+
+
+def activate(x: Tensor, activation: Activation) -> Tensor:
+    """gelu is exact; gelu_tanh is its approximation in the original XLNet and GPT code."""
+    match activation:
+        case "relu":
+            return F.relu(x)
+        case "gelu":
+            return F.gelu(x)
+        case "gelu_tanh":
+            return F.gelu(x, approximate="tanh")
+
+
+class FeedForward(nn.Module):
+    """Position by position: widen, activate, narrow; dropout after both."""
+
+    def __init__(self, *, width: int, inner_width: int, activation: Activation, dropout: float) -> None:
+        super().__init__()
+        self.activation = activation
+        self.widen = nn.Linear(width, inner_width)
+        self.narrow = nn.Linear(inner_width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden_BQD: Tensor) -> Tensor:
+        inner_BQF = self.dropout(activate(self.widen(hidden_BQD), self.activation))
+        result_BQD: Tensor = self.dropout(self.narrow(inner_BQF))
+        return result_BQD
+
+
+class Layer(nn.Module):
+    """Reads memory and segment, returns the segment's new states. With `norm_first`, the norm comes before each
+    sub-layer (and covers the memory too); otherwise after its residual sum."""
+
+    def __init__(
+        self,
+        *,
+        attention: Attention,
+        feed_forward: FeedForward,
+        width: int,
+        norm_first: bool,
+        norm_epsilon: float,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.norm_first = norm_first
+        self.attention = attention
+        self.attention_norm = nn.LayerNorm(width, eps=norm_epsilon)
+        self.feed_forward = feed_forward
+        self.feed_forward_norm = nn.LayerNorm(width, eps=norm_epsilon)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        content_BQD: Tensor,
+        query_BPD: Tensor | None,
+        *,
+        memory_BMD: Tensor | None,
+        content_view: View,
+        query_view: View | None,
+        geometry: Geometry,
+        biases: ScoreBiases | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Both streams read the same context: the content stream and its memory."""
+        source_BKD = content_BQD if memory_BMD is None else torch.cat([memory_BMD, content_BQD], dim=1)
+        if self.norm_first:
+            source_BKD = self.attention_norm(source_BKD)
+        context = self.attention.context(source_BKD, geometry=geometry, biases=biases)
+        if query_BPD is not None and query_view is not None:
+            query_BPD = self._read(query_BPD, context, view=query_view, geometry=geometry)
+        return self._read(content_BQD, context, view=content_view, geometry=geometry), query_BPD
+
+    def _read(self, hidden_BQD: Tensor, context: Context, *, view: View, geometry: Geometry) -> Tensor:
+        if self.norm_first:
+            normed = self.attention_norm(hidden_BQD)
+            hidden_BQD = hidden_BQD + self.dropout(self.attention(normed, context, view=view, geometry=geometry))
+            result_BQD: Tensor = hidden_BQD + self.feed_forward(self.feed_forward_norm(hidden_BQD))
+            return result_BQD
+        read_BQD = self.dropout(self.attention(hidden_BQD, context, view=view, geometry=geometry))
+        hidden_BQD = self.attention_norm(hidden_BQD + read_BQD)
+        result_BQD = self.feed_forward_norm(hidden_BQD + self.feed_forward(hidden_BQD))
+        return result_BQD

@@ -1,0 +1,433 @@
+"""The stack that every model shares: a Batch and a Memory in, an Output with the next Memory out.
+
+`Stack` is one reader: embeddings, positions, layers, memory. `Trunk` gives it the vocabulary, and a second
+reader where the config wants both directions. Heads and losses are elsewhere.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from segue.config import (
+    AbsolutePositions,
+    AlibiPositions,
+    LearnedRelativePositions,
+    ModelConfig,
+    PerLayerPositions,
+    RotaryPositions,
+    ShawPositions,
+    XLPositions,
+)
+from segue.errors import DataError
+from segue.model.attention import Attention, Geometry, ScoreBiases
+from segue.model.embeddings import Vocabulary
+from segue.model.kernels import View
+from segue.model.layers import FeedForward, Layer
+from segue.model.masks import causal_mask
+from segue.model.memory import Memory
+from segue.model.positions import (
+    AbsoluteEncoding,
+    AlibiTerms,
+    ClippedDistances,
+    LearnedTerms,
+    ShawTerms,
+    SinusoidalDistances,
+    XLTerms,
+    distances,
+    rotary_angles,
+)
+from segue.model.values import Batch, Output
+
+
+class Trunk(nn.Module):
+    """Ids and memory to hidden states and memory."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        words = config.vocabulary
+        self.vocabulary = Vocabulary(
+            size=words.size,
+            width=config.width,
+            table_width=words.width or config.width,
+            cutoffs=words.cutoffs,
+            shrink=words.shrink,
+            project_first_bin=words.project_first_bin,
+            scale=words.scale,
+        )
+        self.reader = Stack(config)
+        self.backward_reader = Stack(config) if config.directions == "both" else None
+        initialise(self, config)
+
+    def forward(self, batch: Batch, memory: Memory | None = None) -> Output:
+        """Without a memory, rows start anew. The backward reader, if any, never has one: it comes from the
+        future."""
+        output: Output = self.reader(self.vocabulary(batch.ids_BQ), batch, memory)
+        if self.backward_reader is None:
+            return output
+        other = batch.backwards()
+        backward: Output = self.backward_reader(self.vocabulary(other.ids_BQ), other, None)
+        layers = tuple(
+            torch.cat([ahead, back.flip(1)], dim=-1) for ahead, back in zip(output.layers, backward.layers, strict=True)
+        )
+        hidden_BQD = torch.cat([output.hidden_BQD, backward.hidden_BQD.flip(1)], dim=-1)
+        return replace(output, hidden_BQD=hidden_BQD, layers=layers)
+
+    def new_memory(self, rows: int) -> Memory | None:
+        """The memory of rows that have read nothing; None if the model has no memory."""
+        return self.reader.new_memory(rows)
+
+
+class Stack(nn.Module):
+    """One reader: positions, layers and memory."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, positions = config.width, config.positions
+        self.dropout = nn.Dropout(config.dropout)
+        self.segment_embedding = nn.Embedding(config.num_segments, width) if config.segments == "absolute" else None
+        self.embedding_norm = nn.LayerNorm(width, eps=config.norm_epsilon) if config.embedding_norm else None
+        self.mask_embedding_D = nn.Parameter(torch.zeros(width)) if config.objective == "permutation" else None
+        self.absolute = _absolute_encoding(config)
+        self.per_layer = nn.ModuleList(
+            AbsoluteEncoding(width=width, max_length=positions.max_length)
+            for _ in range(config.num_layers)
+            if isinstance(positions, PerLayerPositions)
+        )
+        self.distance_encoding = _distance_encoding(config)
+        self.biases = _score_biases(config)
+        self.layers = nn.ModuleList(_layer(config) for _ in range(config.num_layers))
+        self.final_norm = nn.LayerNorm(width, eps=config.norm_epsilon) if config.final_norm else None
+
+    def new_memory(self, rows: int) -> Memory | None:
+        memory = self.config.memory
+        if memory is None:
+            return None
+        weight = self.layers[0].get_parameter("attention.query.weight")
+        return Memory.empty(
+            layers=self.config.num_layers,
+            rows=rows,
+            length=memory.length,
+            width=self.config.width,
+            valid=memory.initial == "zeros",
+            device=weight.device,
+            dtype=weight.dtype,
+        )
+
+    def forward(self, embedded_BQD: Tensor, batch: Batch, memory: Memory | None) -> Output:
+        self._check(batch, memory)
+        memory = self._recall(batch, memory)
+        position_BQ = self._positions(batch, memory)
+        content_view, query_view = self._views(batch, memory)
+        geometry = self._geometry(batch, memory, embedded_BQD.dtype)
+        at_BP = None if query_view is None else query_view.at_BQ
+
+        content_BQD = self._embed(embedded_BQD, batch, position_BQ)
+        query_BPD = None if at_BP is None else self._embed_queries(content_BQD, at_BP, position_BQ)
+        inputs: list[Tensor] = []
+        results = [content_BQD]
+        for index, layer in enumerate(self.layers):
+            if len(self.per_layer):
+                added_BQD = self.per_layer[index](position_BQ, content_BQD.dtype)
+                content_BQD = content_BQD + added_BQD
+                if query_BPD is not None and at_BP is not None:
+                    query_BPD = query_BPD + _take(added_BQD, at_BP)
+            inputs.append(content_BQD)
+            content_BQD, query_BPD = layer(
+                content_BQD,
+                query_BPD,
+                memory_BMD=None if memory is None else memory.hidden_LBMD[index],
+                content_view=content_view,
+                query_view=query_view,
+                geometry=geometry,
+                biases=self.biases[index % len(self.biases)] if len(self.biases) else None,
+            )
+            results.append(content_BQD)
+        content_BQD = self._finish(content_BQD)
+        if query_BPD is not None:
+            query_BPD = self._finish(query_BPD)
+        elif batch.predicted_BP is not None:
+            query_BPD = _take(content_BQD, batch.predicted_BP)
+        return Output(
+            hidden_BQD=content_BQD,
+            predicted_BPD=query_BPD,
+            layers=tuple(results),
+            memory=self._remember(inputs, batch, memory),
+        )
+
+    # ------------------------------------------------------------------------------------------------- memory
+
+    def _recall(self, batch: Batch, memory: Memory | None) -> Memory | None:
+        """The memory to read: reset where rows start, cut from the graph where gradients must stop."""
+        settings = self.config.memory
+        if settings is None:
+            return None
+        if memory is None:  # nothing to attend to yet, unless new rows attend to zeros
+            return self.new_memory(batch.ids_BQ.shape[0]) if settings.initial == "zeros" else None
+        if batch.starts_B is not None:
+            memory = memory.reset(batch.starts_B, valid=settings.initial == "zeros")
+        limit = settings.backprop_segments
+        return memory.detach() if limit is None or memory.graph_segments > limit else memory
+
+    def _remember(self, inputs: list[Tensor], batch: Batch, memory: Memory | None) -> Memory | None:
+        settings = self.config.memory
+        if settings is None:
+            return None
+        inputs_LBQD = torch.stack(inputs)[:, :, : settings.reuse_length]
+        if settings.backprop_segments is None:
+            inputs_LBQD = inputs_LBQD.detach()
+        layers, rows, _, width = inputs_LBQD.shape
+        before = memory or Memory.empty(
+            layers=layers,
+            rows=rows,
+            length=0,
+            width=width,
+            device=inputs_LBQD.device,
+            dtype=inputs_LBQD.dtype,
+        )
+        real_BQ = None if batch.real_BQ is None else batch.real_BQ[:, : settings.reuse_length]
+        after = before.then(inputs_LBQD, real_BQ=real_BQ, length=settings.length)
+        return after.detach() if settings.backprop_segments is None else after
+
+    # ------------------------------------------------------------------------------------- who sees whom, where
+
+    def _views(self, batch: Batch, memory: Memory | None) -> tuple[View, View | None]:
+        """What each stream sees. Everyone sees valid memory. In the content stream a token sees itself as well,
+        padding included, so that no row is empty; in the query stream it never does."""
+        config, (rows, length) = self.config, batch.ids_BQ.shape
+        device = batch.ids_BQ.device
+        past_BM = torch.ones(rows, 0, dtype=torch.bool, device=device) if memory is None else memory.valid_BM
+        num_keys = past_BM.shape[1] + length
+        if config.bidirectional:
+            reach_QK = torch.ones(length, num_keys, dtype=torch.bool, device=device)
+        else:
+            reach_QK = causal_mask(num_queries=length, num_keys=num_keys, span=config.attention_span, device=device)
+        real_BQ = torch.ones_like(batch.ids_BQ, dtype=torch.bool) if batch.real_BQ is None else batch.real_BQ
+        known_BQK = reach_QK & torch.cat([past_BM, real_BQ], dim=1)[:, None]
+        if batch.visible_BQQ is not None:
+            past_BQM = past_BM[:, None].expand(-1, length, -1)
+            known_BQK = known_BQK & torch.cat([past_BQM, batch.visible_BQQ], dim=2)
+        self_QK = torch.eye(length, dtype=torch.bool, device=device)
+        self_QK = torch.cat([self_QK.new_zeros(length, num_keys - length), self_QK], dim=1)
+        differs_BQK = self._segments_differ(batch, num_keys)
+        content = View(mask_BQK=known_BQK | self_QK, differs_BQK=differs_BQK, segment_length=length)
+        if config.objective != "permutation" or batch.predicted_BP is None:
+            return content, None
+        query = View(
+            mask_BQK=_take(known_BQK & ~self_QK, batch.predicted_BP),
+            differs_BQK=None if differs_BQK is None else _take(differs_BQK, batch.predicted_BP),
+            at_BQ=batch.predicted_BP,
+            segment_length=length,
+        )
+        return content, query
+
+    def _segments_differ(self, batch: Batch, num_keys: int) -> Tensor | None:
+        if self.config.segments != "relative" or batch.segments_BQ is None:
+            return None
+        segments_BQ = batch.segments_BQ
+        memory_BM = segments_BQ.new_zeros(segments_BQ.shape[0], num_keys - segments_BQ.shape[1])
+        return segments_BQ[:, :, None] != torch.cat([memory_BM, segments_BQ], dim=1)[:, None, :]
+
+    def _positions(self, batch: Batch, memory: Memory | None) -> Tensor:
+        """How many real tokens each row had before each position: what absolute encodings encode."""
+        real_BQ = torch.ones_like(batch.ids_BQ) if batch.real_BQ is None else batch.real_BQ.long()
+        counted_BQ = (real_BQ.cumsum(1) - 1).clamp(min=0)
+        positions = self.config.positions
+        if isinstance(positions, AbsolutePositions) and positions.count_from == "end":
+            return counted_BQ[:, -1:] - counted_BQ
+        return counted_BQ if memory is None else counted_BQ + memory.position_B[:, None]
+
+    def _geometry(self, batch: Batch, memory: Memory | None, dtype: torch.dtype) -> Geometry:
+        config, length = self.config, batch.ids_BQ.shape[1]
+        num_keys = length if memory is None else length + memory.length
+        device = batch.ids_BQ.device
+        if isinstance(config.positions, RotaryPositions):
+            rotation_2KE = rotary_angles(
+                num_keys=num_keys,
+                head_width=config.resolved_head_width,
+                base=config.positions.base,
+                device=device,
+                dtype=dtype,
+            )
+            return Geometry(rotation_2KE=rotation_2KE)
+        if self.distance_encoding is None:
+            return Geometry()
+        distance_R = distances(num_queries=length, num_keys=num_keys, bidirectional=config.bidirectional, device=device)
+        both = batch.reversed_B is not None
+        distance_SR = torch.stack([distance_R, -distance_R]) if both else distance_R[None]
+        return Geometry(encoding=self.distance_encoding(distance_SR, dtype), reversed_B=batch.reversed_B)
+
+    # --------------------------------------------------------------------------------------------- both ends
+
+    def _embed(self, embedded_BQD: Tensor, batch: Batch, position_BQ: Tensor) -> Tensor:
+        if self.absolute is not None:
+            embedded_BQD = embedded_BQD + self.absolute(position_BQ, embedded_BQD.dtype)
+        if self.segment_embedding is not None:
+            segments = torch.zeros_like(batch.ids_BQ) if batch.segments_BQ is None else batch.segments_BQ
+            embedded_BQD = embedded_BQD + self.segment_embedding(segments)
+        if self.embedding_norm is not None:
+            embedded_BQD = self.embedding_norm(embedded_BQD)
+        result_BQD: Tensor = self.dropout(embedded_BQD)
+        return result_BQD
+
+    def _embed_queries(self, content_BQD: Tensor, at_BP: Tensor, position_BQ: Tensor) -> Tensor:
+        """The query stream knows where it is, not what is there: one vector, and its absolute position if any."""
+        assert self.mask_embedding_D is not None
+        query_BPD = self.mask_embedding_D.expand(*at_BP.shape, -1)
+        if self.absolute is not None:
+            query_BPD = query_BPD + self.absolute(position_BQ.gather(1, at_BP), content_BQD.dtype)
+        if self.embedding_norm is not None:
+            query_BPD = self.embedding_norm(query_BPD)
+        result_BPD: Tensor = self.dropout(query_BPD)
+        return result_BPD
+
+    def _finish(self, hidden: Tensor) -> Tensor:
+        result: Tensor = self.dropout(hidden if self.final_norm is None else self.final_norm(hidden))
+        return result
+
+    # -------------------------------------------------------------------------------------------------- checks
+
+    def _check(self, batch: Batch, memory: Memory | None) -> None:
+        config, (rows, length) = self.config, batch.ids_BQ.shape
+        if memory is not None:
+            if config.memory is None:
+                raise DataError(
+                    "a memory was given to a model without one; got model.memory left out. Set model.memory.length."
+                )
+            memory.check(layers=config.num_layers, rows=rows, width=config.width)
+            self._check_padding(batch, memory)
+        if batch.visible_BQQ is not None and config.objective != "permutation":
+            raise DataError(
+                f'batch.visible_BQQ is for objective "permutation"; got "{config.objective}". Leave it out.'
+            )
+        if batch.reversed_B is not None and not isinstance(config.positions, XLPositions | ShawPositions):
+            raise DataError(
+                'batch.reversed_B needs signed distances, positions of kind "xl" or "shaw"; got '
+                f'"{config.positions.kind}". Leave it out.'
+            )
+        limit = getattr(config.positions, "max_length", None)
+        learned = self.absolute is None or self.absolute.table is not None
+        if limit is not None and learned:
+            longest = length + (int(memory.position_B.max()) if memory is not None else 0)
+            if longest > limit:
+                raise DataError(
+                    f"the model has {limit} positions; got {longest} tokens since a row started. "
+                    "Use shorter segments, start rows anew (starts_B), or relative positions."
+                )
+
+    @staticmethod
+    def _check_padding(batch: Batch, memory: Memory) -> None:
+        """Padding between memory and tokens would lengthen the distance between them."""
+        if batch.real_BQ is not None:
+            gap_B = (~batch.real_BQ[:, :-1] & batch.real_BQ[:, 1:]).any(dim=1) & memory.valid_BM.any(dim=1)
+            if bool(gap_B.any()):
+                row = int(gap_B.nonzero()[0, 0])
+                raise DataError(
+                    f"with memory, padding must be on the right; got padding before a token in row {row}. "
+                    "Move it to the right, or start the row anew (starts_B) in the batch before."
+                )
+
+
+# -------------------------------------------------------------------------------------------- parts of a stack
+
+
+def _absolute_encoding(config: ModelConfig) -> AbsoluteEncoding | None:
+    positions = config.positions
+    if not isinstance(positions, AbsolutePositions):
+        return None
+    learned = positions.encoding == "learned"
+    return AbsoluteEncoding(width=config.width, max_length=positions.max_length if learned else None)
+
+
+def _distance_encoding(config: ModelConfig) -> nn.Module | None:
+    """What all layers share of a distance, for relative positions."""
+    match config.positions:
+        case XLPositions(clamp_distance=clamp):
+            return SinusoidalDistances(width=config.width, clamp_distance=clamp, dropout=config.dropout)
+        case ShawPositions(clip_distance=clip):
+            return ClippedDistances(lowest=-clip, highest=clip)
+        case LearnedRelativePositions(max_distance=longest):
+            return ClippedDistances(lowest=0, highest=longest)
+        case AlibiPositions():
+            return ClippedDistances(lowest=None, highest=None)
+        case _:
+            return None
+
+
+def _relative_terms(config: ModelConfig) -> nn.Module | None:
+    """What a layer makes of it."""
+    heads, head_width = config.num_heads, config.resolved_head_width
+    match config.positions:
+        case XLPositions():
+            return XLTerms(width=config.width, num_heads=heads, head_width=head_width)
+        case ShawPositions(clip_distance=clip):
+            return ShawTerms(num_distances=2 * clip + 1, num_heads=heads, head_width=head_width)
+        case LearnedRelativePositions(max_distance=longest):
+            return LearnedTerms(num_distances=longest + 1, num_heads=heads, head_width=head_width)
+        case AlibiPositions():
+            return AlibiTerms(num_heads=heads)
+        case _:
+            return None
+
+
+def _score_biases(config: ModelConfig) -> nn.ModuleList:
+    """One for each layer, or one that all share; none where the score has no biases."""
+    positions = config.positions
+    if not isinstance(positions, XLPositions | LearnedRelativePositions):
+        return nn.ModuleList()
+    shared = isinstance(positions, XLPositions) and positions.shared_biases
+    return nn.ModuleList(
+        ScoreBiases(
+            num_heads=config.num_heads,
+            head_width=config.resolved_head_width,
+            position=isinstance(positions, XLPositions),
+            segment=config.segments == "relative",
+        )
+        for _ in range(1 if shared else config.num_layers)
+    )
+
+
+def _layer(config: ModelConfig) -> Layer:
+    attention = Attention(
+        width=config.width,
+        num_heads=config.num_heads,
+        head_width=config.resolved_head_width,
+        bias=config.attention_bias,
+        dropout=config.attention_dropout,
+        relative=_relative_terms(config),
+        segments=config.segments == "relative",
+    )
+    feed_forward = FeedForward(
+        width=config.width,
+        inner_width=config.inner_width,
+        activation=config.activation,
+        dropout=config.dropout,
+    )
+    return Layer(
+        attention=attention,
+        feed_forward=feed_forward,
+        width=config.width,
+        norm_first=config.norm_first,
+        norm_epsilon=config.norm_epsilon,
+        dropout=config.dropout,
+    )
+
+
+def initialise(part: nn.Module, config: ModelConfig) -> None:
+    """Normal weights, zero biases, unit norms: for each class to call on the parts that it made."""
+    norms = {id(p) for m in part.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
+    for name, parameter in part.named_parameters():
+        if id(parameter) in norms:
+            continue
+        if name.endswith(("bias", "relative.bias.weight")) or "token_biases" in name:
+            nn.init.zeros_(parameter)
+        else:
+            std = config.projection_init_std if "projections" in name else config.init_std
+            nn.init.normal_(parameter, std=std)
+
+
+def _take(x_BQX: Tensor, at_BP: Tensor) -> Tensor:
+    """The rows of each example at these positions."""
+    return x_BQX.gather(1, at_BP[:, :, None].expand(-1, -1, x_BQX.shape[2]))

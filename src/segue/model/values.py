@@ -1,0 +1,95 @@
+"""The values that travel through a model: a Batch goes in, an Output comes out.
+
+Both are plain immutable records of tensors. What a field that is None means is said beside it.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from segue.errors import DataError
+from segue.model.memory import Memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One segment of each row, and what the model may know about it."""
+
+    ids_BQ: Tensor
+    targets: Tensor | None = None
+    """Tokens to predict, [B, Q], or [B, P] with `predicted_BP`; None: no loss."""
+    target_mask: Tensor | None = None
+    """Which targets count; None: all."""
+    real_BQ: Tensor | None = None
+    """True for tokens, False for padding; None: no padding."""
+    starts_B: Tensor | None = None
+    """Rows that start a new document, so forget what came before; None: none does."""
+    segments_BQ: Tensor | None = None
+    """Segment ids (A 0, B 1, CLS 2, ...) for models that tell segments apart; None: all the same."""
+    visible_BQQ: Tensor | None = None
+    """Permutation: may the token at q see the content at k? None: every token sees every other."""
+    predicted_BP: Tensor | None = None
+    """Positions whose tokens are predicted, for the permutation and masked objectives; None: none or all."""
+    reversed_B: Tensor | None = None
+    """Rows whose text runs backwards, so distances change sign; None: none."""
+
+    def __post_init__(self) -> None:
+        if self.ids_BQ.dim() != 2 or 0 in self.ids_BQ.shape or self.ids_BQ.dtype != torch.long:
+            raise DataError(
+                "a batch needs ids of shape [rows, positions], neither zero, dtype int64; got "
+                f"{list(self.ids_BQ.shape)}, {self.ids_BQ.dtype}. Drop empty rows, or unsqueeze a single one."
+            )
+        rows, length = self.ids_BQ.shape
+        predicted = self.ids_BQ if self.predicted_BP is None else self.predicted_BP
+        expected: dict[str, tuple[int, ...]] = {
+            "targets": (rows, *predicted.shape[1:]),
+            "target_mask": (rows, *predicted.shape[1:]),
+            "real_BQ": (rows, length),
+            "starts_B": (rows,),
+            "segments_BQ": (rows, length),
+            "visible_BQQ": (rows, length, length),
+            "predicted_BP": (rows, *predicted.shape[1:]),
+            "reversed_B": (rows,),
+        }
+        for name, shape in expected.items():
+            value: Tensor | None = getattr(self, name)
+            if value is not None and tuple(value.shape) != shape:
+                raise DataError(
+                    f"batch.{name} must have shape {list(shape)} to fit ids of {[rows, length]}; "
+                    f"got {list(value.shape)}. Build it from the same rows."
+                )
+        for name in ("target_mask", "real_BQ", "starts_B", "visible_BQQ", "reversed_B"):
+            value = getattr(self, name)
+            if value is not None and value.dtype != torch.bool:
+                raise DataError(
+                    f"batch.{name} must be boolean, True = yes; got {value.dtype}. Compare it with 0 or 1 first."
+                )
+
+    def to(self, *args: Any, **kwargs: Any) -> "Batch":
+        """Every tensor moved, as `Tensor.to` does."""
+        present = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{k: v.to(*args, **kwargs) for k, v in present.items() if v is not None})
+
+    def backwards(self) -> "Batch":
+        """The same segment from its end to its start, for a reader in the other direction."""
+        return Batch(
+            ids_BQ=self.ids_BQ.flip(1),
+            real_BQ=None if self.real_BQ is None else self.real_BQ.flip(1),
+            segments_BQ=None if self.segments_BQ is None else self.segments_BQ.flip(1),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a trunk makes of a batch."""
+
+    hidden_BQD: Tensor
+    """The state at every position (content stream)."""
+    predicted_BPD: Tensor | None
+    """The state at every predicted position (query stream, where there is one); None without any."""
+    layers: tuple[Tensor, ...]
+    """Embeddings, then the result of each layer, each [B, Q, D]."""
+    memory: Memory | None
+    """For the next segment; None if the model has no memory."""
