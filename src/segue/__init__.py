@@ -17,7 +17,7 @@ _HOME = {
     "Memory": "segue.model",
     "named": "segue.model.named",
 }
-__all__ = ["Batch", "LanguageModel", "Memory", "__version__", "named"]  # noqa: F822 (found by __getattr__)
+__all__ = ["Batch", "LanguageModel", "Memory", "__version__", "named"]
 
 
 def __getattr__(name: str) -> Any:

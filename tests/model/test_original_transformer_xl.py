@@ -143,9 +143,7 @@ def test_pytorch_training_trajectory(name: str, dtype: torch.dtype) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=recipe["lr"], betas=tuple(recipe["betas"]), eps=recipe["eps"]
-    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=recipe["lr"], betas=tuple(recipe["betas"]), eps=recipe["eps"])
     memory = None
     losses, norms = [], []
     for step in range(recipe["steps"]):

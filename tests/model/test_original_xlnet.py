@@ -77,9 +77,7 @@ def test_memory(name: str, dtype: torch.dtype, clamp: str, initial: str, key: st
     model = load_xlnet(name, dtype, memory=settings, positions=positions)
     memory = None
     for part in (1, 2):
-        batch = Batch(
-            ids_BQ=want[f"mem.input_ids_{part}"].T.long(), segments_BQ=want[f"mem.seg_ids_{part}"].T.long()
-        )
+        batch = Batch(ids_BQ=want[f"mem.input_ids_{part}"].T.long(), segments_BQ=want[f"mem.seg_ids_{part}"].T.long())
         result = model(batch, memory)
         memory = result.memory
         close(result.output.hidden_BQD, want[f"{clamp}mem.{key}.output_{part}"].transpose(0, 1), dtype)
@@ -206,7 +204,9 @@ ATTENTION = {
 
 @torch.no_grad()
 @pytest.mark.parametrize("projected", [True, False])
-@pytest.mark.parametrize(("kind", "key"), [("last", "last"), ("first", "first"), ("mean", "mean"), ("attention", "attn")])
+@pytest.mark.parametrize(
+    ("kind", "key"), [("last", "last"), ("first", "first"), ("mean", "mean"), ("attention", "attn")]
+)
 def test_summaries(name: str, dtype: torch.dtype, kind: str, key: str, projected: bool) -> None:
     """The original's first, last and mean know nothing of padding: equal if ours are told nothing either."""
     want = values(name, dtype)
@@ -223,7 +223,10 @@ def test_classification_and_regression(name: str, dtype: torch.dtype) -> None:
     want = values(name, dtype)
     summary = {f"summary.{ours}": theirs for ours, theirs in SUMMARY.items()}
     config = xlnet_config(name)
-    for key, task, scope in (("cls", "single", "classification_mnli_matched"), ("reg", "regression", "regression_sts-b")):
+    for key, task, scope in (
+        ("cls", "single", "classification_mnli_matched"),
+        ("reg", "regression", "regression_sts-b"),
+    ):
         logit = {f"classifier.{p}": f"model/{scope}/logit/{q}" for p, q in (("weight", "kernel"), ("bias", "bias"))}
         head = SequenceClassifier(config, num_labels=3 if key == "cls" else 1, task=task)
         fill(head, name, dtype, summary | logit)
@@ -252,9 +255,7 @@ def test_multiple_choice(name: str, dtype: torch.dtype) -> None:
 @torch.no_grad()
 def test_span_answers(name: str, dtype: torch.dtype) -> None:
     want = values(name, dtype)
-    head = BeamAnswerer(
-        xlnet_config(name), num_starts=int(want["qa.start_n_top"]), num_ends=int(want["qa.end_n_top"])
-    )
+    head = BeamAnswerer(xlnet_config(name), num_starts=int(want["qa.start_n_top"]), num_ends=int(want["qa.end_n_top"]))
     parts = {"end_norm.weight": "end_logits/LayerNorm/gamma", "end_norm.bias": "end_logits/LayerNorm/beta"}
     for ours, theirs in (
         ("start", "start_logits/dense"),

@@ -104,4 +104,4 @@ class Attention(nn.Module):
         return result_BQD
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.num_heads, -1))
+        return x.view(*x.shape[:-1], self.num_heads, -1)

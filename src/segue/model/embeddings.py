@@ -51,16 +51,18 @@ class Vocabulary(nn.Module):
         if len(self.tables) == 1:
             return self._embed(ids_BQ, 0) * self.scale
         ids_N = ids_BQ.flatten()
-        embedded_ND = self.tables[0].new_zeros(ids_N.shape[0], self.width)
+        embedded_ND: Tensor = self.tables[0].new_zeros(ids_N.shape[0], self.width)
         for i, (start, stop) in enumerate(pairwise(self.bounds)):
             at = ((ids_N >= start) & (ids_N < stop)).nonzero().squeeze(1)
             if at.numel():
-                embedded_ND = embedded_ND.index_copy(0, at, self._embed(ids_N[at] - start, i))
-        return embedded_ND.unflatten(0, ids_BQ.shape) * self.scale
+                embedded = self._embed(ids_N[at] - start, i).to(embedded_ND.dtype)
+                embedded_ND = embedded_ND.index_copy(0, at, embedded)
+        return embedded_ND.view(*ids_BQ.shape, self.width) * self.scale
 
     def projection(self, bin_index: int) -> Tensor:
         """The input projection [D, width of the bin] that serves this bin."""
-        return self.projections["0" if self.shrink == 1 else str(bin_index)]
+        projection_DW: Tensor = self.projections["0" if self.shrink == 1 else str(bin_index)]
+        return projection_DW
 
     def _embed(self, ids: Tensor, bin_index: int) -> Tensor:
         embedded = F.embedding(ids, self.tables[bin_index])
@@ -135,7 +137,7 @@ class AdaptiveSoftmax(nn.Module):
             if at.numel():
                 tail = self._bin_logits(hidden_ND[at], vocabulary, i).log_softmax(-1)
                 inside = tail.gather(1, (targets_N[at] - self.bounds[i])[:, None]).squeeze(1)
-                nll_N = nll_N.index_add(0, at, -inside)
+                nll_N = nll_N.index_add(0, at, -inside.to(nll_N.dtype))
         return nll_N.view(targets.shape)
 
     def _cluster_column(self, i: int) -> int:

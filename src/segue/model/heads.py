@@ -143,6 +143,7 @@ class AuxiliaryClassifiers(nn.Module):
         count = len(self.classifiers)
         total = layers[-1].new_zeros(())
         for number, classifiers in enumerate(self.classifiers, start=1):
+            assert isinstance(classifiers, nn.ModuleList)
             last = number == count
             if not last and progress >= number / (2 * count):
                 continue
@@ -199,7 +200,7 @@ def conditional_batch(
         raise DataError(
             'conditional generation needs objective "causal" or "permutation"; got "masked". Use another model.'
         )
-    rows, source_length = source_BS.shape
+    source_length = source_BS.shape[1]
     real = torch.cat(
         [
             torch.ones_like(source_BS, dtype=torch.bool) if source_real_BS is None else source_real_BS,

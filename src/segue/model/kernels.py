@@ -4,6 +4,7 @@ In: query, key, value, the terms of the score, and a View (who sees whom, from w
 before the output projection. Projections and parameters are the business of `attention`.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -79,7 +80,7 @@ def attention_score(query_BQHE: Tensor, key_BKHE: Tensor, *, terms: ScoreTerms, 
         same, other = torch.einsum("bqhe,she->sbhq", segment_query, terms.segment_key_2HE)
         differs_B1QK = view.differs_BQK[:, None]
         score_BHQK = score_BHQK + torch.where(differs_B1QK, other[..., None], same[..., None])
-    score_BHQK = score_BHQK * query_BQHE.shape[-1] ** -0.5
+    score_BHQK = score_BHQK / math.sqrt(query_BQHE.shape[-1])
     if relative is not None and relative.bias_SRH is not None:
         rows, length = query_BQHE.shape[:2]
         bias_BHQR = relative.bias_SRH.transpose(1, 2)[:, :, None].expand(rows, -1, length, -1)

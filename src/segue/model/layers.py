@@ -85,9 +85,9 @@ class Layer(nn.Module):
         if self.norm_first:
             normed = self.attention_norm(hidden_BQD)
             hidden_BQD = hidden_BQD + self.dropout(self.attention(normed, context, view=view, geometry=geometry))
-            result_BQD: Tensor = hidden_BQD + self.feed_forward(self.feed_forward_norm(hidden_BQD))
-            return result_BQD
-        read_BQD = self.dropout(self.attention(hidden_BQD, context, view=view, geometry=geometry))
-        hidden_BQD = self.attention_norm(hidden_BQD + read_BQD)
-        result_BQD = self.feed_forward_norm(hidden_BQD + self.feed_forward(hidden_BQD))
-        return result_BQD
+            hidden_BQD = hidden_BQD + self.feed_forward(self.feed_forward_norm(hidden_BQD))
+        else:
+            read_BQD = self.dropout(self.attention(hidden_BQD, context, view=view, geometry=geometry))
+            hidden_BQD = self.attention_norm(hidden_BQD + read_BQD)
+            hidden_BQD = self.feed_forward_norm(hidden_BQD + self.feed_forward(hidden_BQD))
+        return hidden_BQD
