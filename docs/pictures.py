@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 import matplotlib as mpl
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap
@@ -62,7 +63,9 @@ mpl.rcParams.update(
 # ------------------------------------------------------------------------------------------------ drawing
 
 
-def figure(columns: int, rows: int = 1, *, width: float, height: float, **ratios: list[float]) -> tuple[Figure, Tensor]:
+def figure(
+    columns: int, rows: int = 1, *, width: float, height: float, **ratios: list[float]
+) -> tuple[Figure, np.ndarray]:
     """A figure and its axes, always in a 2-D array."""
     made = Figure(figsize=(width, height), layout="constrained")
     made.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
@@ -189,10 +192,10 @@ def draw_memory() -> None:
     remembering = tiny_model(memory={"length": segment})
     flowing = tiny_model(memory={"length": segment, "backprop_segments": 1})
     panels = [
-        ("no memory", first_layer_reached(plain, ids_Q, segment=segment)),
+        ("memory = None", first_layer_reached(plain, ids_Q, segment=segment)),
         (f"memory.length = {segment}", first_layer_reached(remembering, ids_Q, segment=segment)),
-        ("gradient, backprop_segments = None", gradient_reached(remembering, ids_Q, segment=segment) * 4),
-        ("gradient, backprop_segments = 1", gradient_reached(flowing, ids_Q, segment=segment) * 4),
+        ("∂, backprop_segments = None", gradient_reached(remembering, ids_Q, segment=segment) * 4),
+        ("∂, backprop_segments = 1", gradient_reached(flowing, ids_Q, segment=segment) * 4),
     ]
     made, axes = figure(4, width=13.2, height=3.95)
     for ax, (title, values) in zip(axes[0], panels, strict=True):
@@ -204,7 +207,7 @@ def draw_memory() -> None:
         ticks(ax, x=labels, y=labels, xlabel="token j")
         ax.set_title(title)
     names = {f"layers[{n}]": STEPS[n] for n in (1, 2, 3)}
-    legend(made, {"not reached": PALE} | names | {"gradient": ORANGE})
+    legend(made, {"0": PALE} | names | {"∂ loss[i] / ∂ token[j]": ORANGE})
     save(made, "memory.png")
 
 
@@ -228,7 +231,7 @@ def draw_masks() -> None:
         ax.axvline(length - 0.5, color=INK, linewidth=1.2)
         ticks(ax, x=list(range(keys)), y=list(range(queries)))
         ax.set_title(title)
-    legend(made, {"memory, visible": ORANGE, "segment, visible": BLUE, "masked": PALE})
+    legend(made, {"True, j < M": ORANGE, "True, j ≥ M": BLUE, "False": PALE})
     save(made, "masks.png")
 
 
@@ -277,12 +280,12 @@ def draw_shift() -> None:
                 y=[0, 1, 2],
                 xlabel="column c" if first else "key j" if ax is axes[row][2] else "",
             )
-            ax.set_title(("bidirectional" if bidirectional else "causal") + "   " + title if first else title)
+            ax.set_title(f"bidirectional={bidirectional}   " + title if first else title)
     entries = {f"query {i}": colour for i, colour in enumerate(ROWS)}
     made.legend(
         handles=[
             *(Patch(color=colour, label=label) for label, colour in entries.items()),
-            Patch(facecolor="white", edgecolor=RED, linewidth=1.6, label="another row's number: mask it"),
+            Patch(facecolor="white", edgecolor=RED, linewidth=1.6, label="≠ M + i - j"),
         ],
         loc="outside lower center",
         ncols=4,
@@ -320,9 +323,7 @@ def score_terms() -> tuple[dict[str, Tensor], Tensor, Tensor]:
         "(d)  v · r": attention_score(nothing, no_keys, terms=position, view=view),
     }
     score_BHQK = attention_score(query_BQHE, key_BKHE, terms=terms, view=view)
-    visible_BHQK = mask_QK[None, None]
     assert torch.allclose(sum(parts.values())[:, :, mask_QK], score_BHQK[:, :, mask_QK])
-    assert visible_BHQK.shape[-2:] == score_BHQK.shape[-2:]
     return {name: part[0, 0] for name, part in parts.items()}, score_BHQK, mask_QK
 
 
@@ -416,14 +417,14 @@ def draw_permutation() -> None:
         itself = torch.eye(length, dtype=torch.int)
         panels = [
             ("visible_BQQ", batch.visible_BQQ[0], itself, names),
-            ("hidden_BQD depends on", content, itself, names),
-            ("predicted_BPD depends on", query, itself[at], [names[i] for i in at]),
+            ("Δ hidden_BQD[i] ≠ 0", content, itself, names),
+            ("Δ predicted_BPD[i] ≠ 0", query, itself[at], [names[i] for i in at]),
         ]
         for ax, (title, mask, own, labels) in zip(axes[row], panels, strict=True):
             cells(ax, mask.int() * (1 + own), colours=colours, top=2)
             ticks(ax, x=list(range(length)), y=labels, xlabel="token j", ylabel="")
             ax.set_title(title)
-    legend(made, {"another token": BLUE, "itself": ORANGE, "not visible": PALE})
+    legend(made, {"True, j ≠ i": BLUE, "True, j = i": ORANGE, "False": PALE})
     save(made, "permutation.png")
 
 
@@ -443,15 +444,21 @@ def shift_numbers() -> str:
     gathered = before[:1].expand(2, -1).gather(1, column_BQK[0])
     weight_QK = torch.tensor([[1, 2, 3, 0, 0], [1, 2, 3, 4, 0], [1, 2, 3, 4, 5]])
     unshifted = relative_unshift(weight_QK[None, None], num_distances=6)[0, 0]
-    lines_out = ["x_QR, both directions (R = K + Q = 8)", table(before), "flat, without the first Q = 3 numbers"]
-    lines_out += [" ".join(f"{x:3d}" for x in before.flatten()[3:].tolist())]
-    lines_out += ["in rows of R - 1 = 7", table(before.flatten()[3:].view(3, 7))]
-    lines_out += ["the first K = 5 of each: relative_shift(x_QR, num_keys=5)", table(after)]
-    lines_out += ["x_QR, causal (R = K + 1 = 6)", table(before_causal), "relative_shift(x_QR, num_keys=5)"]
-    lines_out += [table(after_causal), "distance_columns for predicted positions 2 and 0", table(column_BQK[0])]
-    lines_out += ["the distances gathered there", table(gathered)]
-    lines_out += ["causal weights of the keys", table(weight_QK), "relative_unshift(weights, num_distances=6)"]
-    return "\n".join([*lines_out, table(unshifted)])
+    flat = before.flatten()[3:]
+    both = ["x_QR, both directions (R = K + Q = 8)", table(before), "flat, without the first Q = 3 numbers"]
+    both += [table(flat[None]), "in rows of R - 1 = 7", table(flat.view(3, 7))]
+    both += ["the first K = 5 of each: relative_shift(x_QR, num_keys=5)", table(after)]
+    causal = [
+        "x_QR, causal (R = K + 1 = 6)",
+        table(before_causal),
+        "relative_shift(x_QR, num_keys=5)",
+        table(after_causal),
+    ]
+    gather = ["distance_columns of the predicted positions 2 and 0", table(column_BQK[0])]
+    gather += ["the distances in these columns", table(gathered)]
+    back = ["weights of the keys, one row a query, zero to the right", table(weight_QK)]
+    back += ["relative_unshift(weights, num_distances=6)", table(unshifted)]
+    return "\n\n".join("\n".join(part) for part in (both, causal, gather, back))
 
 
 def permutation_numbers() -> str:
@@ -592,7 +599,7 @@ def main() -> None:
         missing += [
             f"docs/{page} does not show {compute.__name__} as computed"
             for page in PAGES
-            if block not in (DOCS / page).read_text(encoding="utf-8")
+            if any(part not in (DOCS / page).read_text(encoding="utf-8") for part in block.split("\n\n"))
         ]
     missing += [
         f"docs/{page} quotes what the code does not say: {line}" for page in PAGES for line in unknown_lines(page)

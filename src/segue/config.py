@@ -93,6 +93,7 @@ class AbsolutePositions(Section):
 
     kind: Literal["absolute"] = "absolute"
     encoding: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Computed, or learned."""
     max_length: PositiveInt = 512
     """Number of learned positions; sinusoids have no limit."""
     count_from: Literal["start", "end"] = "start"
@@ -146,7 +147,8 @@ class MemoryConfig(Section):
     reuse_length: PositiveInt | None = None
     """Remember only this many first positions of a segment, because the next one begins there (XLNet)."""
     backprop_segments: PositiveInt | None = None
-    """Let gradients flow through memory into that many earlier segments; left out, memory is a constant."""
+    """Let gradients flow through memory, in runs of this many segments and one more: call backward once a run.
+    Left out, memory is a constant."""
 
 
 # --------------------------------------------------------------------------------------------------- model
@@ -169,8 +171,8 @@ class ModelConfig(Section):
     memory: MemoryConfig | None = None
     """Left out: every segment is read on its own."""
     attention_span: PositiveInt | None = None
-    """Each query sees exactly this many latest keys, itself included (causal only). `same_length` of the
-    original PyTorch code is its memory length; of the TensorFlow code, memory length + 1."""
+    """Each query sees exactly this many latest keys, itself included (causal only). `same_length` of the original
+    PyTorch code and of transformers is the memory length; of the TensorFlow code, memory length + 1."""
     segments: Literal["relative", "absolute"] | None = None
     """relative: XLNet's same-or-different score. absolute: BERT's vectors added to the embedding."""
     num_segments: PositiveInt = 2
@@ -488,11 +490,11 @@ def _explain(detail: ErrorDetails) -> str:
             where = f"{path}.kind" if "tag" in context else path
             return f"{where} must be {expected}; got {got!r}. Use one of these."
         case "greater_than_equal":
-            return f"{path} must be at least {context['ge']}; got {value!r}. {_remedy(table, key)}"
+            return f"{path} must be at least {context['ge']:g}; got {value!r}. {_remedy(table, key)}"
         case "greater_than":
-            return f"{path} must be above {context['gt']}; got {value!r}. {_remedy(table, key)}"
+            return f"{path} must be above {context['gt']:g}; got {value!r}. {_remedy(table, key)}"
         case "less_than":
-            return f"{path} must be below {context['lt']}; got {value!r}. {_remedy(table, key)}"
+            return f"{path} must be below {context['lt']:g}; got {value!r}. {_remedy(table, key)}"
         case "int_type" | "int_from_float":
             return f"{path} must be a whole number; got {value!r}. {_remedy(table, key)}"
         case "float_type" | "finite_number":

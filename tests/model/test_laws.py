@@ -9,6 +9,7 @@ from torch import Tensor
 from segue.checkpoint.folder import load, save
 from segue.config import changed
 from segue.model import Batch, LanguageModel, Memory
+from segue.model.heads import order_batch
 from segue.model.masks import permutation_mask
 from tests import oracles
 from tests.tiny import CAUSAL, MODELS, noisy, random_ids
@@ -232,15 +233,18 @@ def test_stop_and_resume_equal_never_stopping(name: str, tmp_path) -> None:
 def test_a_batch_of_eight_equals_eight_accumulated(name: str) -> None:
     model = noisy(MODELS[name])
     ids = random_ids(8, 7)
-    if model.config.objective == "causal":
-        batch = Batch(ids_BQ=ids[:, :-1], targets=ids[:, 1:])
-    else:
-        at_BP = torch.tensor([[1, 4]] * 8)
-        batch = Batch(ids_BQ=ids, predicted_BP=at_BP, targets=ids.gather(1, at_BP))
+    at_BP = torch.tensor([[1, 4]] * 8)
+    match model.config.objective:
+        case "causal":
+            batch = Batch(ids_BQ=ids[:, :-1], targets=ids[:, 1:])
+        case "masked":
+            batch = Batch(ids_BQ=ids, predicted_BP=at_BP, targets=ids.gather(1, at_BP))
+        case "permutation":
+            batch = order_batch(ids, torch.rand(8, 7, generator=torch.Generator().manual_seed(0)).argsort(dim=1))
 
     def row(b: int) -> Batch:
-        pick = lambda x: None if x is None else x[b : b + 1]  # noqa: E731
-        return Batch(ids_BQ=pick(batch.ids_BQ), targets=pick(batch.targets), predicted_BP=pick(batch.predicted_BP))
+        values = {name: value[b : b + 1] for name, value in vars(batch).items() if value is not None}
+        return Batch(**values)
 
     model(batch, progress=0.0).loss.backward()
     together = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
@@ -294,3 +298,37 @@ def test_a_short_last_batch_works(name: str) -> None:
     short = model(Batch(ids_BQ=ids_BQ[rows, 5:7]), memory).output
     full = model(Batch(ids_BQ=ids_BQ[:, 5:7]), whole.memory).output
     close(short.hidden_BQD, full.hidden_BQD[rows])
+
+
+@every_model
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bfloat16", "float32"])
+@torch.no_grad()
+def test_every_model_runs_in_its_own_dtype(name: str, dtype: torch.dtype) -> None:
+    """States stay in the dtype of the weights, and agree with float64 as far as it goes."""
+    exact = noisy(MODELS[name])
+    rounded = noisy(MODELS[name]).to(dtype)
+    batch = Batch(ids_BQ=random_ids(2, 6))
+    first, want = rounded(batch), exact(batch)
+    second, then = rounded(batch, first.memory).output, exact(batch, want.memory).output
+    assert second.hidden_BQD.dtype == dtype
+    size = then.hidden_BQD.abs().mean()
+    assert (second.hidden_BQD.double() - then.hidden_BQD).abs().mean() < size * (
+        1e-4 if dtype == torch.float32 else 0.2
+    )
+
+
+@every_model
+def test_every_model_runs_under_autocast(name: str) -> None:
+    config = MODELS[name]
+    model = LanguageModel(config)
+    ids = random_ids(2, 7)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        if config.objective == "permutation":
+            result = model(order_batch(ids, torch.arange(7).expand_as(ids)))
+        else:
+            at = None if config.objective == "causal" else torch.arange(7).expand_as(ids)
+            result = model(Batch(ids_BQ=ids, targets=ids, predicted_BP=at))
+            result = model(Batch(ids_BQ=ids, targets=ids, predicted_BP=at), result.memory)
+    result.loss.backward()
+    assert result.loss.isfinite()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)

@@ -286,8 +286,9 @@ class Summary(nn.Module):
                 last_B = length - 1 - real_BQ.flip(1).long().argmax(dim=1)
                 return hidden_BQD[torch.arange(rows, device=hidden_BQD.device), last_B]
             case "mean":
-                weight_BQ = real_BQ / real_BQ.sum(dim=1, keepdim=True).clamp(min=1)
-                return torch.einsum("bq,bqd->bd", weight_BQ.to(hidden_BQD.dtype), hidden_BQD)
+                weight_BQ = real_BQ.to(hidden_BQD.dtype)
+                weight_BQ = weight_BQ / weight_BQ.sum(dim=1, keepdim=True).clamp(min=1)
+                return torch.einsum("bq,bqd->bd", weight_BQ, hidden_BQD)
             case "attention":
                 return self._attend(hidden_BQD, real_BQ)
 

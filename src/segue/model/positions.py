@@ -1,8 +1,8 @@
 """Where things are: sinusoids, distances, the relative shift, and what each encoding makes of a distance.
 
-A trunk encodes the distances of a segment once (`SinusoidalDistances`, `ClippedDistances`); each layer turns the
-encoding into `RelativeTerms`, what the attention score and its result take from the distance. Rotary and
-absolute positions do not work on distances and stand at the end.
+A trunk encodes the distances of a segment once (`SinusoidalDistances` and the like); each layer turns the encoding
+into `RelativeTerms`, what the attention score and its result take from the distance. Rotary and absolute positions
+do not work on distances and stand at the end.
 
 Distances run from K down to 1 - Q (to 0 where nobody looks right), so that column c stands for distance K - c.
 For the query at position i of the segment, key j is at distance M + i - j, that is in column Q - i + j: each
@@ -100,17 +100,22 @@ class SinusoidalDistances(nn.Module):
 
 
 class ClippedDistances(nn.Module):
-    """distance_SR -> index_SR into a table of the distances lowest ... highest; None: no limit, no shift."""
+    """distance_SR -> index_SR into a table of the distances lowest ... highest."""
 
-    def __init__(self, *, lowest: int | None, highest: int | None) -> None:
+    def __init__(self, *, lowest: int, highest: int) -> None:
         super().__init__()
         self.lowest = lowest
         self.highest = highest
 
     def forward(self, distance_SR: Tensor, dtype: torch.dtype) -> Tensor:
-        if self.lowest is None or self.highest is None:
-            return distance_SR
         return distance_SR.clamp(self.lowest, self.highest) - self.lowest
+
+
+class PlainDistances(nn.Module):
+    """distance_SR -> the same, as numbers of the model's dtype."""
+
+    def forward(self, distance_SR: Tensor, dtype: torch.dtype) -> Tensor:
+        return distance_SR.to(dtype)
 
 
 # ------------------------------------------------------------------------------- what a layer makes of a distance
@@ -167,7 +172,7 @@ class AlibiTerms(nn.Module):
         self.slopes = alibi_slopes(num_heads)
 
     def forward(self, distance_SR: Tensor) -> RelativeTerms:
-        slope_H = torch.tensor(self.slopes, device=distance_SR.device)
+        slope_H = torch.tensor(self.slopes, device=distance_SR.device, dtype=distance_SR.dtype)
         return RelativeTerms(bias_SRH=-slope_H * distance_SR.abs()[:, :, None])
 
 

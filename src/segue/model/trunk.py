@@ -31,6 +31,7 @@ from segue.model.positions import (
     AlibiTerms,
     ClippedDistances,
     LearnedTerms,
+    PlainDistances,
     ShawTerms,
     SinusoidalDistances,
     XLTerms,
@@ -302,6 +303,11 @@ class Stack(nn.Module):
             raise DataError(
                 f'batch.visible_BQQ is for objective "permutation"; got "{config.objective}". Leave it out.'
             )
+        if config.objective == "permutation" and batch.predicted_BP is not None and batch.visible_BQQ is None:
+            raise DataError(
+                "predictions need batch.visible_BQQ, because contents that see each other pass the targets on; "
+                "got none. Use order_batch, or masks.permutation_mask."
+            )
         if batch.reversed_B is not None and not isinstance(config.positions, XLPositions | ShawPositions):
             raise DataError(
                 'batch.reversed_B needs signed distances, positions of kind "xl" or "shaw"; got '
@@ -351,7 +357,7 @@ def _distance_encoding(config: ModelConfig) -> nn.Module | None:
         case LearnedRelativePositions(max_distance=longest):
             return ClippedDistances(lowest=0, highest=longest)
         case AlibiPositions():
-            return ClippedDistances(lowest=None, highest=None)
+            return PlainDistances()
         case _:
             return None
 

@@ -29,7 +29,7 @@ class Batch:
     segments_BQ: Tensor | None = None
     """Segment ids (A 0, B 1, CLS 2, ...) for models that tell segments apart; None: all the same."""
     visible_BQQ: Tensor | None = None
-    """Permutation: may the token at q see the content at k? None: every token sees every other."""
+    """Permutation: may the token at q see the content at k? None: every token sees every other, none is predicted."""
     predicted_BP: Tensor | None = None
     """Positions whose tokens are predicted, for the permutation and masked objectives; None: none or all."""
     reversed_B: Tensor | None = None

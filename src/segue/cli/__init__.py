@@ -1,0 +1,21 @@
+"""The command line: one small file a verb; the only place that prints or exits."""
+
+import sys
+
+
+def main() -> None:
+    """The console script: errors of the user end with their message and exit code 2, without a traceback."""
+    from segue.cli.app import app
+    from segue.errors import SegueError
+
+    try:
+        app()
+    except SegueError as error:
+        print(f"segue: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("segue: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:  # `segue models | head`
+        sys.stderr.close()
+        raise SystemExit(141) from None

@@ -1,0 +1,1 @@
+"""Measuring models: self-checks today."""

@@ -1,0 +1,98 @@
+"""The command line as a user meets it: through the installed script."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from segue.checkpoint.folder import save
+from segue.config import Config, dump, load
+from segue.model import LanguageModel
+from segue.model.named import named, named_models
+from tests.tiny import MODELS
+
+SCRIPT = Path(sys.executable).parent / "segue"
+
+
+def segue(*arguments: str, width: int = 80) -> subprocess.CompletedProcess[str]:
+    environment = {"COLUMNS": str(width), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+    return subprocess.run(
+        [str(SCRIPT), *arguments], capture_output=True, text=True, check=False, env=environment, timeout=300
+    )
+
+
+def test_help_and_version() -> None:
+    help_text = segue("--help")
+    assert help_text.returncode == 0
+    for verb in ("models", "doctor", "tour"):
+        assert verb in help_text.stdout
+    assert segue("--version").stdout.strip() == __import__("segue").__version__
+    assert segue("nonsense").returncode == 2
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_models_fits_the_terminal(width: int) -> None:
+    result = segue("models", width=width)
+    assert result.returncode == 0, result.stderr
+    assert max(len(line) for line in result.stdout.splitlines()) <= width
+    for name in named_models():
+        assert f"{name}  " in result.stdout
+    assert "116.8 M parameters" in result.stdout
+
+
+def test_models_prints_a_config_that_loads(tmp_path) -> None:
+    path = tmp_path / "xlnet.toml"
+    path.write_text(segue("models", "xlnet-base").stdout)
+    assert load(path).model == named("xlnet-base")
+
+
+def test_doctor_on_small_models_in_a_narrow_terminal() -> None:
+    result = segue("doctor", width=44)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "All is well." in result.stdout
+    assert "FAILED" not in result.stdout
+    assert result.stderr == ""
+    assert max(len(line) for line in result.stdout.splitlines()) <= 44
+
+
+def test_doctor_takes_a_config_or_a_folder(tmp_path) -> None:
+    path = tmp_path / "model.toml"
+    path.write_text(dump(Config(model=MODELS["shaw"])))
+    assert "random weights" in segue("doctor", str(path), width=200).stdout
+    model = LanguageModel(MODELS["gpt"])
+    save(model, tmp_path / "good")
+    assert segue("doctor", str(tmp_path / "good")).returncode == 0
+    model.trunk.vocabulary.tables[0].data[0, 0] = float("nan")
+    save(model, tmp_path / "bad")
+    result = segue("doctor", str(tmp_path / "bad"), width=200)
+    assert result.returncode == 1
+    assert "FAILED  weights: not finite: trunk.vocabulary.tables.0" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("models", "xlnet-bose"), "Did you mean xlnet-base?"),
+        (("doctor", "gpt5"), "Did you mean gpt?"),
+        (("doctor", "nowhere.toml"), "must be a readable UTF-8 TOML file"),
+        (("doctor", "/"), "a model folder must hold config.toml"),
+    ],
+)
+def test_errors_are_one_message_without_a_traceback(arguments: tuple[str, ...], message: str) -> None:
+    result = segue(*arguments)
+    assert result.returncode == 2
+    assert result.stderr.startswith("segue: ")
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_tour_computes_what_it_says() -> None:
+    result = segue("tour", width=200)
+    assert result.returncode == 0, result.stderr
+    assert "no memory  ······ ······ ······ ██████  6 tokens" in result.stdout
+    assert "memory 6   ······ ██████ ██████ ██████  18 tokens" in result.stdout
+    assert "Words that see themselves: 0." in result.stdout
+    assert result.stdout.count("sum 1.000000000000") == 6
+    assert "FAILED" not in result.stdout
+    assert result.stderr == ""

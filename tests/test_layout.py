@@ -1,0 +1,45 @@
+"""A file imports its own folder and lower levels only (docs/design/layout.md)."""
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "segue"
+LEVELS = [
+    {"errors", "config"},
+    {"text", "model"},
+    {"data", "checkpoint"},
+    {"infer", "evaluate"},
+    {"train", "study", "explain", "serve"},
+    {"cli"},
+]
+LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of segue that a file imports, at its top or inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name.split(".")[1] for name in found if name and name.startswith("segue.")}
+
+
+def test_imports_go_one_way() -> None:
+    files = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py"]
+    assert len(files) > 20
+    for path in files:
+        part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        assert part in LEVEL, f"{path}: {part} has no level; add it to LEVELS and to docs/design/layout.md"
+        for other in imports(path) - {part}:
+            assert LEVEL[other] < LEVEL[part] or {part, other} == {"errors", "config"}, f"{path} imports segue.{other}"
+
+
+def test_only_the_command_line_prints() -> None:
+    for path in SOURCE.rglob("*.py"):
+        if "cli" not in path.relative_to(SOURCE).parts:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
+                assert called not in {"print", "exit"}, f"{path}:{node.lineno}"
