@@ -3,7 +3,7 @@
 #   make test      the tests
 #   make check     lint, format and types
 #   make parity    the comparisons with other libraries, in environments of their own
-#   make pictures  draws the pictures of docs/ again
+#   make pictures  computes the examples of docs/ and draws its pictures again
 #   make clean     removes the environments
 
 PYTHON ?= python3
@@ -27,6 +27,7 @@ parity: .venv-transformers5/ready .venv-transformers4/ready
 	.venv-transformers4/bin/python -m pytest -q tests/parity/test_transformers4.py
 
 pictures: .venv/ready
+	.venv/bin/python docs/examples.py
 	.venv/bin/python docs/pictures.py
 
 # One environment for the project, and one for each library that parity compares with: transformers 5 has no

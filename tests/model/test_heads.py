@@ -10,15 +10,8 @@ from segue.config import changed
 from segue.errors import DataError
 from segue.model import Batch, LanguageModel
 from segue.model.answers import BeamAnswerer, SimpleAnswerer, Spans
-from segue.model.heads import (
-    SequenceClassifier,
-    SequenceScorer,
-    Summary,
-    TokenTagger,
-    conditional_batch,
-    masked_mean,
-    order_batch,
-)
+from segue.model.heads import SequenceClassifier, SequenceScorer, Summary, TokenTagger
+from segue.model.language_model import conditional_batch, masked_mean, order_batch
 from tests.tiny import MODELS, VOCABULARY, noisy, random_ids
 
 XLNET, GPT = MODELS["xlnet-base"], MODELS["gpt"]

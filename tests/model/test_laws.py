@@ -9,7 +9,7 @@ from torch import Tensor
 from segue.checkpoint.folder import load, save
 from segue.config import changed
 from segue.model import Batch, LanguageModel, Memory
-from segue.model.heads import order_batch
+from segue.model.language_model import order_batch
 from segue.model.masks import permutation_mask
 from tests import oracles
 from tests.tiny import CAUSAL, MODELS, noisy, random_ids

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from segue.model import Batch, LanguageModel, Memory, Trunk
 from segue.model.answers import BeamAnswerer, SimpleAnswerer, Spans
-from segue.model.heads import SequenceClassifier, SequenceScorer, Summary, TokenTagger, order_batch
+from segue.model.heads import SequenceClassifier, SequenceScorer, Summary, TokenTagger
+from segue.model.language_model import order_batch
 from segue.model.masks import permutation_mask
 from tests.parity.weights import (
     bert_config,

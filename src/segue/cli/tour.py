@@ -11,7 +11,7 @@ from segue.cli.paragraphs import finding, say
 from segue.config import ModelConfig, changed
 from segue.evaluate.checks import check_model
 from segue.model import Batch, LanguageModel
-from segue.model.heads import order_batch
+from segue.model.language_model import order_batch
 from segue.model.named import named
 
 SMALL = {"num_layers": 2, "width": 32, "num_heads": 4, "head_width": 8, "inner_width": 64, "dropout": 0.0}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from segue.errors import DataError
 from segue.model import Batch, LanguageModel
-from segue.model.heads import order_batch
+from segue.model.language_model import order_batch
 from segue.model.positions import distances, relative_shift
 
 TOLERANCE = 1e-4

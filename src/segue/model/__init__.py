@@ -11,10 +11,10 @@ Tensor names end in their shape, one letter an axis, batch first:
 polarity: True = may attend. Distances are query position minus key position: positive = the key is to the left.
 
 Read in this order: `values` (what travels), `masks`, `memory`, `positions`, `kernels`, `attention`, `layers`,
-`embeddings`, `trunk`, `heads`, `named`.
+`embeddings`, `build`, `trunk`, `language_model`, `heads`, `answers`, `named`.
 """
 
-from segue.model.heads import LanguageModel
+from segue.model.language_model import LanguageModel
 from segue.model.memory import Memory
 from segue.model.trunk import Trunk
 from segue.model.values import Batch, Output

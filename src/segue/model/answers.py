@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from segue.config import ModelConfig
+from segue.model.build import initialise
 from segue.model.memory import Memory
-from segue.model.trunk import Trunk, initialise
+from segue.model.trunk import Trunk
 from segue.model.values import Batch, Output
 
 

@@ -12,7 +12,7 @@ import torch
 
 from segue.config import ModelConfig, model_config
 from segue.errors import ConfigError
-from segue.model.heads import LanguageModel
+from segue.model.language_model import LanguageModel
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,35 +9,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from segue.config import (
-    AbsolutePositions,
-    AlibiPositions,
-    LearnedRelativePositions,
-    ModelConfig,
-    PerLayerPositions,
-    RotaryPositions,
-    ShawPositions,
-    XLPositions,
-)
+from segue.config import AbsolutePositions, ModelConfig, PerLayerPositions, RotaryPositions, ShawPositions, XLPositions
 from segue.errors import DataError
-from segue.model.attention import Attention, Geometry, ScoreBiases
+from segue.model import build
+from segue.model.attention import Geometry
 from segue.model.embeddings import Vocabulary
 from segue.model.kernels import View
-from segue.model.layers import FeedForward, Layer
 from segue.model.masks import causal_mask
 from segue.model.memory import Memory
-from segue.model.positions import (
-    AbsoluteEncoding,
-    AlibiTerms,
-    ClippedDistances,
-    LearnedTerms,
-    PlainDistances,
-    ShawTerms,
-    SinusoidalDistances,
-    XLTerms,
-    distances,
-    rotary_angles,
-)
+from segue.model.positions import AbsoluteEncoding, distances, rotary_angles
 from segue.model.values import Batch, Output
 
 
@@ -59,7 +39,7 @@ class Trunk(nn.Module):
         )
         self.reader = Stack(config)
         self.backward_reader = Stack(config) if config.directions == "both" else None
-        initialise(self, config)
+        build.initialise(self, config)
 
     def forward(self, batch: Batch, memory: Memory | None = None) -> Output:
         """Without a memory, rows start anew. The backward reader, if any, never has one: it comes from the
@@ -91,15 +71,15 @@ class Stack(nn.Module):
         self.segment_embedding = nn.Embedding(config.num_segments, width) if config.segments == "absolute" else None
         self.embedding_norm = nn.LayerNorm(width, eps=config.norm_epsilon) if config.embedding_norm else None
         self.mask_embedding_D = nn.Parameter(torch.zeros(width)) if config.objective == "permutation" else None
-        self.absolute = _absolute_encoding(config)
+        self.absolute = build.absolute_encoding(config)
         self.per_layer = nn.ModuleList(
             AbsoluteEncoding(width=width, max_length=positions.max_length)
             for _ in range(config.num_layers)
             if isinstance(positions, PerLayerPositions)
         )
-        self.distance_encoding = _distance_encoding(config)
-        self.biases = _score_biases(config)
-        self.layers = nn.ModuleList(_layer(config) for _ in range(config.num_layers))
+        self.distance_encoding = build.distance_encoding(config)
+        self.biases = build.score_biases(config)
+        self.layers = nn.ModuleList(build.layer(config) for _ in range(config.num_layers))
         self.final_norm = nn.LayerNorm(width, eps=config.norm_epsilon) if config.final_norm else None
 
     def new_memory(self, rows: int) -> Memory | None:
@@ -334,104 +314,6 @@ class Stack(nn.Module):
                     f"with memory, padding must be on the right; got padding before a token in row {row}. "
                     "Move it to the right, or start the row anew (starts_B) in the batch before."
                 )
-
-
-# -------------------------------------------------------------------------------------------- parts of a stack
-
-
-def _absolute_encoding(config: ModelConfig) -> AbsoluteEncoding | None:
-    positions = config.positions
-    if not isinstance(positions, AbsolutePositions):
-        return None
-    learned = positions.encoding == "learned"
-    return AbsoluteEncoding(width=config.width, max_length=positions.max_length if learned else None)
-
-
-def _distance_encoding(config: ModelConfig) -> nn.Module | None:
-    """What all layers share of a distance, for relative positions."""
-    match config.positions:
-        case XLPositions(clamp_distance=clamp):
-            return SinusoidalDistances(width=config.width, clamp_distance=clamp, dropout=config.dropout)
-        case ShawPositions(clip_distance=clip):
-            return ClippedDistances(lowest=-clip, highest=clip)
-        case LearnedRelativePositions(max_distance=longest):
-            return ClippedDistances(lowest=0, highest=longest)
-        case AlibiPositions():
-            return PlainDistances()
-        case _:
-            return None
-
-
-def _relative_terms(config: ModelConfig) -> nn.Module | None:
-    """What a layer makes of it."""
-    heads, head_width = config.num_heads, config.resolved_head_width
-    match config.positions:
-        case XLPositions():
-            return XLTerms(width=config.width, num_heads=heads, head_width=head_width)
-        case ShawPositions(clip_distance=clip):
-            return ShawTerms(num_distances=2 * clip + 1, num_heads=heads, head_width=head_width)
-        case LearnedRelativePositions(max_distance=longest):
-            return LearnedTerms(num_distances=longest + 1, num_heads=heads, head_width=head_width)
-        case AlibiPositions():
-            return AlibiTerms(num_heads=heads)
-        case _:
-            return None
-
-
-def _score_biases(config: ModelConfig) -> nn.ModuleList:
-    """One for each layer, or one that all share; none where the score has no biases."""
-    positions = config.positions
-    if not isinstance(positions, XLPositions | LearnedRelativePositions):
-        return nn.ModuleList()
-    shared = isinstance(positions, XLPositions) and positions.shared_biases
-    return nn.ModuleList(
-        ScoreBiases(
-            num_heads=config.num_heads,
-            head_width=config.resolved_head_width,
-            position=isinstance(positions, XLPositions),
-            segment=config.segments == "relative",
-        )
-        for _ in range(1 if shared else config.num_layers)
-    )
-
-
-def _layer(config: ModelConfig) -> Layer:
-    attention = Attention(
-        width=config.width,
-        num_heads=config.num_heads,
-        head_width=config.resolved_head_width,
-        bias=config.attention_bias,
-        dropout=config.attention_dropout,
-        relative=_relative_terms(config),
-        segments=config.segments == "relative",
-    )
-    feed_forward = FeedForward(
-        width=config.width,
-        inner_width=config.inner_width,
-        activation=config.activation,
-        dropout=config.dropout,
-    )
-    return Layer(
-        attention=attention,
-        feed_forward=feed_forward,
-        width=config.width,
-        norm_first=config.norm_first,
-        norm_epsilon=config.norm_epsilon,
-        dropout=config.dropout,
-    )
-
-
-def initialise(part: nn.Module, config: ModelConfig) -> None:
-    """Normal weights, zero biases, unit norms: for each class to call on the parts that it made."""
-    norms = {id(p) for m in part.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
-    for name, parameter in part.named_parameters():
-        if id(parameter) in norms:
-            continue
-        if name.endswith(("bias", "relative.bias.weight")) or "token_biases" in name:
-            nn.init.zeros_(parameter)
-        else:
-            std = config.projection_init_std if "projections" in name else config.init_std
-            nn.init.normal_(parameter, std=std)
 
 
 def _take(x_BQX: Tensor, at_BP: Tensor) -> Tensor:

@@ -1,0 +1,126 @@
+"""From a file, a dict or a changed config to a validated one, and back to TOML.
+
+In: a TOML file, a nested dict, `section.key=value` overrides. Out: a frozen `Config`, or one `ConfigError` that lists
+every problem.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import ValidationError
+
+from segue.config.messages import explain, parts, path_of
+from segue.config.rules import broken_rules
+from segue.config.schema import Config, ModelConfig
+from segue.errors import ConfigError
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Reads a TOML file, applies `section.key=value` overrides, validates all of it."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path} must be a readable UTF-8 TOML file; got {error}. Check the path and the encoding."
+        ) from None
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} must be TOML; got {error}. Correct that place.") from None
+    return parse(values, overrides)
+
+
+def parse(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
+    """Validates nested values; raises one ConfigError with every problem."""
+    merged = _copy(values)
+    problems = [text for override in overrides if (text := _apply(merged, override))]
+    try:
+        config = Config.model_validate(merged)
+    except ValidationError as error:
+        problems += [explain(detail) for detail in error.errors()]
+        bad = {path_of(detail["loc"]) for detail in error.errors()}
+        problems += _rules_among_the_good(merged, error, bad)
+    else:
+        problems += [message for _, message in broken_rules(config.model)]
+        if not problems:
+            return config
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    raise ConfigError("\n".join([f"The config has {count}:", *(f"- {text}" for text in problems)]))
+
+
+def model_config(**values: Any) -> ModelConfig:
+    """A validated `ModelConfig` from plain keyword values, as in the `[model]` table of a file."""
+    return parse({"model": values}).model
+
+
+def changed(config: ModelConfig, **values: Any) -> ModelConfig:
+    """The same model with some settings changed; sections take dicts that are merged, None removes a key."""
+    return model_config(**_merge(config.model_dump(exclude_none=True), values))
+
+
+def dump(config: Config) -> str:
+    """The whole config, defaults included, as TOML."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(old)
+    for key, value in new.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            other_kind = "kind" in value and value["kind"] != merged[key].get("kind")
+            merged[key] = dict(value) if other_kind else _merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+
+
+def _apply(values: dict[str, Any], override: str) -> str | None:
+    """Sets one `section.key=value` in place; returns what is wrong with it, if anything."""
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        return f"an override must read section.key=value; got {override!r}. Write model.width=512, say."
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    for part in parts[:-1]:
+        inner = values.setdefault(part, {})
+        if not isinstance(inner, dict):
+            return f"{key} must name a setting inside a section; got {part}, which is none. Check the name."
+        values = inner
+    values[parts[-1]] = value
+    return None
+
+
+def _rules_among_the_good(merged: dict[str, Any], error: ValidationError, bad: set[str]) -> list[str]:
+    """The broken rules that read only settings which are fine by themselves, so that all is said at once."""
+    for detail in error.errors():
+        table: Any = merged
+        keys = [part for part in parts(detail["loc"]) if isinstance(part, str)]
+        for key in keys[:-1]:
+            table = table.get(key) if isinstance(table, dict) else None
+        if isinstance(table, dict):
+            table.pop(keys[-1], None)
+    try:
+        if isinstance(merged.get("model"), dict):
+            merged["model"].setdefault("vocabulary", {}).setdefault("size", 2**31)
+            if isinstance(merged["model"].get("memory"), dict):
+                merged["model"]["memory"].setdefault("length", 1)
+        config = Config.model_validate(merged)
+    except (ValidationError, AttributeError):
+        return []
+    return [
+        message
+        for names, message in broken_rules(config.model)
+        if not any(wrong.startswith(f"model.{name}") for name in names for wrong in bad)
+    ]

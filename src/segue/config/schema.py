@@ -1,0 +1,218 @@
+"""Every setting, in pipeline order, with what it means. Ranges of single settings are here; see `rules` for the rest.
+
+`None` means "not there" or "no limit"; no number has a second meaning. TOML has no null: leave the key out.
+"""
+
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PositiveInt: TypeAlias = Annotated[int, Field(ge=1)]
+Probability: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
+PositiveFloat: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """A table of settings: unknown keys are errors, values are never silently converted or changed later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+# ---------------------------------------------------------------------------------------------- vocabulary
+
+
+class VocabularyConfig(Section):
+    """How ids become vectors and hidden states become probabilities."""
+
+    size: PositiveInt
+    """Number of tokens."""
+    width: PositiveInt | None = None
+    """Width of the (first) token table; `model.width` if left out. A projection bridges a difference."""
+    scale: bool = False
+    """Multiply embeddings by the square root of `model.width`, as Transformer-XL does and XLNet does not."""
+    cutoffs: Annotated[tuple[PositiveInt, ...], Field(strict=False)] = ()
+    """Ids at which the bins of the adaptive softmax begin, ascending; none means a plain softmax."""
+    shrink: PositiveInt = 1
+    """Bin i has width `width // shrink**i` (div_val of the original); 1 keeps one table for all bins."""
+    project_first_bin: bool = True
+    """With `shrink` above 1: project the first bin even where its width is `model.width` already."""
+    tie_weights: bool = True
+    """Use the token tables for the softmax too."""
+    tie_projections: Literal["none", "all_but_first", "all"] = "all_but_first"
+    """Which bins use their input projection for the softmax too; the others learn one of their own."""
+    cluster_order: Literal["forward", "reversed"] = "forward"
+    """Column of cluster i in the head: `cutoffs[0] + i - 1` (TensorFlow, transformers), or the i-th from
+    the end (the original PyTorch code)."""
+    transform: bool = False
+    """A dense layer, activation and LayerNorm between the trunk and the softmax (BERT)."""
+
+
+# ----------------------------------------------------------------------------------------------- positions
+
+
+class XLPositions(Section):
+    """Transformer-XL: projected sinusoids of the distance, with the biases u and v (Dai et al. 2019)."""
+
+    kind: Literal["xl"] = "xl"
+    shared_biases: bool = True
+    """One u and v for all layers (paper, enwik8 and text8 releases) or one for each (wt103, lm1b, XLNet)."""
+    clamp_distance: PositiveInt | None = None
+    """Longer distances, either way, count as this one; the releases use it at evaluation only."""
+
+
+class ShawPositions(Section):
+    """Shaw et al. 2018: a learned vector for each clipped distance, on the keys and on the values."""
+
+    kind: Literal["shaw"] = "shaw"
+    clip_distance: PositiveInt = 16
+    """Longer distances, either way, share the vector of this one."""
+
+
+class LearnedRelativePositions(Section):
+    """The original PyTorch code's attention type 1, which it calls Shaw: for each layer, head and distance a
+    learned key and a scalar, and the bias u. No value side."""
+
+    kind: Literal["learned_relative"] = "learned_relative"
+    max_distance: PositiveInt = 512
+    """The longest distance with a key of its own; longer ones share it."""
+
+
+class AbsolutePositions(Section):
+    """A position vector added to the embedding (Vaswani et al. 2017; GPT and BERT learn it)."""
+
+    kind: Literal["absolute"] = "absolute"
+    encoding: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Computed, or learned."""
+    max_length: PositiveInt = 512
+    """Number of learned positions; sinusoids have no limit."""
+    count_from: Literal["start", "end"] = "start"
+    """`end` gives the last token of the segment position 0, as the original PyTorch code's type 2 does."""
+
+
+class PerLayerPositions(Section):
+    """A learned position vector added to the input of every layer (Al-Rfou et al. 2018)."""
+
+    kind: Literal["per_layer"] = "per_layer"
+    max_length: PositiveInt = 512
+    """Number of learned positions."""
+
+
+class RotaryPositions(Section):
+    """Queries and keys rotated by their position (Su et al. 2021); first half of a head against the second."""
+
+    kind: Literal["rotary"] = "rotary"
+    base: PositiveFloat = 10000.0
+    """The slowest pair turns by 1 / base (about) for each position."""
+
+
+class AlibiPositions(Section):
+    """A penalty that grows with the distance, with a fixed slope for each head (Press et al. 2021)."""
+
+    kind: Literal["alibi"] = "alibi"
+
+
+Positions: TypeAlias = (
+    XLPositions
+    | ShawPositions
+    | LearnedRelativePositions
+    | AbsolutePositions
+    | PerLayerPositions
+    | RotaryPositions
+    | AlibiPositions
+)
+POSITION_KINDS: dict[str, type[Section]] = {cls.model_fields["kind"].default: cls for cls in get_args(Positions)}
+
+
+# -------------------------------------------------------------------------------------------------- memory
+
+
+class MemoryConfig(Section):
+    """What a segment leaves for the next one."""
+
+    length: PositiveInt
+    """Most positions that each layer keeps."""
+    initial: Literal["empty", "zeros"] = "empty"
+    """A new row remembers nothing, or attends to zeros, as the TensorFlow code and its releases do."""
+    reuse_length: PositiveInt | None = None
+    """Remember only this many first positions of a segment, because the next one begins there (XLNet)."""
+    backprop_segments: PositiveInt | None = None
+    """Let gradients flow through memory, in runs of this many segments and one more: call backward once a run.
+    Left out, memory is a constant."""
+
+
+# --------------------------------------------------------------------------------------------------- model
+
+
+class AuxiliaryConfig(Section):
+    """The auxiliary losses of Al-Rfou et al. 2018: every layer predicts, and further tokens too."""
+
+    targets: PositiveInt = 2
+    """How many of the next tokens each position predicts; those after the first weigh one half."""
+
+
+class ModelConfig(Section):
+    """The trunk and its four choices: positions, memory, objective, output."""
+
+    objective: Literal["causal", "permutation", "masked"] = "causal"
+    """causal: left to right. permutation: XLNet's two streams. masked: both ways, BERT."""
+    vocabulary: VocabularyConfig
+    positions: Annotated[Positions, Field(discriminator="kind")] = XLPositions()
+    memory: MemoryConfig | None = None
+    """Left out: every segment is read on its own."""
+    attention_span: PositiveInt | None = None
+    """Each query sees exactly this many latest keys, itself included (causal only). `same_length` of the original
+    PyTorch code and of transformers is the memory length; of the TensorFlow code, memory length + 1."""
+    segments: Literal["relative", "absolute"] | None = None
+    """relative: XLNet's same-or-different score. absolute: BERT's vectors added to the embedding."""
+    num_segments: PositiveInt = 2
+    """Number of absolute segment vectors."""
+    directions: Literal["forward", "both"] = "forward"
+    """both: a second causal reader reads the segment from its end, and the states are joined."""
+
+    num_layers: PositiveInt = 12
+    width: PositiveInt = 512
+    num_heads: PositiveInt = 8
+    head_width: PositiveInt | None = None
+    """`width / num_heads` if left out; may be anything."""
+    inner_width: PositiveInt = 2048
+    activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
+    """gelu is exact (erf); gelu_tanh is the approximation in the original XLNet and GPT code."""
+    attention_bias: bool = False
+    """Biases on the query, key, value and output projections (GPT, BERT)."""
+    norm_first: bool = False
+    """Normalise the input of each sub-layer instead of its sum with the residual."""
+    final_norm: bool = False
+    """One more LayerNorm after the last layer."""
+    embedding_norm: bool = False
+    """LayerNorm on the embeddings (BERT)."""
+    norm_epsilon: PositiveFloat = 1e-5
+    """1e-12 in the TensorFlow releases of both models and in BERT."""
+    dropout: Probability = 0.1
+    attention_dropout: Probability = 0.0
+    """On the attention probabilities."""
+    auxiliary: AuxiliaryConfig | None = None
+    """Left out: only the last layer predicts, and only the next token."""
+    init_std: PositiveFloat = 0.02
+    """Of weights, embeddings and score biases."""
+    projection_init_std: PositiveFloat = 0.01
+    """Of the projections between token tables and model width."""
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether a token may see later ones of its segment."""
+        return self.objective != "causal"
+
+    @property
+    def resolved_head_width(self) -> int:
+        return self.head_width if self.head_width is not None else self.width // self.num_heads
+
+    @property
+    def hidden_width(self) -> int:
+        """Width of what a head reads."""
+        return 2 * self.width if self.directions == "both" else self.width
+
+
+class Config(Section):
+    """All settings of a run."""
+
+    model: ModelConfig

@@ -1,0 +1,231 @@
+"""Trunk and softmax: a language model for the causal, permutation and masked objectives, and batches made for it.
+
+Which loss a training run minimises, and on what data, is for `train` and `data`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from segue.config import AuxiliaryConfig, ModelConfig, changed
+from segue.errors import DataError
+from segue.model.build import initialise
+from segue.model.embeddings import AdaptiveSoftmax
+from segue.model.layers import activate
+from segue.model.masks import order_to_rank, permutation_mask
+from segue.model.memory import Memory
+from segue.model.trunk import Trunk
+from segue.model.values import Batch, Output
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelOutput:
+    """The trunk's output and, where the batch has targets, what the prediction of each of them cost."""
+
+    output: Output
+    nll: Tensor | None
+    """-log p of each target, in the shape of `batch.targets`."""
+    loss: Tensor | None
+    """Mean over the targets that count, auxiliary losses added; zero if none counts."""
+
+    @property
+    def memory(self) -> Memory | None:
+        return self.output.memory
+
+
+class LanguageModel(nn.Module):
+    """Trunk and softmax, for the causal, permutation and masked objectives alike."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.trunk = Trunk(config)
+        self.softmax = AdaptiveSoftmax(
+            vocabulary=self.trunk.vocabulary,
+            tie_weights=config.vocabulary.tie_weights,
+            tie_projections=config.vocabulary.tie_projections,
+            cluster_order=config.vocabulary.cluster_order,
+        )
+        self.transform = Transform(config) if config.vocabulary.transform else None
+        self.auxiliary = AuxiliaryClassifiers(config, config.auxiliary) if config.auxiliary else None
+        initialise(self.softmax, config)
+
+    def forward(
+        self, batch: Batch, memory: Memory | None = None, *, progress: float | None = None
+    ) -> LanguageModelOutput:
+        """`progress`, from 0 to 1, is the part of the training that is done: it adds the auxiliary losses of a
+        model that has them. None leaves them out."""
+        output: Output = self.trunk(batch, memory)
+        if batch.targets is None:
+            return LanguageModelOutput(output=output, nll=None, loss=None)
+        hidden = output.hidden_BQD if output.predicted_BPD is None else output.predicted_BPD
+        width = self.config.width
+        nll = self.nll(hidden[..., :width], batch.targets)
+        loss = masked_mean(nll, batch.target_mask)
+        if self.config.directions == "both" and batch.ids_BQ.shape[1] > 1:
+            before = self.nll(hidden[:, 1:, width:], batch.ids_BQ[:, :-1])
+            loss = loss + masked_mean(before, None if batch.real_BQ is None else batch.real_BQ[:, 1:])
+        if self.auxiliary is not None and progress is not None:
+            loss = loss + self.auxiliary(output.layers, batch.targets, batch.target_mask, progress=progress)
+        return LanguageModelOutput(output=output, nll=nll, loss=loss)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., D] -> [..., V]; for an adaptive softmax these are log-probabilities."""
+        hidden = hidden if self.transform is None else self.transform(hidden)
+        return self.softmax.logits(hidden, self.trunk.vocabulary)
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """-log p(target) for hidden [..., D] and targets [...]."""
+        hidden = hidden if self.transform is None else self.transform(hidden)
+        return self.softmax.nll(hidden, targets, self.trunk.vocabulary)
+
+    def new_memory(self, rows: int) -> Memory | None:
+        """The memory of rows that have read nothing; None if the model has no memory."""
+        return self.trunk.new_memory(rows)
+
+    def adjusted(self, **settings: Any) -> Self:
+        """The same weights, not copied, under other settings: a longer memory for evaluation, say."""
+        with torch.device("meta"):
+            other = type(self)(changed(self.config, **settings))
+        other.load_state_dict(self.state_dict(), assign=True)
+        return other.train(self.training)
+
+
+def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean of the values that count; zero, not NaN, if none does."""
+    if mask is None:
+        return values.mean()
+    return (values * mask).sum() / mask.sum().clamp(min=1)
+
+
+class Transform(nn.Module):
+    """BERT's dense layer before the softmax."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.activation = config.activation
+        self.dense = nn.Linear(config.width, config.width)
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        initialise(self, config)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        result: Tensor = self.norm(activate(self.dense(hidden), self.activation))
+        return result
+
+
+class AuxiliaryClassifiers(nn.Module):
+    """Al-Rfou et al. 2018: every layer predicts, not only the last, and further tokens, not only the next.
+
+    Each layer and each target has a classifier of its own. Layer l of n counts until l / 2n of the training is
+    done; further targets weigh one half. The next token from the last layer is the main loss, not made here.
+    """
+
+    def __init__(self, config: ModelConfig, settings: AuxiliaryConfig) -> None:
+        super().__init__()
+        self.classifiers = nn.ModuleList(
+            nn.ModuleList(
+                nn.Linear(config.width, config.vocabulary.size)
+                for target in range(settings.targets)
+                if layer < config.num_layers - 1 or target > 0
+            )
+            for layer in range(config.num_layers)
+        )
+        initialise(self, config)
+
+    def forward(
+        self, layers: tuple[Tensor, ...], targets_BQ: Tensor, target_mask: Tensor | None, *, progress: float
+    ) -> Tensor:
+        count = len(self.classifiers)
+        total = layers[-1].new_zeros(())
+        for number, classifiers in enumerate(self.classifiers, start=1):
+            assert isinstance(classifiers, nn.ModuleList)
+            last = number == count
+            if not last and progress >= number / (2 * count):
+                continue
+            for ahead, classifier in enumerate(classifiers, start=1 if last else 0):
+                length = targets_BQ.shape[1] - ahead
+                if length < 1:
+                    continue
+                logits = classifier(layers[number][:, :length])
+                nll = F.cross_entropy(logits.transpose(1, 2), targets_BQ[:, ahead:], reduction="none")
+                mask = None if target_mask is None else target_mask[:, ahead:]
+                total = total + (1.0 if ahead == 0 else 0.5) * masked_mean(nll, mask)
+        return total
+
+
+# ------------------------------------------------------------------------------- batches for the language model
+
+
+def order_batch(ids_BQ: Tensor, order_BQ: Tensor, *, real_BQ: Tensor | None = None) -> Batch:
+    """Every token predicted from those before it in any order of factorisation (permutation objective).
+
+    `order_BQ[b, n]` is the position predicted n-th. The sum of the nll is -log p(row) under that order.
+    """
+    expected = torch.arange(ids_BQ.shape[1], device=order_BQ.device).expand_as(ids_BQ)
+    if order_BQ.shape != ids_BQ.shape or not torch.equal(order_BQ.sort(dim=1).values, expected):
+        raise DataError(
+            "an order must list every position of the row once; got "
+            f"{order_BQ[0].tolist() if order_BQ.dim() == 2 else list(order_BQ.shape)} for "
+            f"{ids_BQ.shape[1]} positions. Use a permutation of range(length)."
+        )
+    return Batch(
+        ids_BQ=ids_BQ,
+        targets=ids_BQ,
+        target_mask=real_BQ,
+        real_BQ=real_BQ,
+        visible_BQQ=permutation_mask(order_to_rank(order_BQ), torch.ones_like(ids_BQ, dtype=torch.bool)),
+        predicted_BP=expected.contiguous(),
+    )
+
+
+def conditional_batch(
+    config: ModelConfig,
+    source_BS: Tensor,
+    target_BT: Tensor,
+    *,
+    source_real_BS: Tensor | None = None,
+    target_real_BT: Tensor | None = None,
+) -> Batch:
+    """Source, then target, through one trunk, with the loss on the target alone (translation, replies).
+
+    A causal model reads both from left to right. A permutation model reads the source in both directions, and
+    predicts the target left to right. Padding moves to the right end of the row.
+    """
+    if config.objective == "masked":
+        raise DataError(
+            'conditional generation needs objective "causal" or "permutation"; got "masked". Use another model.'
+        )
+    source_length = source_BS.shape[1]
+    real = torch.cat(
+        [
+            torch.ones_like(source_BS, dtype=torch.bool) if source_real_BS is None else source_real_BS,
+            torch.ones_like(target_BT, dtype=torch.bool) if target_real_BT is None else target_real_BT,
+        ],
+        dim=1,
+    )
+    ids = torch.cat([source_BS, target_BT], dim=1)
+    is_target = torch.arange(ids.shape[1], device=ids.device).expand_as(ids) >= source_length
+    front = (~real).long().argsort(dim=1, stable=True)
+    ids, real = ids.gather(1, front), real.gather(1, front)
+    is_target = is_target.gather(1, front) & real
+    real_BQ = None if bool(real.all()) else real
+    if config.objective == "causal":
+        return Batch(
+            ids_BQ=ids[:, :-1],
+            targets=ids[:, 1:],
+            target_mask=is_target[:, 1:],
+            real_BQ=None if real_BQ is None else real_BQ[:, :-1],
+        )
+    rank = torch.where(is_target, torch.arange(ids.shape[1], device=ids.device), -1)
+    predicted_BP = (~is_target).long().argsort(dim=1, stable=True)[:, : target_BT.shape[1]]
+    return Batch(
+        ids_BQ=ids,
+        targets=ids.gather(1, predicted_BP),
+        target_mask=is_target.gather(1, predicted_BP),
+        real_BQ=real_BQ,
+        visible_BQQ=permutation_mask(rank, is_target),
+        predicted_BP=predicted_BP,
+    )

@@ -1,0 +1,77 @@
+"""The READMEs and docs say what is true: their commands run, their code runs, their links lead somewhere."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
+PAGES = [*READMES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = [line for block in blocks(READMES[0], "bash") for line in block.splitlines()]
+    return [line.split("#")[0].strip() for line in lines if line.strip()]
+
+
+def test_both_languages_show_the_same_code() -> None:
+    for language in ("bash", "python"):
+        assert blocks(READMES[0], language) == blocks(READMES[1], language)
+
+
+def test_the_examples_run() -> None:
+    examples = blocks(READMES[0], "python")
+    assert len(examples) == 3
+    for code in examples:
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        promised = re.findall(r"print\(.*?\)  # (torch\.Size\(.*?\)|tensor\(.*?\)|\d+)", code)
+        for text in promised:
+            assert text in result.stdout
+
+
+def test_the_commands_run() -> None:
+    assert commands() == [
+        "make demo",
+        "make test",
+        "segue models",
+        "segue models xlnet-base",
+        "segue doctor",
+        "segue doctor xlnet-base",
+        "segue tour",
+    ]
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    for command in commands():
+        program, *arguments = command.split()
+        if program == "make":
+            assert arguments[0] in targets
+        else:
+            script = Path(sys.executable).parent / program
+            result = subprocess.run([str(script), *arguments], capture_output=True, text=True, check=False)
+            assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_named_files_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+    for name in re.findall(r"`((?:tests|docs|src)/[\w./-]+\.\w+)(?:::\w+)?`", text):
+        assert (ROOT / name).exists(), name
+    for file, test in re.findall(r"`(?:tests/)?(?:model/|evaluate/)?(test_\w+\.py)::(\w+)`", text):
+        sources = [path.read_text() for path in (ROOT / "tests").rglob(file)]
+        assert sources, file
+        assert any(f"def {test}(" in source for source in sources), f"{file}::{test}"
+
+
+def test_worked_examples_and_quoted_code_are_true() -> None:
+    assert runpy.run_path(str(ROOT / "docs" / "examples.py"))["untrue"]() == []
