@@ -245,5 +245,5 @@ def test_terms_for_rows_pick_the_sign_of_each_row() -> None:
 
 
 def test_biases_are_there_only_where_they_are_used() -> None:
-    biases = ScoreBiases(num_heads=2, head_width=3, position=False, segment=True)
+    biases = ScoreBiases(num_heads=2, head_width=3, content=True, position=False, segment=True)
     assert {name for name, _ in biases.named_parameters()} == {"content_HE", "segment_HE"}

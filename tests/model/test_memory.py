@@ -153,6 +153,9 @@ def test_padding_between_memory_and_tokens_is_refused() -> None:
     with pytest.raises(DataError, match=r"padding must be on the right.*row 1"):
         model(Batch(ids_BQ=random_ids(2, 2), real_BQ=real_BQ), memory)
     model(Batch(ids_BQ=random_ids(2, 2), real_BQ=real_BQ), model.new_memory(2))  # nothing is remembered: fine
+    model(Batch(ids_BQ=random_ids(2, 2), real_BQ=real_BQ, starts_B=torch.tensor([False, True])), memory)
+    with pytest.raises(DataError, match="padding must be on the right"):  # zeros are something to attend to
+        noisy(changed(XL, memory={"initial": "zeros"}))(Batch(ids_BQ=random_ids(2, 2), real_BQ=real_BQ))
 
 
 def test_learned_positions_end_somewhere() -> None:

@@ -16,10 +16,10 @@ from segue.model.positions import rotate
 class ScoreBiases(nn.Module):
     """The learned biases of the score: u on content, v on positions, s on segments, each where it is used."""
 
-    def __init__(self, *, num_heads: int, head_width: int, position: bool, segment: bool) -> None:
+    def __init__(self, *, num_heads: int, head_width: int, content: bool, position: bool, segment: bool) -> None:
         super().__init__()
         shape = (num_heads, head_width)
-        self.content_HE = nn.Parameter(torch.zeros(shape))
+        self.content_HE = nn.Parameter(torch.zeros(shape)) if content else None
         self.position_HE = nn.Parameter(torch.zeros(shape)) if position else None
         self.segment_HE = nn.Parameter(torch.zeros(shape)) if segment else None
 

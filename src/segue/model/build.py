@@ -66,15 +66,17 @@ def relative_terms(config: ModelConfig) -> nn.Module | None:
 def score_biases(config: ModelConfig) -> nn.ModuleList:
     """One for each layer, or one that all share; none where the score has no biases."""
     positions = config.positions
-    if not isinstance(positions, XLPositions | LearnedRelativePositions):
+    content, segment = isinstance(positions, XLPositions | LearnedRelativePositions), config.segments == "relative"
+    if not content and not segment:
         return nn.ModuleList()
     shared = isinstance(positions, XLPositions) and positions.shared_biases
     return nn.ModuleList(
         ScoreBiases(
             num_heads=config.num_heads,
             head_width=config.resolved_head_width,
+            content=content,
             position=isinstance(positions, XLPositions),
-            segment=config.segments == "relative",
+            segment=segment,
         )
         for _ in range(1 if shared else config.num_layers)
     )

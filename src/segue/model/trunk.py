@@ -38,12 +38,13 @@ class Trunk(nn.Module):
             scale=words.scale,
         )
         self.reader = Stack(config)
-        self.backward_reader = Stack(config) if config.directions == "both" else None
+        # The other reader never has a memory: it would come from the future.
+        alone = config.model_copy(update={"memory": None})
+        self.backward_reader = Stack(alone) if config.directions == "both" else None
         build.initialise(self, config)
 
     def forward(self, batch: Batch, memory: Memory | None = None) -> Output:
-        """Without a memory, rows start anew. The backward reader, if any, never has one: it comes from the
-        future."""
+        """Without a memory, rows start anew."""
         output: Output = self.reader(self.vocabulary(batch.ids_BQ), batch, memory)
         if self.backward_reader is None:
             return output
@@ -100,6 +101,7 @@ class Stack(nn.Module):
     def forward(self, embedded_BQD: Tensor, batch: Batch, memory: Memory | None) -> Output:
         self._check(batch, memory)
         memory = self._recall(batch, memory)
+        self._check_padding(batch, memory)
         position_BQ = self._positions(batch, memory)
         content_view, query_view = self._views(batch, memory)
         geometry = self._geometry(batch, memory, embedded_BQD.dtype)
@@ -278,7 +280,6 @@ class Stack(nn.Module):
                     "a memory was given to a model without one; got model.memory left out. Set model.memory.length."
                 )
             memory.check(layers=config.num_layers, rows=rows, width=config.width)
-            self._check_padding(batch, memory)
         if batch.visible_BQQ is not None and config.objective != "permutation":
             raise DataError(
                 f'batch.visible_BQQ is for objective "permutation"; got "{config.objective}". Leave it out.'
@@ -304,15 +305,15 @@ class Stack(nn.Module):
                 )
 
     @staticmethod
-    def _check_padding(batch: Batch, memory: Memory) -> None:
+    def _check_padding(batch: Batch, memory: Memory | None) -> None:
         """Padding between memory and tokens would lengthen the distance between them."""
-        if batch.real_BQ is not None:
+        if batch.real_BQ is not None and memory is not None:
             gap_B = (~batch.real_BQ[:, :-1] & batch.real_BQ[:, 1:]).any(dim=1) & memory.valid_BM.any(dim=1)
             if bool(gap_B.any()):
                 row = int(gap_B.nonzero()[0, 0])
                 raise DataError(
                     f"with memory, padding must be on the right; got padding before a token in row {row}. "
-                    "Move it to the right, or start the row anew (starts_B) in the batch before."
+                    "Move it to the right, or start the row anew (starts_B)."
                 )
 
 
