@@ -35,7 +35,7 @@ pictures: .venv/ready
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python $(PIP_INSTALL) -e '.[test,check,pictures]'
+	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures]'
 	touch $@
 
 .venv-transformers5/ready: pyproject.toml constraints.txt

@@ -1,0 +1,1 @@
+"""From a corpus on disk to batches: readers, store, lanes, batches."""
