@@ -212,7 +212,67 @@ class ModelConfig(Section):
         return 2 * self.width if self.directions == "both" else self.width
 
 
-class Config(Section):
-    """All settings of a run."""
+# ---------------------------------------------------------------------------------------------------- data
 
+
+class PermutationConfig(Section):
+    """How targets and their order are drawn for the permutation objective (Yang et al. 2019, and their code)."""
+
+    one_in: PositiveInt = 6
+    """K of the paper: one token in this many is predicted."""
+    longest_span: PositiveInt = 5
+    """Spans have 1 to this many units, n of them with a probability that falls as 1 / n."""
+    context_ratio: PositiveFloat = 6.0
+    """A span of n units stands in a window of this times n."""
+    spans: Literal["pieces", "words", "characters"] = "pieces"
+    """What a span counts, and where it may begin. pieces: the released code, spans begin at a word. words: what its
+    authors intended. characters: begins anywhere, for text without word borders such as Chinese."""
+    permutation_size: PositiveInt | None = None
+    """Tokens that are shuffled together; left out, half of the segment."""
+    pairs: bool = True
+    """The second half of a segment is A SEP B SEP CLS, B following A or drawn from elsewhere; otherwise plain text."""
+
+
+class MaskingConfig(Section):
+    """How tokens are corrupted for the masked objective (Devlin et al. 2018)."""
+
+    rate: Probability = 0.15
+    """Share of the tokens that is predicted."""
+    masked: Annotated[float, Field(ge=0, le=1)] = 0.8
+    """Share of these that becomes the mask token."""
+    random: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of these that becomes a random token; the rest stays as it is."""
+    whole_words: bool = False
+    """Corrupt all pieces of a word together."""
+
+
+class DataConfig(Section):
+    """Where the ids come from and how they become batches."""
+
+    store: str
+    """Folder written by `segue prepare`."""
+    validation: str | None = None
+    """Another such folder, with the same tokeniser."""
+    lanes: PositiveInt = 8
+    """Rows of a batch, over all processes together: row b of a batch continues row b of the one before."""
+    segment_length: PositiveInt = 128
+    """Positions of a batch."""
+    reset_at_documents: bool = False
+    """A segment that begins a document forgets what came before; segments then end where documents end."""
+    backward_lanes: bool = False
+    """The second half of the lanes reads the text of the first half from its end (bidirectional data)."""
+    permutation: PermutationConfig = PermutationConfig()
+    """For objective "permutation"."""
+    masking: MaskingConfig = MaskingConfig()
+    """For objective "masked"."""
+
+
+# ------------------------------------------------------------------------------------------------------ all
+
+
+class Config(Section):
+    """All settings of a run, in the order in which the data meets them."""
+
+    data: DataConfig | None = None
+    """Left out where only a model is described."""
     model: ModelConfig

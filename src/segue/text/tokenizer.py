@@ -1,7 +1,7 @@
 """What a tokeniser is: a small interface that all kinds keep, and nothing else.
 
 Every kind keeps these promises, tested on random Unicode:
-- offsets are exact: token n comes from `text[starts[n]:ends[n]]`, offsets ascend, and no character is lost between them;
+- offsets are exact: token n comes from `text[starts[n]:ends[n]]`, they ascend, and no character is lost between them;
 - `decode(encode(text)) == text`, unless the kind says what it changes (a released model with its own normalisation);
 - text never produces a special id: `<sep>` typed by a user is four or five ordinary characters;
 - a saved tokeniser loads to an equal one, with the same fingerprint.
