@@ -6,6 +6,7 @@ import stat
 import pytest
 import torch
 
+from segue.checkpoint.files import MANIFEST
 from segue.checkpoint.folder import CONFIG, WEIGHTS, load, save
 from segue.errors import CheckpointError, ConfigError
 from segue.model import LanguageModel
@@ -26,7 +27,7 @@ def test_saving_again_replaces_and_leaves_nothing_behind(folder) -> None:
     save(other, folder)
     assert load(folder).config == other.config
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
-    assert sorted(path.name for path in folder.iterdir()) == [CONFIG, WEIGHTS]
+    assert sorted(path.name for path in folder.iterdir()) == [CONFIG, MANIFEST, WEIGHTS]
     assert stat.S_IMODE((folder / WEIGHTS).stat().st_mode) == 0o644
 
 

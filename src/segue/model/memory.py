@@ -48,6 +48,16 @@ class Memory:
             position_B=torch.zeros(rows, dtype=torch.long, device=device),
         )
 
+    @classmethod
+    def join(cls, parts: Sequence["Memory"]) -> "Memory":
+        """The rows of several memories of the same shape, one after the other."""
+        return cls(
+            hidden_LBMD=torch.cat([part.hidden_LBMD for part in parts], dim=1),
+            valid_BM=torch.cat([part.valid_BM for part in parts]),
+            position_B=torch.cat([part.position_B for part in parts]),
+            graph_segments=max(part.graph_segments for part in parts),
+        )
+
     @property
     def rows(self) -> int:
         return self.valid_BM.shape[0]

@@ -5,9 +5,11 @@ reader where the config wants both directions. Heads and losses are elsewhere.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from segue.config import AbsolutePositions, ModelConfig, PerLayerPositions, RotaryPositions, ShawPositions, XLPositions
 from segue.errors import DataError
@@ -82,6 +84,8 @@ class Stack(nn.Module):
         self.biases = build.score_biases(config)
         self.layers = nn.ModuleList(build.layer(config) for _ in range(config.num_layers))
         self.final_norm = nn.LayerNorm(width, eps=config.norm_epsilon) if config.final_norm else None
+        self.recompute = False
+        """Whether training computes the inside of each layer again in the backward pass, to save memory."""
 
     def new_memory(self, rows: int) -> Memory | None:
         memory = self.config.memory
@@ -118,7 +122,8 @@ class Stack(nn.Module):
                 if query_BPD is not None and at_BP is not None:
                     query_BPD = query_BPD + _take(added_BQD, at_BP)
             inputs.append(content_BQD)
-            content_BQD, query_BPD = layer(
+            run = partial(checkpoint, layer, use_reentrant=False) if self.recompute and self.training else layer
+            content_BQD, query_BPD = run(
                 content_BQD,
                 query_BPD,
                 memory_BMD=None if memory is None else memory.hidden_LBMD[index],

@@ -72,6 +72,17 @@ class Batch:
         present = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: v.to(*args, **kwargs) for k, v in present.items() if v is not None})
 
+    def rows(self, start: int, stop: int) -> "Batch":
+        """The rows from `start` up to `stop`."""
+        present = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{k: v[start:stop] for k, v in present.items() if v is not None})
+
+    def count_targets(self) -> int:
+        """How many targets count."""
+        if self.target_mask is not None:
+            return int(self.target_mask.sum())
+        return 0 if self.targets is None else self.targets.numel()
+
     def backwards(self) -> "Batch":
         """The same segment from its end to its start, for a reader in the other direction."""
         return Batch(

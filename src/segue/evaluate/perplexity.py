@@ -1,0 +1,311 @@
+"""How surprised a model is by a text: perplexity, and bits for each token, character and byte.
+
+A text is cut into segments on one grid. Lanes are runs of segments that are read side by side to save time; each lane
+first reads, without counting, as much of what precedes it as its states can depend on. So the result does not depend on
+the number of lanes. Models without memory can be evaluated with a sliding window instead.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segue.errors import DataError
+from segue.model import Batch, LanguageModel
+from segue.model.language_model import order_batch
+
+Order = Literal["forward", "backward", "random"]
+Progress = Callable[[int, int], None]
+
+
+class Tokens(Protocol):
+    """A text as ids."""
+
+    @property
+    def length(self) -> int:
+        """How many."""
+
+    def read(self, start: int, stop: int) -> NDArray[np.int64]:
+        """A part of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """-log p of a text, in nats, and what it is a sum over."""
+
+    nll: float
+    targets: int
+
+    @property
+    def loss(self) -> float:
+        """Mean in nats."""
+        return self.nll / self.targets
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(min(self.loss, 700.0))
+
+    @property
+    def bits(self) -> float:
+        """For each token."""
+        return self.loss / math.log(2)
+
+    def bits_per(self, units: int) -> float:
+        """For each character or byte of the text, of which there are so many."""
+        return self.nll / math.log(2) / units
+
+
+@torch.no_grad()
+def evaluate_causal(
+    model: LanguageModel,
+    tokens: Tokens,
+    *,
+    segment_length: int,
+    lanes: int = 8,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> Score:
+    """Every token but the first, from all that its segment and memory hold before it."""
+    _check_objective(model, "causal")
+    model = _for_evaluation(model)
+    length = tokens.length if limit is None else min(limit, tokens.length)
+    _check_length(length, 2)
+    grid = math.ceil((length - 1) / segment_length)
+    plan = list(_lane_plan(grid, lanes, warm=_warm_segments(model, segment_length)))
+    memory = model.new_memory(len(plan[0][0]))
+    if memory is not None:  # absolute positions count from the start of the text, not of the lane
+        first = [next(s[lane] or 0 for s, _ in plan if s[lane] is not None) for lane in range(memory.rows)]
+        memory = replace(memory, position_B=torch.tensor(first, device=_device(model)) * segment_length)
+    nll, targets = 0.0, 0
+    for number, (segments, counted) in enumerate(plan):
+        batch = _causal_batch(tokens, segments, counted, length=length, segment_length=segment_length)
+        result = model(batch.to(_device(model)), memory)
+        memory = result.memory
+        nll += _counted(result.nll, batch)
+        targets += batch.count_targets()
+        if progress is not None:
+            progress(number + 1, len(plan))
+    return Score(nll=nll, targets=targets)
+
+
+@torch.no_grad()
+def evaluate_window(
+    model: LanguageModel,
+    tokens: Tokens,
+    *,
+    window: int,
+    stride: int,
+    rows: int = 8,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> Score:
+    """A window that slides by `stride`: every token has at least `window - stride` before it, except near the start."""
+    _check_objective(model, "causal")
+    if not 1 <= stride <= window:
+        raise DataError(f"stride must be from 1 to the window; got {stride} and {window}. Use a smaller stride.")
+    model = _for_evaluation(model, memory=False)
+    length = tokens.length if limit is None else min(limit, tokens.length)
+    _check_length(length, 2)
+    # Window w predicts the targets [first, stop), from inputs that end at stop - 1.
+    ends = [*range(min(window, length - 1), length - 1, stride), length - 1]
+    spans = [(0 if n == 0 else ends[n - 1], end) for n, end in enumerate(ends)]
+    nll, targets = 0.0, 0
+    for start in range(0, len(spans), rows):
+        part = spans[start : start + rows]
+        batch = _window_batch(tokens, part, window=window)
+        result = model(batch.to(_device(model)))
+        nll += _counted(result.nll, batch)
+        targets += batch.count_targets()
+        if progress is not None:
+            progress(min(start + rows, len(spans)), len(spans))
+    return Score(nll=nll, targets=targets)
+
+
+@torch.no_grad()
+def evaluate_order(
+    model: LanguageModel,
+    tokens: Tokens,
+    *,
+    segment_length: int,
+    order: Order = "forward",
+    seed: int = 0,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> Score:
+    """A permutation model: every token of every segment, in one pass under an order of the segment, with memory."""
+    _check_objective(model, "permutation")
+    model = _for_evaluation(model)
+    length = tokens.length if limit is None else min(limit, tokens.length)
+    _check_length(length, 1)
+    generator = torch.Generator().manual_seed(seed)
+    grid = math.ceil(length / segment_length)
+    nll, memory = 0.0, None
+    for number in range(grid):
+        ids = tokens.read(number * segment_length, min(length, (number + 1) * segment_length))
+        ids_BQ = torch.from_numpy(ids)[None]
+        positions = torch.arange(ids_BQ.shape[1])
+        if order == "backward":
+            positions = positions.flip(0)
+        elif order == "random":
+            positions = torch.randperm(ids_BQ.shape[1], generator=generator)
+        result = model(order_batch(ids_BQ, positions[None]).to(_device(model)), memory)
+        memory = result.memory
+        nll += float(result.nll.double().sum())
+        if progress is not None:
+            progress(number + 1, grid)
+    return Score(nll=nll, targets=length)
+
+
+@torch.no_grad()
+def evaluate_pseudo(
+    model: LanguageModel,
+    tokens: Tokens,
+    *,
+    segment_length: int,
+    mask: int | None = None,
+    rows: int = 16,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> Score:
+    """Pseudo-likelihood of a masked or permutation model: each token from all others of its segment.
+
+    A masked model needs the id of its mask token. It is not a probability of the text, and is compared with nothing but
+    itself."""
+    if model.config.objective == "causal":
+        raise DataError('pseudo-likelihood is for objective "masked" or "permutation"; got "causal". Use perplexity.')
+    if model.config.objective == "masked" and mask is None:
+        raise DataError("a masked model needs the id of its mask token; got none. Use its own tokeniser.")
+    model = _for_evaluation(model, memory=False)
+    length = tokens.length if limit is None else min(limit, tokens.length)
+    _check_length(length, 1)
+    nll = 0.0
+    for start in range(0, length, segment_length):
+        ids_Q = torch.from_numpy(tokens.read(start, min(length, start + segment_length)))
+        for first in range(0, len(ids_Q), rows):
+            at_B = torch.arange(first, min(len(ids_Q), first + rows))
+            batch = _one_hidden(ids_Q, at_B, mask=mask if model.config.objective == "masked" else None)
+            nll += float(model(batch.to(_device(model))).nll.double().sum())
+            if progress is not None:
+                progress(start + int(at_B[-1]) + 1, length)
+    return Score(nll=nll, targets=length)
+
+
+# ------------------------------------------------------------------------------------------------------ lanes
+
+
+def _lane_plan(grid: int, lanes: int, *, warm: int) -> Iterator[tuple[list[int | None], list[bool]]]:
+    """For each step: the segment of each lane (None: nothing to read), and whether it counts."""
+    lanes = min(lanes, grid)
+    bounds = [grid * lane // lanes for lane in range(lanes + 1)]
+    longest = max(stop - start for start, stop in pairwise(bounds))
+    for step in range(-warm if lanes > 1 else 0, longest):
+        segments: list[int | None] = []
+        for start, stop in pairwise(bounds):
+            segment = start + step
+            segments.append(segment if 0 <= segment < stop else None)
+        counted = [step >= 0 and segment is not None for segment in segments]
+        if any(segment is not None for segment in segments):
+            yield segments, counted
+
+
+def _warm_segments(model: LanguageModel, segment_length: int) -> int:
+    """How many segments before a token can reach its state."""
+    config = model.config
+    if config.memory is None:
+        return 0
+    back = config.memory.length
+    if config.attention_span is not None:
+        back = min(back, config.attention_span - 1)
+    return math.ceil(back * config.num_layers / segment_length) + 1
+
+
+def _causal_batch(
+    tokens: Tokens, segments: list[int | None], counted: list[bool], *, length: int, segment_length: int
+) -> Batch:
+    ids = np.zeros((len(segments), segment_length), dtype=np.int64)
+    targets = np.zeros_like(ids)
+    real = np.zeros(ids.shape, dtype=np.bool_)
+    for row, segment in enumerate(segments):
+        if segment is not None:
+            start = segment * segment_length
+            text = tokens.read(start, min(length, start + segment_length + 1))
+            count = len(text) - 1
+            ids[row, :count], targets[row, :count], real[row, :count] = text[:-1], text[1:], True
+    counts = real & np.array(counted)[:, None]
+    return Batch(
+        ids_BQ=torch.from_numpy(ids),
+        targets=torch.from_numpy(targets),
+        target_mask=torch.from_numpy(counts),
+        real_BQ=None if real.all() else torch.from_numpy(real),
+    )
+
+
+def _window_batch(tokens: Tokens, spans: list[tuple[int, int]], *, window: int) -> Batch:
+    ids = np.zeros((len(spans), window), dtype=np.int64)
+    targets = np.zeros_like(ids)
+    real, counts = np.zeros(ids.shape, dtype=np.bool_), np.zeros(ids.shape, dtype=np.bool_)
+    for row, (first, stop) in enumerate(spans):
+        start = max(0, stop - window)
+        text = tokens.read(start, stop + 1)
+        count = len(text) - 1
+        ids[row, :count], targets[row, :count], real[row, :count] = text[:-1], text[1:], True
+        counts[row, first - start : count] = True
+    return Batch(
+        ids_BQ=torch.from_numpy(ids),
+        targets=torch.from_numpy(targets),
+        target_mask=torch.from_numpy(counts),
+        real_BQ=None if real.all() else torch.from_numpy(real),
+    )
+
+
+def _one_hidden(ids_Q: Tensor, at_B: Tensor, *, mask: int | None) -> Batch:
+    """A row for each position in `at_B`, in which its token is hidden: replaced, or seen by nobody."""
+    rows = len(at_B)
+    ids_BQ = ids_Q.repeat(rows, 1)
+    at_BP = at_B[:, None]
+    targets = ids_Q[at_BP]
+    if mask is not None:
+        return Batch(ids_BQ=ids_BQ.scatter(1, at_BP, mask), predicted_BP=at_BP, targets=targets)
+    visible_BQQ = torch.ones(rows, len(ids_Q), len(ids_Q), dtype=torch.bool)
+    visible_BQQ[torch.arange(rows), :, at_B] = False
+    return Batch(ids_BQ=ids_BQ, predicted_BP=at_BP, targets=targets, visible_BQQ=visible_BQQ)
+
+
+# ----------------------------------------------------------------------------------------------------- checks
+
+
+def _for_evaluation(model: LanguageModel, *, memory: bool = True) -> LanguageModel:
+    """Segments do not overlap here, so all of a segment is remembered."""
+    if model.config.memory is None:
+        return model.eval()
+    if not memory:
+        return model.adjusted(memory=None).eval()
+    return model.adjusted(memory={"reuse_length": None}).eval()
+
+
+def _counted(nll: Tensor, batch: Batch) -> float:
+    assert batch.target_mask is not None
+    return float((nll.double() * batch.target_mask.to(nll.device)).sum())
+
+
+def _device(model: LanguageModel) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _check_objective(model: LanguageModel, objective: str) -> None:
+    if model.config.objective != objective:
+        raise DataError(
+            f'this evaluation is for objective "{objective}"; got "{model.config.objective}". '
+            "Use perplexity for causal models, an order for permutation models, pseudo-likelihood for masked ones."
+        )
+
+
+def _check_length(length: int, least: int) -> None:
+    if length < least:
+        raise DataError(f"a text must have at least {least} tokens; got {length}. Use a longer one.")

@@ -1,0 +1,211 @@
+"""The training loop: a generator that makes one update and yields a report of it; the caller's `for` body logs,
+validates and saves.
+
+One update reads one batch, or one for each segment that a gradient may reach through memory. Each batch is cut into
+`accumulate` parts that keep their own rows of the memory. The loss is the mean over all targets that count, of all
+parts and all processes: how the work is divided changes nothing but rounding.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from segue.config import ModelConfig, TrainConfig
+from segue.errors import SegueError
+from segue.model import Batch, LanguageModel, Memory
+from segue.train.optim import WeightAverage, learning_rate
+
+
+class BatchSource(Protocol):
+    """Batches one after the other, from any position."""
+
+    @property
+    def position(self) -> Mapping[str, int]:
+        """Where the next batch begins."""
+
+    def __next__(self) -> Batch:
+        """The batch there; the position moves on."""
+
+
+class DivergedError(SegueError):
+    """Too many steps in a row whose loss or gradient was not finite."""
+
+
+@dataclass(kw_only=True)
+class TrainState:
+    """All that a bit-exact resume needs, besides the random state and the position in the data."""
+
+    model: LanguageModel
+    optimizer: torch.optim.Optimizer
+    average: WeightAverage | None
+    step: int = 0
+    memory: Memory | None = None
+    """Of the rows of this process."""
+    tokens: int = 0
+    """Read so far, by all processes."""
+    bad_steps: int = 0
+    """Skipped in a row, up to now."""
+    best: float | None = None
+    """The lowest validation loss so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """What one update did."""
+
+    step: int
+    loss: float
+    """Mean over the targets; auxiliary losses included."""
+    gradient_norm: float
+    learning_rate: float
+    tokens: int
+    """Read in this step, by all processes."""
+    seconds: float
+    skipped: bool
+    """The loss or the gradient was not finite: the weights are as before, and the memory starts anew."""
+    position: Mapping[str, int]
+    """Where the data of this step began."""
+
+
+class Reading(nn.Module):
+    """A model that reads several segments and adds up their losses: what processes share, in one forward."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, segments: list[Batch], memory: Memory | None, weights: list[Tensor], progress: float
+    ) -> tuple[Tensor, Memory | None]:
+        loss = weights[0].new_zeros(())
+        for segment, weight in zip(segments, weights, strict=True):
+            result = self.model(segment, memory, progress=progress)
+            memory = result.memory
+            loss = loss + result.loss * weight
+        return loss, memory
+
+
+def train(state: TrainState, batches: BatchSource, settings: TrainConfig) -> Iterator[StepReport]:
+    """Updates the state until it has done all its steps."""
+    module = _shared(state.model)
+    state.model.train()
+    for stack in (state.model.trunk.reader, state.model.trunk.backward_reader):
+        if stack is not None:
+            stack.recompute = settings.recompute
+    while state.step < settings.steps:
+        started = time.perf_counter()
+        position = dict(batches.position)
+        segments = [next(batches) for _ in range(_segments_per_step(state.model.config))]
+        rate = learning_rate(state.step, settings)
+        for group in state.optimizer.param_groups:
+            group["lr"] = rate
+        state.optimizer.zero_grad(set_to_none=True)
+        loss, memory = _backward(module, state, segments, settings)
+        norm = _gradient_norm(state.model, settings.clip_norm)
+        finite = bool(torch.isfinite(torch.stack([loss, norm])).all())
+        if finite:
+            state.optimizer.step()
+            if state.average is not None:
+                state.average.update(state.model)
+        state.memory = memory if finite else None
+        state.bad_steps = 0 if finite else state.bad_steps + 1
+        state.step += 1
+        tokens = sum(segment.ids_BQ.numel() for segment in segments) * world_size()
+        state.tokens += tokens
+        yield StepReport(
+            step=state.step,
+            loss=float(loss),
+            gradient_norm=float(norm),
+            learning_rate=rate,
+            tokens=tokens,
+            seconds=time.perf_counter() - started,
+            skipped=not finite,
+            position=position,
+        )
+        if state.bad_steps >= settings.patience:
+            raise DivergedError(
+                f"training must have a finite loss; got {state.bad_steps} steps in a row without, the last one step "
+                f"{state.step} at data position {position}. Resume from the last saved state with a lower "
+                "train.learning_rate, a smaller train.clip_norm, or longer train.warmup_steps."
+            )
+
+
+def _segments_per_step(config: ModelConfig) -> int:
+    """Gradients that flow through memory need the segments that they reach in one backward pass."""
+    reach = None if config.memory is None else config.memory.backprop_segments
+    return 1 if reach is None else reach + 1
+
+
+def _backward(
+    module: nn.Module, state: TrainState, segments: list[Batch], settings: TrainConfig
+) -> tuple[Tensor, Memory | None]:
+    """Adds up the gradient of all parts; returns the loss over all processes, and the next memory."""
+    device = next(state.model.parameters()).device
+    total = sum_over_processes(torch.tensor(float(sum(s.count_targets() for s in segments)), device=device))
+    rows = segments[0].ids_BQ.shape[0]
+    bounds = [rows * part // settings.accumulate for part in range(settings.accumulate + 1)]
+    progress = state.step / settings.steps
+    loss = torch.zeros((), device=device)
+    memories: list[Memory] = []
+    parts = [(start, stop) for start, stop in pairwise(bounds) if stop > start]
+    for number, (start, stop) in enumerate(parts):
+        memory = None if state.memory is None else state.memory.select(range(start, stop))
+        own = [segment.rows(start, stop).to(device) for segment in segments]
+        weights = [segment.count_targets() / total.clamp(min=1) for segment in own]
+        with _no_sync(module, wait=number < len(parts) - 1):
+            with _autocast(device, settings.precision):
+                share, memory = module(own, memory, weights, progress)
+            (share * world_size()).backward()  # processes take the mean of their gradients
+        loss = loss + share.detach()
+        if memory is not None:
+            memories.append(memory.detach())
+    return sum_over_processes(loss), Memory.join(memories) if memories else None
+
+
+def _gradient_norm(model: nn.Module, limit: float | None) -> Tensor:
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if limit is not None and bool(torch.isfinite(norm)):
+        torch.nn.utils.clip_grads_with_norm_(list(model.parameters()), limit, norm)
+    return norm.detach()
+
+
+def _no_sync(module: nn.Module, *, wait: bool) -> AbstractContextManager[Any]:
+    """Processes add up their gradients once an update, with the last part."""
+    no_sync: Callable[[], AbstractContextManager[Any]] | None = getattr(module, "no_sync", None)
+    return no_sync() if wait and no_sync is not None else nullcontext()
+
+
+def _autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bfloat16" else nullcontext()
+
+
+# ---------------------------------------------------------------------------------------------- several processes
+
+
+def _shared(model: LanguageModel) -> nn.Module:
+    """As one module for all processes; gradients are averaged over them while they are computed."""
+    reading = Reading(model)
+    if not dist.is_initialized():
+        return reading
+    # A bin of the vocabulary without tokens, or an auxiliary loss that is over, leaves weights without gradient.
+    some_unused = model.config.vocabulary.shrink > 1 or model.config.auxiliary is not None
+    return nn.parallel.DistributedDataParallel(reading, find_unused_parameters=some_unused)
+
+
+def world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def sum_over_processes(value: Tensor) -> Tensor:
+    if dist.is_initialized():
+        value = value.clone()
+        dist.all_reduce(value)
+    return value

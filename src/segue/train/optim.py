@@ -1,0 +1,66 @@
+"""The optimizer and its schedule: AdamW with decoupled decay, warm-up, then a curve."""
+
+import math
+
+import torch
+from torch import nn
+
+from segue.config import TrainConfig
+
+
+def make_optimizer(model: nn.Module, settings: TrainConfig) -> torch.optim.AdamW:
+    """Matrices and tables decay; biases, norms and single vectors do not."""
+    decayed: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        matrix = parameter.dim() >= 2 and ".biases." not in name
+        (decayed if matrix else others).append(parameter)
+    groups = [
+        {"params": decayed, "weight_decay": settings.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=settings.learning_rate,
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.epsilon,
+    )
+
+
+def learning_rate(step: int, settings: TrainConfig) -> float:
+    """The rate of the update that follows `step` finished ones."""
+    warmup, peak = settings.warmup_steps, settings.learning_rate
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    progress = (step - warmup) / max(1, settings.steps - warmup)
+    match settings.schedule:
+        case "constant":
+            share = 1.0
+        case "linear":
+            share = settings.final_share + (1 - settings.final_share) * (1 - progress)
+        case "cosine":
+            share = settings.final_share + (1 - settings.final_share) * (1 + math.cos(math.pi * progress)) / 2
+        case "inverse_sqrt":
+            share = math.sqrt(max(1, warmup) / (step + 1))
+    return peak * share
+
+
+class WeightAverage:
+    """An exponential average of the weights: average = decay * average + (1 - decay) * weights."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        for name, parameter in model.named_parameters():
+            self.weights[name].lerp_(parameter.detach(), 1 - self.decay)
+
+    @torch.no_grad()
+    def exchange(self, model: nn.Module) -> None:
+        """Swaps the model's weights with the averaged ones; a second call swaps them back."""
+        for name, parameter in model.named_parameters():
+            current = parameter.detach().clone()
+            parameter.copy_(self.weights[name])
+            self.weights[name].copy_(current)

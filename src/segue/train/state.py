@@ -1,0 +1,140 @@
+"""A stopped run on disk: the model folder, and beside the weights all that a bit-exact resume needs.
+
+`last/training/` holds the optimizer's tensors, the memory of all lanes, the averaged weights and the random state as
+safetensors, and the numbers (step, data position, ...) as JSON. Memory is gathered from all processes when it is saved
+and divided again when it is loaded, so that the number of processes may change in between.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from segue.checkpoint.files import locate, verify
+from segue.checkpoint.folder import load, read_tensors, save, write_tensors
+from segue.config import Config, TrainConfig
+from segue.errors import CheckpointError
+from segue.model import Memory
+from segue.train.loop import TrainState, world_size
+from segue.train.optim import WeightAverage, make_optimizer
+
+TRAINING, NUMBERS = "training", "state.json"
+
+
+def save_state(
+    state: TrainState, folder: Path, *, config: Config, tokenizer: Path | None, position: Mapping[str, int]
+) -> None:
+    """Called by all processes; the first one writes."""
+    memory = _gathered(state.memory)
+    if dist.is_initialized() and dist.get_rank() != 0:
+        dist.barrier()
+        return
+
+    def also(new: Path) -> None:
+        inner = new / TRAINING
+        inner.mkdir()
+        write_tensors(_optimizer_tensors(state), inner / "optimizer.safetensors")
+        if memory is not None:
+            tensors = {"hidden": memory.hidden_LBMD, "valid": memory.valid_BM, "position": memory.position_B}
+            write_tensors(tensors, inner / "memory.safetensors")
+        if state.average is not None:
+            write_tensors(dict(state.average.weights), inner / "average.safetensors")
+        write_tensors(_random_states(), inner / "random.safetensors")
+        numbers = {
+            "step": state.step,
+            "tokens": state.tokens,
+            "bad_steps": state.bad_steps,
+            "best": state.best,
+            "position": dict(position),
+        }
+        (inner / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
+
+    save(state.model, folder, config=config, tokenizer=tokenizer, also=also)
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def load_state(folder: Path, settings: TrainConfig, *, device: torch.device) -> tuple[TrainState, dict[str, int]]:
+    """The state as it was, and the position in the data; refuses a folder that is not whole."""
+    folder = locate(folder)
+    verify(folder)
+    inner = folder / TRAINING
+    if not (inner / NUMBERS).is_file():
+        raise CheckpointError(f"{folder} must hold a stopped run; got a model alone. Start a new run from it.")
+    numbers: dict[str, Any] = json.loads((inner / NUMBERS).read_text(encoding="utf-8"))
+    model = load(folder).to(device)
+    optimizer = make_optimizer(model, settings)
+    state = TrainState(
+        model=model,
+        optimizer=optimizer,
+        average=None if settings.average_decay is None else WeightAverage(model, settings.average_decay),
+        step=numbers["step"],
+        tokens=numbers["tokens"],
+        bad_steps=numbers["bad_steps"],
+        best=numbers["best"],
+    )
+    _restore_optimizer(state, read_tensors(inner / "optimizer.safetensors"))
+    if state.average is not None and (inner / "average.safetensors").is_file():
+        for name, value in read_tensors(inner / "average.safetensors").items():
+            state.average.weights[name].copy_(value)
+    if (inner / "memory.safetensors").is_file():
+        tensors = read_tensors(inner / "memory.safetensors")
+        whole = Memory(hidden_LBMD=tensors["hidden"], valid_BM=tensors["valid"], position_B=tensors["position"])
+        state.memory = _own_rows(whole).to(device)
+    _restore_random(read_tensors(inner / "random.safetensors"))
+    return state, numbers["position"]
+
+
+def _optimizer_tensors(state: TrainState) -> dict[str, Tensor]:
+    """Adam's moments and step counts under the names of their parameters."""
+    return {
+        f"{name}/{key}": value
+        for name, parameter in state.model.named_parameters()
+        for key, value in state.optimizer.state.get(parameter, {}).items()
+    }
+
+
+def _restore_optimizer(state: TrainState, tensors: dict[str, Tensor]) -> None:
+    for name, parameter in state.model.named_parameters():
+        own = {key.rpartition("/")[2]: value for key, value in tensors.items() if key.rpartition("/")[0] == name}
+        if own:
+            moved = {key: value.to(parameter.device) if value.dim() else value for key, value in own.items()}
+            state.optimizer.state[parameter] = moved
+
+
+def _random_states() -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _restore_random(states: dict[str, Tensor]) -> None:
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+def _gathered(memory: Memory | None) -> Memory | None:
+    """The memory of all lanes, in order; every process must call this."""
+    if memory is None or not dist.is_initialized():
+        return memory
+    parts: dict[str, Tensor] = {}
+    for name in ("hidden_LBMD", "valid_BM", "position_B"):
+        own: Tensor = getattr(memory, name).contiguous()
+        gathered = [torch.empty_like(own) for _ in range(world_size())]
+        dist.all_gather(gathered, own)
+        parts[name] = torch.cat(gathered, dim=1 if name == "hidden_LBMD" else 0)
+    return Memory(hidden_LBMD=parts["hidden_LBMD"], valid_BM=parts["valid_BM"], position_B=parts["position_B"])
+
+
+def _own_rows(memory: Memory) -> Memory:
+    """The rows of this process: processes hold equal blocks of lanes, in order."""
+    if not dist.is_initialized():
+        return memory
+    rows = memory.rows // world_size()
+    return memory.select(range(dist.get_rank() * rows, (dist.get_rank() + 1) * rows))
