@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from segue.config import ModelConfig, TrainConfig
 from segue.errors import SegueError
 from segue.model import Batch, LanguageModel, Memory
+from segue.train.distributed import sum_over_processes, world
 from segue.train.optim import WeightAverage, learning_rate
 
 
@@ -82,14 +83,14 @@ class Reading(nn.Module):
         self.model = model
 
     def forward(
-        self, segments: list[Batch], memory: Memory | None, weights: list[Tensor], progress: float
+        self, segments: list[Batch], memory: Memory | None, weights: list[float], progress: float
     ) -> tuple[Tensor, Memory | None]:
-        loss = weights[0].new_zeros(())
+        losses = []
         for segment, weight in zip(segments, weights, strict=True):
             result = self.model(segment, memory, progress=progress)
             memory = result.memory
-            loss = loss + result.loss * weight
-        return loss, memory
+            losses.append(result.loss * weight)
+        return torch.stack(losses).sum(), memory
 
 
 def train(state: TrainState, batches: BatchSource, settings: TrainConfig) -> Iterator[StepReport]:
@@ -117,7 +118,7 @@ def train(state: TrainState, batches: BatchSource, settings: TrainConfig) -> Ite
         state.memory = memory if finite else None
         state.bad_steps = 0 if finite else state.bad_steps + 1
         state.step += 1
-        tokens = sum(segment.ids_BQ.numel() for segment in segments) * world_size()
+        tokens = sum(segment.ids_BQ.numel() for segment in segments) * world()
         state.tokens += tokens
         yield StepReport(
             step=state.step,
@@ -148,7 +149,7 @@ def _backward(
 ) -> tuple[Tensor, Memory | None]:
     """Adds up the gradient of all parts; returns the loss over all processes, and the next memory."""
     device = next(state.model.parameters()).device
-    total = sum_over_processes(torch.tensor(float(sum(s.count_targets() for s in segments)), device=device))
+    total = int(sum_over_processes(torch.tensor(sum(s.count_targets() for s in segments), device=device)))
     rows = segments[0].ids_BQ.shape[0]
     bounds = [rows * part // settings.accumulate for part in range(settings.accumulate + 1)]
     progress = state.step / settings.steps
@@ -158,11 +159,11 @@ def _backward(
     for number, (start, stop) in enumerate(parts):
         memory = None if state.memory is None else state.memory.select(range(start, stop))
         own = [segment.rows(start, stop).to(device) for segment in segments]
-        weights = [segment.count_targets() / total.clamp(min=1) for segment in own]
+        weights = [segment.count_targets() / max(1, total) for segment in own]
         with _no_sync(module, wait=number < len(parts) - 1):
             with _autocast(device, settings.precision):
                 share, memory = module(own, memory, weights, progress)
-            (share * world_size()).backward()  # processes take the mean of their gradients
+            (share * world()).backward()  # processes take the mean of their gradients
         loss = loss + share.detach()
         if memory is not None:
             memories.append(memory.detach())
@@ -195,17 +196,5 @@ def _shared(model: LanguageModel) -> nn.Module:
     reading = Reading(model)
     if not dist.is_initialized():
         return reading
-    # A bin of the vocabulary without tokens, or an auxiliary loss that is over, leaves weights without gradient.
-    some_unused = model.config.vocabulary.shrink > 1 or model.config.auxiliary is not None
-    return nn.parallel.DistributedDataParallel(reading, find_unused_parameters=some_unused)
-
-
-def world_size() -> int:
-    return dist.get_world_size() if dist.is_initialized() else 1
-
-
-def sum_over_processes(value: Tensor) -> Tensor:
-    if dist.is_initialized():
-        value = value.clone()
-        dist.all_reduce(value)
-    return value
+    # A bin without tokens, a segment term without segments, an auxiliary loss that is over: no gradient, no wait.
+    return nn.parallel.DistributedDataParallel(reading, find_unused_parameters=True)

@@ -19,7 +19,8 @@ from segue.checkpoint.folder import load, read_tensors, save, write_tensors
 from segue.config import Config, TrainConfig
 from segue.errors import CheckpointError
 from segue.model import Memory
-from segue.train.loop import TrainState, world_size
+from segue.train.distributed import rank, world
+from segue.train.loop import TrainState
 from segue.train.optim import WeightAverage, make_optimizer
 
 TRAINING, NUMBERS = "training", "state.json"
@@ -29,8 +30,8 @@ def save_state(
     state: TrainState, folder: Path, *, config: Config, tokenizer: Path | None, position: Mapping[str, int]
 ) -> None:
     """Called by all processes; the first one writes."""
-    memory = _gathered(state.memory)
-    if dist.is_initialized() and dist.get_rank() != 0:
+    memory, random = _gathered(state.memory), _random_states()
+    if rank() != 0:
         dist.barrier()
         return
 
@@ -43,7 +44,7 @@ def save_state(
             write_tensors(tensors, inner / "memory.safetensors")
         if state.average is not None:
             write_tensors(dict(state.average.weights), inner / "average.safetensors")
-        write_tensors(_random_states(), inner / "random.safetensors")
+        write_tensors(random, inner / "random.safetensors")
         numbers = {
             "step": state.step,
             "tokens": state.tokens,
@@ -85,7 +86,7 @@ def load_state(folder: Path, settings: TrainConfig, *, device: torch.device) -> 
         tensors = read_tensors(inner / "memory.safetensors")
         whole = Memory(hidden_LBMD=tensors["hidden"], valid_BM=tensors["valid"], position_B=tensors["position"])
         state.memory = _own_rows(whole).to(device)
-    _restore_random(read_tensors(inner / "random.safetensors"))
+    _restore_random(read_tensors(inner / "random.safetensors"), step=state.step)
     return state, numbers["position"]
 
 
@@ -107,34 +108,44 @@ def _restore_optimizer(state: TrainState, tensors: dict[str, Tensor]) -> None:
 
 
 def _random_states() -> dict[str, Tensor]:
+    """Of all processes, a row each; every process must call this."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()
-    return states
+    return {name: _all_rows(value[None]) for name, value in states.items()}
 
 
-def _restore_random(states: dict[str, Tensor]) -> None:
-    torch.set_rng_state(states["cpu"])
+def _restore_random(states: dict[str, Tensor], *, step: int) -> None:
+    """Each process its own; with another number of processes, new ones that depend on the step and the process."""
+    if len(states["cpu"]) != world():
+        torch.manual_seed(step * 1_000_003 + rank())
+        return
+    torch.set_rng_state(states["cpu"][rank()])
     if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
+        torch.cuda.set_rng_state(states["cuda"][rank()])
+
+
+def _all_rows(own: Tensor, *, dim: int = 0) -> Tensor:
+    """The parts of all processes, one after the other."""
+    if not dist.is_initialized():
+        return own
+    gathered = [torch.empty_like(own) for _ in range(world())]
+    dist.all_gather(gathered, own.contiguous())
+    return torch.cat(gathered, dim=dim)
 
 
 def _gathered(memory: Memory | None) -> Memory | None:
     """The memory of all lanes, in order; every process must call this."""
-    if memory is None or not dist.is_initialized():
-        return memory
-    parts: dict[str, Tensor] = {}
-    for name in ("hidden_LBMD", "valid_BM", "position_B"):
-        own: Tensor = getattr(memory, name).contiguous()
-        gathered = [torch.empty_like(own) for _ in range(world_size())]
-        dist.all_gather(gathered, own)
-        parts[name] = torch.cat(gathered, dim=1 if name == "hidden_LBMD" else 0)
-    return Memory(hidden_LBMD=parts["hidden_LBMD"], valid_BM=parts["valid_BM"], position_B=parts["position_B"])
+    if memory is None:
+        return None
+    return Memory(
+        hidden_LBMD=_all_rows(memory.hidden_LBMD, dim=1),
+        valid_BM=_all_rows(memory.valid_BM),
+        position_B=_all_rows(memory.position_B),
+    )
 
 
 def _own_rows(memory: Memory) -> Memory:
     """The rows of this process: processes hold equal blocks of lanes, in order."""
-    if not dist.is_initialized():
-        return memory
-    rows = memory.rows // world_size()
-    return memory.select(range(dist.get_rank() * rows, (dist.get_rank() + 1) * rows))
+    rows = memory.rows // world()
+    return memory.select(range(rank() * rows, (rank() + 1) * rows))
