@@ -95,6 +95,80 @@ def test_settings_that_do_not_go_together(settings: dict, message: str) -> None:
     assert message in found[0]
 
 
+PERMUTATION = {"objective": "permutation"}
+HALF_OF_128 = {"memory": {"length": 384, "reuse_length": 64}}
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "message"),
+    [
+        ({"masking": {"masked": 0.9, "random": 0.2}}, {}, "at most 1 together; got 0.9 and 0.2."),
+        ({"lanes": 5, "backward_lanes": True}, {}, "data.lanes must be even with data.backward_lanes; got 5. Use 6."),
+        (
+            {"backward_lanes": True},
+            {"positions": {"kind": "alibi"}},
+            'needs signed distances, model.positions.kind "xl"',
+        ),
+        ({"segment_length": 513}, {"positions": {"kind": "per_layer"}}, "at most model.positions.max_length; got 513"),
+        (
+            {},
+            {"objective": "masked", "memory": {"length": 9, "reuse_length": 9}},
+            "the next one's targets; got 9 and 128",
+        ),
+        ({"segment_length": 129}, PERMUTATION, "data.segment_length must be even"),
+        ({"segment_length": 8}, PERMUTATION, "must be at least 10 for A SEP B SEP CLS; got 8."),
+        ({"permutation": {"one_in": 200}}, PERMUTATION, "must be at least data.permutation.one_in; got 128 and 200."),
+        ({}, PERMUTATION | {"memory": {"length": 9}}, "must be half of data.segment_length for permutations"),
+        (
+            {"permutation": {"pairs": False}},
+            PERMUTATION | {"memory": {"length": 9, "reuse_length": 32}},
+            "got 32 and 128. Use 64.",
+        ),
+        (
+            {"permutation": {"permutation_size": 48}},
+            PERMUTATION | HALF_OF_128,
+            "permutation_size must divide half of data.segment_length; got 48 and 64. Use 64.",
+        ),
+        ({"reset_at_documents": True}, PERMUTATION | HALF_OF_128, "draws text from other documents"),
+        ({}, PERMUTATION | {"segments": "absolute"}, "model.num_segments must be at least 3 for pairs"),
+    ],
+)
+def test_data_that_does_not_go_with_itself_or_with_the_model(data: dict, model: dict, message: str) -> None:
+    found = problems({"data": {"store": "corpus"} | data, "model": GOOD["model"] | model})
+    assert len(found) == 1, found
+    assert message in found[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "model"),
+    [
+        ({"backward_lanes": True}, PERMUTATION | HALF_OF_128),
+        ({"permutation": {"pairs": False, "permutation_size": 128}}, PERMUTATION | {"memory": {"length": 9}}),
+        ({"permutation": {"pairs": False}, "reset_at_documents": True}, PERMUTATION | HALF_OF_128),
+        ({}, {"objective": "masked", "memory": {"length": 9, "reuse_length": 128}}),
+        ({"segment_length": 129, "permutation": {"one_in": 200}}, {"memory": {"length": 9, "reuse_length": 100}}),
+    ],
+)
+def test_data_that_does(data: dict, model: dict) -> None:
+    assert parse({"data": {"store": "corpus"} | data, "model": GOOD["model"] | model}).data.store == "corpus"
+
+
+def test_problems_of_data_and_model_are_reported_together() -> None:
+    data = {"lane": 3, "lanes": 3, "backward_lanes": True, "masking": {"masked": 1.5}, "permutation": {"spans": "word"}}
+    assert problems({"data": data, "model": {"num_heads": 5, "vocabulary": {"size": 9}}}) == [
+        "data.store must be given; got nothing. Add store = ... under [data].",
+        "data.permutation.spans must be 'pieces', 'words' or 'characters'; got 'word'. Use one of these.",
+        "data.masking.masked must be less than or equal to 1; got 1.5. Correct it, or leave it out for 0.8.",
+        "data.lane is not a setting. Did you mean data.lanes?",
+        "model.num_heads must divide model.width; got 5 and 512. Use 4 or 8 heads, or set model.head_width.",
+        "data.lanes must be even with data.backward_lanes; got 3. Use 4.",
+    ]
+    assert problems({"data": {"store": "x", "lanes": 3, "backward_lanes": True}, "model": {"width": 9.5}})[1:] == [
+        "model.width must be a whole number; got 9.5. Correct it, or leave it out for 512.",
+        "data.lanes must be even with data.backward_lanes; got 3. Use 4.",
+    ]
+
+
 @pytest.mark.parametrize("values", [{}, {"model": 5}, {"model": []}, {"model": {"vocabulary": 3}}])
 def test_nonsense_is_an_error_and_not_a_crash(values: dict) -> None:
     assert problems(values)

@@ -1,10 +1,12 @@
 """The verbs, put together. Each imports what it needs only when it runs, so that --help is quick."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
 import segue
+from segue.errors import ConfigError
 
 app = typer.Typer(
     help="Transformer-XL and XLNet: models that do not stop at the segment boundary.",
@@ -56,8 +58,179 @@ def doctor(
 
 
 @app.command()
+def pretrain(
+    config: Annotated[str, typer.Argument(help="A config file, or the name of a preset.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Settings that differ from the config.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; one that exists goes on where it stopped.")] = None,
+    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files into the run folder too.")] = False,
+) -> None:
+    """Pretrain a model on a store. Ctrl-C stops it and loses nothing; the same command goes on."""
+    from segue.cli.pretrain import run_pretraining
+    from segue.cli.settings import run_config
+
+    if out is None:
+        raise ConfigError("a run needs a folder; got no --out. Give --out RUN.")
+    if not run_pretraining(run_config(config, overrides or []), out, tensorboard=tensorboard):
+        raise typer.Exit(130)
+
+
+@app.command()
+def plan(
+    config: Annotated[str, typer.Argument(help="A config file, or the name of a preset.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Settings that differ from the config.")
+    ] = None,
+) -> None:
+    """Say what a run will need before it starts: parameters, memory, time."""
+    from segue.cli.pretrain import print_plan
+    from segue.cli.settings import run_config
+
+    print_plan(run_config(config, overrides or []))
+
+
+@app.command()
+def plot(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path, typer.Option(help="Picture to write.")] = Path("runs.png"),
+) -> None:
+    """Draw the losses of runs against each other."""
+    from segue.cli.plot import plot_runs
+
+    plot_runs(runs, out)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A model folder: RUN/best or RUN/last.")],
+    data: Annotated[Path, typer.Argument(help="A store with the tokeniser of the model.")],
+    segment_length: Annotated[int | None, typer.Option(min=1, help="Tokens read at a time; as in training.")] = None,
+    memory_length: Annotated[int | None, typer.Option(min=1, help="Another memory than in training.")] = None,
+    attention_span: Annotated[
+        int | None, typer.Option(min=1, help="Keys that each token sees, itself included.")
+    ] = None,
+    clamp_distance: Annotated[int | None, typer.Option(min=1, help="Longer distances count as this one.")] = None,
+    window: Annotated[int | None, typer.Option(min=1, help="Slide a window of this length, without memory.")] = None,
+    stride: Annotated[int, typer.Option(min=1, help="By so many tokens.")] = 1,
+    order: Annotated[
+        Literal["forward", "backward", "random"], typer.Option(help="Permutation models: the order.")
+    ] = "forward",
+    pseudo: Annotated[bool, typer.Option(help="Pseudo-likelihood, for masked and permutation models.")] = False,
+    lanes: Annotated[int, typer.Option(min=1, help="Read side by side; changes the speed, not the result.")] = 8,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tokens.")] = None,
+    sweep: Annotated[str | None, typer.Option(help="memory_length=N,N,...: a row for each.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture of the sweep.")] = None,
+) -> None:
+    """Perplexity and bits of a model on a text."""
+    from segue.cli.evaluate import run_evaluation
+
+    run_evaluation(
+        model,
+        data,
+        segment_length=segment_length,
+        memory_length=memory_length,
+        attention_span=attention_span,
+        clamp_distance=clamp_distance,
+        window=window,
+        stride=stride,
+        order=order,
+        pseudo=pseudo,
+        lanes=lanes,
+        limit=limit,
+        sweep=sweep,
+        plot=plot,
+    )
+
+
+@app.command()
 def tour() -> None:
     """A guided tour of the models: memory, permutations, exactness. All numbers are computed as you watch."""
     from segue.cli.tour import run
 
     run()
+
+
+@app.command()
+def prepare(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT...",
+            help="Files, folders or quoted globs: txt, jsonl, csv, tsv, parquet, each also as .gz, .xz, .zst or .bz2.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the new store; a validation store goes to OUT-valid.")],
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Folder of a tokeniser, or a store that has one. Left out: one is trained.")
+    ] = None,
+    kind: Annotated[
+        Literal["unigram", "bpe", "words", "characters", "bytes"], typer.Option(help="Tokeniser to train.")
+    ] = "unigram",
+    vocabulary_size: Annotated[
+        int | None,
+        typer.Option(help="Its size. Left out: 8000 for unigram and bpe, no limit for words and characters."),
+    ] = None,
+    sample_characters: Annotated[
+        int, typer.Option(help="Unigram and bpe are trained on a random part of the text, at most this long.")
+    ] = 2**22,
+    documents: Annotated[
+        Literal["block", "line", "file", "record"] | None,
+        typer.Option(help="A document; a block goes up to a blank line. Left out: block for text, record for others."),
+    ] = None,
+    field: Annotated[str, typer.Option(help="Field or column that holds the text of a record.")] = "text",
+    encoding: Annotated[str, typer.Option(help="Of files without a byte order mark, for example gb18030.")] = "utf-8",
+    workers: Annotated[int | None, typer.Option(help="Processes that encode. Left out: all cores.")] = None,
+    validation_share: Annotated[
+        float | None, typer.Option(help="Share of the documents for OUT-valid, for example 0.01.")
+    ] = None,
+    malformed_share: Annotated[
+        float, typer.Option(help="A file with a larger share of unreadable records is an error.")
+    ] = 0.05,
+    largest_expansion: Annotated[
+        int | None, typer.Option(help="Refuse compressed files that grow more than this many times.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides the sample for training and the validation documents.")] = 0,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
+) -> None:
+    """Turn text into a store: ids on disk that training reads.
+
+    Malformed bytes become U+FFFD, NULs are dropped, lines above 65,536 characters are cut, empty and duplicate files
+    are left out; all of it is counted and reported. A run that is stopped leaves nothing that looks like a store.
+    """
+    from segue.cli.prepare import run
+    from segue.data.prepare import PrepareSettings
+    from segue.data.readers import ReadSettings
+
+    read = ReadSettings(
+        document=documents,
+        field=field,
+        encoding=encoding,
+        malformed_share=malformed_share,
+        largest_expansion=largest_expansion,
+    )
+    settings = PrepareSettings(
+        read=read,
+        tokenizer=tokenizer,
+        kind=kind,
+        vocabulary_size=vocabulary_size,
+        sample_characters=sample_characters,
+        validation_share=validation_share,
+        seed=seed,
+    )
+    run(inputs, out=out, settings=settings, workers=workers, replace=replace)
+
+
+@app.command()
+def sample(
+    name: Annotated[str | None, typer.Argument(help="Which one. Left out: they are described.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Text file to write.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a real corpus for a first try, English or Chinese."""
+    from segue.cli.sample import print_samples, write
+
+    if name is None:
+        print_samples()
+    else:
+        write(name, Path(f"{name}.txt") if out is None else out, replace=replace)

@@ -18,6 +18,7 @@ from segue.config.schema import (
     PermutationConfig,
     RotaryPositions,
     ShawPositions,
+    TrainConfig,
     VocabularyConfig,
     XLPositions,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "PermutationConfig",
     "RotaryPositions",
     "ShawPositions",
+    "TrainConfig",
     "VocabularyConfig",
     "XLPositions",
     "changed",

@@ -44,7 +44,7 @@ def parse(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
         bad = {path_of(detail["loc"]) for detail in error.errors()}
         problems += _rules_among_the_good(merged, error, bad)
     else:
-        problems += [message for _, message in broken_rules(config.model)]
+        problems += [message for _, message in broken_rules(config)]
         if not problems:
             return config
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
@@ -111,16 +111,24 @@ def _rules_among_the_good(merged: dict[str, Any], error: ValidationError, bad: s
             table = table.get(key) if isinstance(table, dict) else None
         if isinstance(table, dict):
             table.pop(keys[-1], None)
+    if not isinstance(merged.get("model"), dict):
+        merged["model"] = {}
     try:
-        if isinstance(merged.get("model"), dict):
-            merged["model"].setdefault("vocabulary", {}).setdefault("size", 2**31)
-            if isinstance(merged["model"].get("memory"), dict):
-                merged["model"]["memory"].setdefault("length", 1)
+        merged["model"].setdefault("vocabulary", {}).setdefault("size", 2**31)
+        if isinstance(merged["model"].get("memory"), dict):
+            merged["model"]["memory"].setdefault("length", 1)
+        if isinstance(merged.get("data"), dict):
+            merged["data"].setdefault("store", "")
         config = Config.model_validate(merged)
     except (ValidationError, AttributeError):
         return []
     return [
         message
-        for names, message in broken_rules(config.model)
-        if not any(wrong.startswith(f"model.{name}") for name in names for wrong in bad)
+        for names, message in broken_rules(config)
+        if not any(_overlap(name, wrong) for name in names for wrong in bad)
     ]
+
+
+def _overlap(name: str, wrong: str) -> bool:
+    """Whether one of two settings is, or contains, the other."""
+    return f"{name}.".startswith(f"{wrong}.") or f"{wrong}.".startswith(f"{name}.")

@@ -3,13 +3,28 @@
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from segue.config.schema import AbsolutePositions, LearnedRelativePositions, ModelConfig
+from segue.config.schema import AbsolutePositions, Config, DataConfig, LearnedRelativePositions, ModelConfig
 
 Problem: TypeAlias = tuple[tuple[str, ...], str]
 
 
-def broken_rules(model: ModelConfig) -> Iterator[Problem]:
+def broken_rules(config: Config) -> Iterator[Problem]:
     """Yields (the settings a rule reads, what is wrong) for every broken rule."""
+    for names, message in _model_rules(config.model):
+        yield tuple(f"model.{name}" for name in names), message
+    if config.data is not None:
+        yield from broken_data_rules(config.data, config.model)
+
+
+def broken_data_rules(data: DataConfig, model: ModelConfig) -> Iterator[Problem]:
+    """The same for data, alone and with the model that reads it."""
+    yield from _lane_rules(data, model)
+    yield from _masking_rules(data, model)
+    if model.objective == "permutation":
+        yield from _permutation_rules(data, model)
+
+
+def _model_rules(model: ModelConfig) -> Iterator[Problem]:
     yield from _shape_rules(model)
     yield from _vocabulary_rules(model)
     yield from _choice_rules(model)
@@ -107,4 +122,90 @@ def _choice_rules(model: ModelConfig) -> Iterator[Problem]:
         yield (
             ("auxiliary", "directions"),
             'model.auxiliary is for one reader; got directions "both". Leave one of them out.',
+        )
+
+
+def _lane_rules(data: DataConfig, model: ModelConfig) -> Iterator[Problem]:
+    if data.backward_lanes and data.lanes % 2:
+        yield (
+            ("data.lanes", "data.backward_lanes"),
+            f"data.lanes must be even with data.backward_lanes; got {data.lanes}. Use {data.lanes + 1}.",
+        )
+    if data.backward_lanes and model.positions.kind not in ("xl", "shaw"):
+        yield (
+            ("data.backward_lanes", "model.positions"),
+            'data.backward_lanes needs signed distances, model.positions.kind "xl" or "shaw"; got '
+            f'"{model.positions.kind}". Set it to false.',
+        )
+    longest = getattr(model.positions, "max_length", None)
+    learned = not isinstance(model.positions, AbsolutePositions) or model.positions.encoding == "learned"
+    if longest is not None and learned and data.segment_length > longest:
+        yield (
+            ("data.segment_length", "model.positions"),
+            f"data.segment_length must be at most model.positions.max_length; got {data.segment_length} and "
+            f"{longest}. Use {longest}.",
+        )
+
+
+def _masking_rules(data: DataConfig, model: ModelConfig) -> Iterator[Problem]:
+    masking, memory = data.masking, model.memory
+    if masking.masked + masking.random > 1 + 1e-9:
+        yield (
+            ("data.masking.masked", "data.masking.random"),
+            "data.masking.masked and data.masking.random must be at most 1 together; got "
+            f"{masking.masked:g} and {masking.random:g}. Lower one of them.",
+        )
+    reuse = memory.reuse_length if memory else None
+    if model.objective == "masked" and reuse is not None and reuse < data.segment_length:
+        yield (
+            ("model.memory", "model.objective", "data.segment_length"),
+            'model.memory.reuse_length must not be below data.segment_length with objective "masked", where what is '
+            f"remembered has seen the whole segment, and so the next one's targets; got {reuse} and "
+            f"{data.segment_length}. Leave it out.",
+        )
+
+
+def _permutation_rules(data: DataConfig, model: ModelConfig) -> Iterator[Problem]:
+    settings, length, memory = data.permutation, data.segment_length, model.memory
+    reuse = memory.reuse_length if memory else None
+    halves = settings.pairs or (reuse is not None and reuse < length)
+    reads = ("model.objective", "data.segment_length", "data.permutation", "model.memory")
+    if length < settings.one_in:
+        yield (
+            reads,
+            f"data.segment_length must be at least data.permutation.one_in; got {length} and {settings.one_in}. "
+            f"Use {settings.one_in}.",
+        )
+    if halves and length % 2:
+        yield (
+            reads,
+            f"data.segment_length must be even where its halves are permuted apart; got {length}. Use {length + 1}.",
+        )
+        return
+    if settings.pairs and length < 10:
+        yield reads, f"data.segment_length must be at least 10 for A SEP B SEP CLS; got {length}. Use 10."
+    if memory and halves and reuse != length // 2:
+        yield (
+            reads,
+            "model.memory.reuse_length must be half of data.segment_length for permutations, or targets are read from "
+            f"memory; got {'none' if reuse is None else reuse} and {length}. Use {length // 2}.",
+        )
+    part = length // 2 if halves else length
+    size = settings.permutation_size or length // 2
+    if part % max(size, 1):
+        yield (
+            reads,
+            f"data.permutation.permutation_size must divide {'half of ' if halves else ''}data.segment_length; got "
+            f"{size} and {part}. Use {part}.",
+        )
+    if settings.pairs and data.reset_at_documents:
+        yield (
+            (*reads, "data.reset_at_documents"),
+            "data.permutation.pairs draws text from other documents; got data.reset_at_documents too. "
+            "Set one of them to false.",
+        )
+    if settings.pairs and model.segments == "absolute" and model.num_segments < 3:
+        yield (
+            (*reads, "model.segments", "model.num_segments"),
+            f"model.num_segments must be at least 3 for pairs: A, B and CLS; got {model.num_segments}. Use 3.",
         )

@@ -222,28 +222,33 @@ class PermutationConfig(Section):
     """K of the paper: one token in this many is predicted."""
     longest_span: PositiveInt = 5
     """Spans have 1 to this many units, n of them with a probability that falls as 1 / n."""
-    context_ratio: PositiveFloat = 6.0
+    context_ratio: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 6.0
     """A span of n units stands in a window of this times n."""
     spans: Literal["pieces", "words", "characters"] = "pieces"
     """What a span counts, and where it may begin. pieces: the released code, spans begin at a word. words: what its
     authors intended. characters: begins anywhere, for text without word borders such as Chinese."""
     permutation_size: PositiveInt | None = None
-    """Tokens that are shuffled together; left out, half of the segment."""
+    """Tokens that are shuffled together; left out, half of the segment. It divides the text that is permuted: each half
+    of the segment where they are kept apart (with pairs, or with memory.reuse_length), else the segment."""
     pairs: bool = True
-    """The second half of a segment is A SEP B SEP CLS, B following A or drawn from elsewhere; otherwise plain text."""
+    """The second half of a segment is A SEP B SEP CLS, B following A or drawn from elsewhere; otherwise plain text. The
+    next segment begins half a segment further on."""
 
 
 class MaskingConfig(Section):
     """How tokens are corrupted for the masked objective (Devlin et al. 2018)."""
 
     rate: Probability = 0.15
-    """Share of the tokens that is predicted."""
+    """Share of the tokens that is predicted; one at least."""
     masked: Annotated[float, Field(ge=0, le=1)] = 0.8
     """Share of these that becomes the mask token."""
     random: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Share of these that becomes a random token; the rest stays as it is."""
     whole_words: bool = False
     """Corrupt all pieces of a word together."""
+    longest_word: PositiveInt = 8
+    """A run of more pieces than this without a word border is text without borders, such as Chinese: each of its pieces
+    is then a word."""
 
 
 class DataConfig(Section):
@@ -267,6 +272,55 @@ class DataConfig(Section):
     """For objective "masked"."""
 
 
+# --------------------------------------------------------------------------------------------------- train
+
+
+class TrainConfig(Section):
+    """How a model is trained: the same loop for all objectives."""
+
+    steps: PositiveInt = 1000
+    """Updates of the weights."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of the initial weights, of dropout and of everything drawn for batches."""
+    learning_rate: PositiveFloat = 2.5e-4
+    """At its highest."""
+    schedule: Literal["cosine", "linear", "inverse_sqrt", "constant"] = "cosine"
+    """From the end of the warm-up to the last step."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps in which the rate rises from zero."""
+    final_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Part of the rate that is left at the last step (cosine, linear)."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """Decoupled; on matrices and tables, not on biases and norms."""
+    beta1: Probability = 0.9
+    """Of Adam: how long the mean of the gradients remembers."""
+    beta2: Probability = 0.999
+    """Of Adam: how long the mean of their squares remembers."""
+    epsilon: PositiveFloat = 1e-8
+    """Of Adam."""
+    clip_norm: PositiveFloat | None = 0.25
+    """Longest gradient, over all weights; left out, none is clipped."""
+    accumulate: PositiveInt = 1
+    """Cut the rows of each batch into this many parts that go through the model one after another, each with its own
+    rows of the memory: the same update with less memory."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: products in bfloat16 by autocast, weights and sums in float32."""
+    recompute: bool = False
+    """Compute the inside of each layer again in the backward pass: the same numbers, less memory, more time."""
+    average_decay: Probability | None = None
+    """Keep an exponential average of the weights with this decay; it is what is validated and saved as best."""
+    log_every: PositiveInt = 10
+    """Steps between two lines of metrics."""
+    validate_every: PositiveInt | None = None
+    """Steps between two validations; left out, only at the end, if there is a validation store."""
+    validation_steps: PositiveInt | None = None
+    """Most batches of a validation; left out, all."""
+    save_every: PositiveInt = 200
+    """Steps between two saved states."""
+    patience: PositiveInt = 5
+    """A step whose loss or gradient is not finite is skipped; this many in a row end the run."""
+
+
 # ------------------------------------------------------------------------------------------------------ all
 
 
@@ -276,3 +330,5 @@ class Config(Section):
     data: DataConfig | None = None
     """Left out where only a model is described."""
     model: ModelConfig
+    train: TrainConfig | None = None
+    """Left out where nothing is trained."""

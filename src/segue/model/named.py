@@ -218,7 +218,7 @@ def named_models() -> dict[str, NamedModel]:
                 vocabulary_size=32000,
                 positions=_UNTIED,
                 segments="relative",
-                memory={"length": 384, "reuse_length": 256},
+                memory={"length": 384},
                 **_BASE,
             ),
             about="BERT's objective with memory and relative positions (DAE + Transformer-XL)",

@@ -1,1 +1,6 @@
-"""Text to ids and back, with offsets. Start at `tokenizer`, which says what a tokeniser is."""
+"""Text to ids and back, with offsets. Start at `tokenizer`, which says what a tokeniser is.
+
+`tokenizer` the interface; `pieces` SentencePiece trained here, `released` SentencePiece from elsewhere (`normalise` is
+its pre-processing), `words`, `symbols` characters and bytes; `train` makes them, `files` and `folder` keep them,
+`stream` decodes them as they come; `unicode` holds facts about characters.
+"""

@@ -1,9 +1,11 @@
 """What a tokeniser is: a small interface that all kinds keep, and nothing else.
 
 Every kind keeps these promises, tested on random Unicode:
-- offsets are exact: token n comes from `text[starts[n]:ends[n]]`, they ascend, and no character is lost between them;
-- `decode(encode(text)) == text`, unless the kind says what it changes (a released model with its own normalisation);
-- text never produces a special id: `<sep>` typed by a user is four or five ordinary characters;
+- offsets are exact and count characters: token n comes from `text[starts[n]:ends[n]]`, starts and ends never fall, and
+  no character is lost between tokens but white space, where the kind says so; bytes of one character share its span;
+- `decode(encode(text)) == text`, unless the kind says what it changes (a released model with its own normalisation,
+  words); lone surrogates aside: they have no UTF-8 form and become U+FFFD in every kind;
+- text never produces a special id other than unk: `<sep>` typed by a user is four or five ordinary characters;
 - a saved tokeniser loads to an equal one, with the same fingerprint.
 """
 
@@ -14,6 +16,10 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from segue.errors import DataError
+
+SPECIALS = ("unk", "cls", "sep", "pad", "mask", "eod", "eop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +41,7 @@ class Tokenizer(Protocol):
     @property
     def specials(self) -> Mapping[str, int]:
         """Ids of the special tokens that it has, of: unk, cls, sep, pad, mask, eod (end of a document), eop (end of a
-        paragraph). None of them comes out of text."""
+        paragraph). None of them comes out of text, but unk where a kind has unknown parts."""
 
     def encode(self, text: str) -> NDArray[np.int64]:
         """The ids of a text."""
@@ -57,3 +63,14 @@ class Tokenizer(Protocol):
 
     def fingerprint(self) -> str:
         """A hash of everything that decides its ids."""
+
+
+def special_ids(names: Sequence[str]) -> dict[str, int]:
+    """Ids from 0 on for the names of special tokens, which must be known and different."""
+    unknown = [name for name in names if name not in SPECIALS]
+    if unknown or len(set(names)) != len(names):
+        raise DataError(
+            f"special tokens must be different ones of {', '.join(SPECIALS)}; "
+            f"got {', '.join(names)}. Remove the others."
+        )
+    return {name: index for index, name in enumerate(names)}

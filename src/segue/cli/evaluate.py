@@ -1,0 +1,137 @@
+"""`segue evaluate`: perplexity and bits of a model on a store."""
+
+import math
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from segue.checkpoint.folder import load
+from segue.config import load as load_config
+from segue.data.store import Store
+from segue.errors import ConfigError, DataError
+from segue.evaluate.perplexity import Order, Score, evaluate_causal, evaluate_order, evaluate_pseudo, evaluate_window
+from segue.model import LanguageModel
+
+
+def run_evaluation(
+    model_folder: Path,
+    data: Path,
+    *,
+    segment_length: int | None,
+    memory_length: int | None,
+    attention_span: int | None,
+    clamp_distance: int | None,
+    window: int | None,
+    stride: int,
+    order: Order,
+    pseudo: bool,
+    lanes: int,
+    limit: int | None,
+    sweep: str | None,
+    plot: Path | None,
+) -> None:
+    """Prints a table; with a sweep, a row for each memory length, and a plot."""
+    console = Console(highlight=False)
+    store, model = Store.open(data), load(model_folder)
+    _check_tokenizer(model_folder, store, model)
+    segment = segment_length or _trained_segment(model_folder)
+    lengths = _sweep_lengths(sweep) if sweep is not None else [memory_length]
+    table = Table(
+        "memory", "perplexity", "bits/token", "bits/character", "bits/byte", "tokens", box=None, pad_edge=False
+    )
+    scores: list[tuple[int, Score]] = []
+    for length in lengths:
+        reader = _adjusted(model, memory_length=length, attention_span=attention_span, clamp_distance=clamp_distance)
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task("evaluate", total=None)
+
+            def report(done: int, total: int, progress: Progress = progress, task=task) -> None:  # type: ignore[no-untyped-def]
+                progress.update(task, completed=done, total=total)
+
+            if pseudo:
+                mask = store.specials.get("mask")
+                score = evaluate_pseudo(reader, store, segment_length=segment, mask=mask, limit=limit, progress=report)
+            elif reader.config.objective == "permutation":
+                score = evaluate_order(reader, store, segment_length=segment, order=order, limit=limit, progress=report)
+            elif window is not None:
+                score = evaluate_window(
+                    reader, store, window=window, stride=stride, rows=lanes, limit=limit, progress=report
+                )
+            else:
+                score = evaluate_causal(
+                    reader, store, segment_length=segment, lanes=lanes, limit=limit, progress=report
+                )
+        memory = reader.config.memory.length if reader.config.memory else 0
+        scores.append((memory, score))
+        table.add_row(*_row(score, store, memory=memory, limit=limit))
+    console.print(table)
+    if plot is not None:
+        _plot(scores, plot)
+        console.print(f"Plot: {plot}")
+
+
+def _row(score: Score, store: Store, *, memory: int, limit: int | None) -> list[str]:
+    share = score.targets / max(1, store.length)
+    characters, size = store.manifest.characters * share, store.manifest.bytes * share
+    approximate = "~" if limit is not None and limit < store.length else ""
+    return [
+        str(memory) if memory else "none",
+        f"{score.perplexity:,.3f}",
+        f"{score.bits:.4f}",
+        f"{approximate}{score.nll / math.log(2) / max(1.0, characters):.4f}",
+        f"{approximate}{score.nll / math.log(2) / max(1.0, size):.4f}",
+        f"{score.targets:,}",
+    ]
+
+
+def _adjusted(
+    model: LanguageModel, *, memory_length: int | None, attention_span: int | None, clamp_distance: int | None
+) -> LanguageModel:
+    settings: dict[str, object] = {}
+    if memory_length is not None:
+        settings["memory"] = {"length": memory_length}
+    if attention_span is not None:
+        settings["attention_span"] = attention_span
+    if clamp_distance is not None:
+        settings["positions"] = {"clamp_distance": clamp_distance}
+    return model.adjusted(**settings) if settings else model
+
+
+def _check_tokenizer(folder: Path, store: Store, model: LanguageModel) -> None:
+    if store.vocabulary_size != model.config.vocabulary.size:
+        raise DataError(
+            f"the store must have the tokeniser of the model; got {store.vocabulary_size} and "
+            f"{model.config.vocabulary.size} tokens. Prepare it with --tokenizer {folder / 'tokenizer'}."
+        )
+
+
+def _trained_segment(folder: Path) -> int:
+    data = load_config(folder / "config.toml").data
+    if data is None:
+        raise ConfigError("the model does not say its segment length; got none. Give --segment-length.")
+    return data.segment_length
+
+
+def _sweep_lengths(text: str) -> list[int | None]:
+    name, _, values = text.partition("=")
+    try:
+        lengths: list[int | None] = [int(value) for value in values.split(",")]
+    except ValueError:
+        lengths = []
+    if name != "memory_length" or not lengths:
+        raise ConfigError(
+            f"a sweep must read memory_length=N,N,...; got {text!r}. Write memory_length=64,128,256, say."
+        )
+    return lengths
+
+
+def _plot(scores: list[tuple[int, Score]], path: Path) -> None:
+    from segue.cli.plot import figure
+
+    made, axes = figure()
+    axes.plot([length for length, _ in scores], [score.perplexity for _, score in scores], marker="o")
+    axes.set_xlabel("memory length")
+    axes.set_ylabel("perplexity")
+    made.savefig(path)

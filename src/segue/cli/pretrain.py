@@ -1,0 +1,172 @@
+"""`segue pretrain` and `segue plan`: a live view of a run, and what it will need before it starts."""
+
+import math
+import time
+from collections import deque
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from segue.cli.paragraphs import say
+from segue.config import Config, ModelConfig
+from segue.evaluate.cost import matrix_product_peak, multiply_adds
+from segue.train.distributed import rank
+from segue.train.loop import StepReport
+from segue.train.machine import peak_memory
+from segue.train.plan import plan, predicted_positions
+from segue.train.pretrain import Ended, Event, Saved, Started, Validated, pretrain
+
+BOARD_HELP = "TensorBoard is not installed: pip install tensorboard"
+
+
+def run_pretraining(config: Config, run: Path, *, tensorboard: bool = False) -> bool:
+    """Shows the run; True if it finished, False if it was told to stop before."""
+    console = Console(highlight=False, quiet=False)
+    view = LiveView(console, config, run, tensorboard=tensorboard)
+    finished = False
+    with view:
+        for event in pretrain(config, run):
+            if rank() == 0:
+                view.show(event)
+            if isinstance(event, Ended):
+                finished = event.finished
+    return finished
+
+
+class LiveView:
+    """One moving line in a terminal; plain lines elsewhere."""
+
+    def __init__(self, console: Console, config: Config, run: Path, *, tensorboard: bool) -> None:
+        assert config.data is not None
+        assert config.train is not None
+        self.console, self.run = console, run
+        self.steps, self.log_every = config.train.steps, config.train.log_every
+        self.model = config.model
+        self.recent: deque[StepReport] = deque(maxlen=50)
+        self.flops = 3 * multiply_adds(
+            config.model,
+            segment_length=config.data.segment_length,
+            predicted=predicted_positions(config.data, config.model),
+        )
+        self.peak = 0.0
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[line]}"),
+            console=console,
+        )
+        self.task: TaskID | None = None
+        self.board = _board(run) if tensorboard else None
+
+    def __enter__(self) -> "LiveView":
+        if self.console.is_terminal:
+            self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self.progress.stop()
+        if self.board is not None:
+            self.board.close()
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Started():
+                self.peak = matrix_product_peak()
+                verb = "goes on at" if event.step else "starts,"
+                say(
+                    self.console,
+                    f"{self.run} {verb} step {event.step} of {event.steps}; {event.parameters / 1e6:.2f} M parameters.",
+                )
+                for change in event.changed:
+                    say(self.console, f"changed: {change}", indent=2)
+                self.task = self.progress.add_task("pretrain", total=event.steps, completed=event.step, line="")
+            case StepReport():
+                self._step(event)
+            case Validated():
+                mark = ", the best so far" if event.best else ""
+                say(self.console, f"step {event.step}: validation {loss_in_words(event.loss, self.model)}{mark}")
+                if self.board is not None:
+                    self.board.add_scalar("validation_loss", event.loss, event.step)
+            case Saved():
+                pass
+            case Ended():
+                word = "Done" if event.finished else "Stopped"
+                say(
+                    self.console,
+                    f"{word} at step {event.step}. The model is in {self.run / 'last'}; the same command goes on.",
+                )
+
+    def _step(self, report: StepReport) -> None:
+        if report.skipped:
+            say(
+                self.console,
+                f"step {report.step} skipped: loss {report.loss}, gradient {report.gradient_norm}",
+                style="red",
+            )
+        else:
+            self.recent.append(report)
+        line = self._line(report)
+        if self.console.is_terminal and self.task is not None:
+            self.progress.update(self.task, completed=report.step, line=line)
+        elif report.step % self.log_every == 0:
+            self.console.print(f"step {report.step}/{self.steps}  {line}", soft_wrap=True)
+        if self.board is not None and report.step % self.log_every == 0:
+            self.board.add_scalar("loss", report.loss, report.step)
+            self.board.add_scalar("learning_rate", report.learning_rate, report.step)
+
+    def _line(self, report: StepReport) -> str:
+        """Means over the latest steps."""
+        if not self.recent:
+            return "no finite step yet"
+        seconds = sum(r.seconds for r in self.recent)
+        speed = sum(r.tokens for r in self.recent) / seconds
+        loss = sum(r.loss for r in self.recent) / len(self.recent)
+        left = (self.steps - report.step) * seconds / len(self.recent)
+        share = speed * self.flops / self.peak if self.peak else 0.0
+        return (
+            f"{loss_in_words(loss, self.model)}  {speed:,.0f} tokens/s  {share:.0%} of peak  "
+            f"{peak_memory() / 2**30:.1f} GiB  {duration(left)} left"
+        )
+
+
+def loss_in_words(loss: float, model: ModelConfig) -> str:
+    """Perplexity, or bits where the vocabulary is that of characters or bytes."""
+    if model.vocabulary.size <= 300:
+        return f"loss {loss:.3f} = {loss / math.log(2):.3f} bits"
+    return f"loss {loss:.3f} = perplexity {math.exp(min(loss, 50)):,.1f}"
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def print_plan(config: Config) -> None:
+    """Parameters, memory and time of a run."""
+    assert config.train is not None
+    console = Console(highlight=False)
+    say(console, "Measuring a few updates with random ids ...", style="dim")
+    needed = plan(config)
+    console.print(f"parameters  {needed.parameters:,}")
+    console.print(f"tokens      {needed.tokens:,} in {config.train.steps:,} steps")
+    if needed.measured_memory is None or needed.seconds_per_step is None:
+        console.print(
+            f"memory      {needed.formula_memory / 2**30:.1f} GiB by formula, more than is free: not measured"
+        )
+        return
+    console.print(f"memory      {needed.measured_memory / 2**30:.2f} GiB (measured)")
+    console.print(f"step        {needed.seconds_per_step:.3f} s (measured)")
+    console.print(f"time        {duration(needed.seconds_per_step * config.train.steps)}")
+
+
+def _board(run: Path):  # type: ignore[no-untyped-def]
+    from segue.errors import ConfigError
+
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError(f"--tensorboard needs TensorBoard; got an installation without. {BOARD_HELP}.") from None
+    return SummaryWriter(str(run / "tensorboard"), filename_suffix=f".{int(time.time())}")

@@ -1,0 +1,195 @@
+"""From a file to lines of clean text, a piece at a time: decompression, encodings, line ends.
+
+- A byte order mark decides the encoding (UTF-8, UTF-16, UTF-32) and is dropped; otherwise the encoding asked for.
+- What cannot be decoded becomes U+FFFD and is counted; a file with too much of it is refused: it is no text, or in
+  another encoding.
+- NUL is dropped and counted: no text means it, and SentencePiece models cannot hold it.
+- A line ends with LF, CR LF or CR. Other separators (form feed, U+2028, ...) are text.
+"""
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, BinaryIO, cast
+
+from segue.data.inputs import InputFile
+from segue.data.problems import Problems
+from segue.errors import DataError
+
+CHUNK = 2**18
+TOLERATED_SHARE = 0.1  # of characters that are malformed or NUL, once there are more than a hundred
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+class Position:
+    """How far into a file (on disk, before decompression) the reading has come."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+class _Counted(io.RawIOBase):
+    """A file that tells its position."""
+
+    def __init__(self, file: BinaryIO, position: Position) -> None:
+        self._file, self._position = file, position
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._position.bytes += len(data)
+        return len(data)
+
+
+@contextmanager
+def opened(file: InputFile, position: Position) -> Iterator[BinaryIO]:
+    """The content, decompressed as it is read; damage is a DataError wherever it shows."""
+    try:
+        with file.path.open("rb") as raw:
+            yield _decompressed(file, io.BufferedReader(_Counted(raw, position), CHUNK))
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        what = f"a whole .{file.compression} file" if file.compression else "readable"
+        raise DataError(f"{file.path} must be {what}; got {error}. Copy it again, or leave it out.") from None
+
+
+def _decompressed(file: InputFile, stream: io.BufferedReader) -> BinaryIO:
+    if file.compression == "gz":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
+    if file.compression == "bz2":
+        return cast(BinaryIO, bz2.BZ2File(stream))
+    if file.compression == "xz":
+        return cast(BinaryIO, lzma.LZMAFile(stream))
+    if file.compression == "zst":
+        # pyarrow and not zstandard, whose stream reader takes a truncated file for a whole one.
+        return cast(BinaryIO, arrow(file).CompressedInputStream(stream, "zstd"))
+    return stream
+
+
+def arrow(file: InputFile) -> Any:
+    """pyarrow, or an error that says how to get it."""
+    try:
+        import_module("pyarrow.parquet")
+        return import_module("pyarrow")
+    except ImportError:
+        raise DataError(f"{file.path} needs pyarrow to be read. Install it: pip install 'segue[corpora]'.") from None
+
+
+def chunks(
+    file: InputFile, position: Position, problems: Problems, *, encoding: str, largest_expansion: int | None
+) -> Iterator[str]:
+    """The text in pieces of about CHUNK bytes, line ends as LF, NULs and byte order marks gone."""
+    where = str(file.path)
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    decoder: _Decoder | None = None
+    characters = bad = read = 0
+    with opened(file, position) as stream:
+        while True:
+            data = stream.read(CHUNK)
+            read += len(data)
+            if largest_expansion is not None and read > max(largest_expansion * file.size, 2**20):
+                raise DataError(
+                    f"{where} must not expand to more than {largest_expansion} times its {file.size} bytes; it does. "
+                    "Allow more with --largest-expansion, or leave it out."
+                )
+            if decoder is None:
+                mark, encoding = next(((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", encoding))
+                data = data[len(mark) :]
+                decoder = _Decoder(encoding)
+            text, malformed = decoder.decode(data, final=not data)
+            nuls = text.count("\0")
+            problems.count("malformed_characters", where, malformed)
+            problems.count("nul_characters", where, nuls)
+            characters, bad = characters + len(text), bad + malformed + nuls
+            if bad > 100 and bad > TOLERATED_SHARE * characters:
+                raise DataError(
+                    f"{where} must be text in {encoding}; of its first {characters} characters {bad} are malformed or "
+                    "NUL. If it is text, say how it is encoded (for example --encoding gb18030); else leave it out."
+                )
+            text = newlines.decode(text.replace("\0", "") if nuls else text, final=not data)
+            if text:
+                yield text
+            if not data:
+                return
+
+
+class _Decoder:
+    """Bytes to text in steps, with a count of what was replaced."""
+
+    def __init__(self, encoding: str) -> None:
+        self._utf8 = codecs.lookup(encoding).name == "utf-8"
+        self._rest = b""
+        self._other = None if self._utf8 else codecs.getincrementaldecoder(encoding)("replace")
+
+    def decode(self, data: bytes, *, final: bool) -> tuple[str, int]:
+        if self._other is not None:
+            text = self._other.decode(data, final)
+            return text, text.count("\ufffd")
+        data = self._rest + data
+        text, used = codecs.utf_8_decode(data, "replace", final)
+        self._rest = data[used:]
+        # U+FFFD that was there before is no damage; its first byte always begins a character, so this is exact.
+        return text, text.count("\ufffd") - data[:used].count(b"\xef\xbf\xbd")
+
+
+def check_encoding(encoding: str) -> None:
+    """Refuses what is no encoding of text."""
+    try:
+        b"a".decode(encoding, "replace")  # zlib and the like are encodings too, but not of text
+        codecs.getincrementaldecoder(encoding)
+    except (LookupError, ValueError):
+        raise DataError(
+            f"the encoding must be one that Python knows for text; got {encoding!r}. Try utf-8, gb18030, big5, latin-1."
+        ) from None
+
+
+def lines(pieces: Iterator[str], *, longest: int) -> Iterator[tuple[str, bool]]:
+    """Lines without their ends, and whether each ends here: one longer than `longest` comes in several pieces."""
+    held: list[str] = []
+    size = 0
+    for piece in pieces:
+        *whole, rest = piece.split("\n")
+        for line in whole:
+            if held:
+                held.append(line)
+                line, held, size = "".join(held), [], 0
+            if len(line) > longest:
+                *cuts, line = cut(line, longest)
+                for part in cuts:
+                    yield part, False
+            yield line, True
+        if rest:
+            held.append(rest)
+            size += len(rest)
+        if size > longest:
+            *cuts, rest = cut("".join(held), longest)
+            for part in cuts:
+                yield part, False
+            held, size = [rest], len(rest)
+    if held:
+        yield "".join(held), True
+
+
+def cut(line: str, longest: int) -> Iterator[str]:
+    """Pieces of at most `longest`: cut after a space near the limit if there is one, so that words stay whole."""
+    start = 0
+    while len(line) - start > longest:
+        space = line.rfind(" ", start + longest - longest // 16, start + longest)
+        end = start + longest if space < 0 else space + 1
+        yield line[start:end]
+        start = end
+    yield line[start:]

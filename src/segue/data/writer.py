@@ -1,0 +1,275 @@
+"""Writes a store: whole or not at all.
+
+Everything goes into a hidden folder beside the target, hashed on the way, synced, the manifest last; then one rename.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import JsonValue
+
+from segue.data.manifest import NAME, FileRecord, InputRecord, StoreManifest, dump_manifest, shard_name
+from segue.data.workplace import Workplace, sync_folder
+from segue.errors import DataError
+from segue.text.tokenizer import Tokenizer
+
+SHARD_TOKENS = 2**27  # 256 MB of uint16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """Ids that follow what was written before, with the borders among them; offsets count from the first of them."""
+
+    ids: NDArray[np.uint32]
+    line_starts: NDArray[np.int64]
+    document_starts: NDArray[np.int64]
+    """A document that began earlier and goes on here has none."""
+    characters: int = 0
+    bytes: int = 0
+    words: int = 0
+
+
+class _HashedFile:
+    """A file that knows the checksum of what was written to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self.bytes = 0
+        self._hash = hashlib.sha256()
+        self._file: BinaryIO = path.open("xb")
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._hash.update(data)
+        self.bytes += len(data)
+
+    def finish(self) -> FileRecord:
+        """Closes it, safely on disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return FileRecord(bytes=self.bytes, sha256=self._hash.hexdigest())
+
+    def drop(self) -> None:
+        """Closes it without ceremony; what a full disk refused stays refused."""
+        try:
+            self._file.close()
+        except OSError:
+            return
+
+
+@dataclass
+class _Totals:
+    tokens: int = 0
+    documents: int = 0
+    lines: int = 0
+    characters: int = 0
+    bytes: int = 0
+    words: int = 0
+    shards: list[int] = field(default_factory=list)
+    files: dict[str, FileRecord] = field(default_factory=dict)
+
+
+class StoreWriter:
+    """Appends documents and commits them; leaving the `with` block without a commit leaves nothing behind."""
+
+    def __init__(
+        self,
+        target: str | Path,
+        tokenizer: Tokenizer,
+        *,
+        settings: Mapping[str, JsonValue] | None = None,
+        shard_tokens: int = SHARD_TOKENS,
+        replace: bool = False,
+    ) -> None:
+        if shard_tokens < 1:
+            raise DataError(f"shard_tokens must be at least 1; got {shard_tokens}.")
+        self.target = Path(target)
+        self.totals = _Totals()
+        self._tokenizer = tokenizer
+        self._settings = dict(settings or {})
+        self._shard_tokens = shard_tokens
+        self._replace = replace
+        self._size = tokenizer.size
+        self._dtype = "uint16" if tokenizer.size <= 2**16 else "uint32"
+        self._eod = tokenizer.specials.get("eod")
+        check_target(self.target, replace=replace)
+        self._work = Workplace(self.target)
+        self._open: list[_HashedFile] = []
+        try:
+            self._folder = self._work.folder / "store"
+            self.tokenizer_folder = self._folder / "tokenizer"
+            self.tokenizer_folder.mkdir(parents=True)
+            tokenizer.save(self.tokenizer_folder)
+            self._shard = self._create(shard_name(0))
+            self._documents = self._create("documents.bin")
+            self._lines = self._create("lines.bin")
+        except BaseException:
+            self.abort()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        """Removes everything that was not published; does nothing after a commit."""
+        for file in self._open:
+            file.drop()
+        self._open.clear()
+        self._work.remove()
+
+    def append(self, lines: Sequence[Sequence[int] | NDArray[np.int64]]) -> None:
+        """One whole document, given as the ids of its lines; its end (eod) is added here if the tokeniser has one."""
+        arrays = [np.asarray(line, dtype=np.int64) for line in lines]
+        lengths = np.array([len(line) for line in arrays if len(line)], dtype=np.int64)
+        if not len(lengths):
+            raise DataError("a document must have at least one token; got none. Leave it out.")
+        ids = np.concatenate([*arrays, np.array([] if self._eod is None else [self._eod], dtype=np.int64)])
+        if int(ids.min()) < 0 or int(ids.max()) >= self._size:
+            raise DataError(
+                f"ids must be from 0 to {self._size - 1}; got {int(ids.min())} to {int(ids.max())}. "
+                "Use the tokeniser that the store was opened with."
+            )
+        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+        self.extend(Encoded(ids=ids.astype(np.uint32), line_starts=starts, document_starts=starts[:1]))
+
+    def extend(self, encoded: Encoded) -> None:
+        """Many documents, or a part of one, with their ends among the ids."""
+        totals = self.totals
+        if len(encoded.ids) and int(encoded.ids.max()) >= self._size:
+            raise DataError(f"ids must be below {self._size}; got {int(encoded.ids.max())}. Is it another tokeniser?")
+        try:
+            self._lines.write((encoded.line_starts + totals.tokens).astype("<u8").tobytes())
+            self._documents.write((encoded.document_starts + totals.tokens).astype("<u8").tobytes())
+            self._write_ids(encoded.ids)
+        except OSError as error:
+            raise self._failed(error) from None
+        totals.tokens += len(encoded.ids)
+        totals.lines += len(encoded.line_starts)
+        totals.documents += len(encoded.document_starts)
+        totals.characters += encoded.characters
+        totals.bytes += encoded.bytes
+        totals.words += encoded.words
+
+    def seal(self, *, inputs: Sequence[InputRecord] = (), problems: Mapping[str, int] | None = None) -> StoreManifest:
+        """Completes the hidden folder, safely on disk; the target does not exist yet."""
+        if not self.totals.documents:
+            raise DataError(f"{self.target} must get at least one document; got none. Check the inputs.")
+        try:
+            self._finish_shard()
+            for file in (self._documents, self._lines):
+                self.totals.files[file.name] = file.finish()
+            flags = self._create("word_starts.bin")
+            flags.write(self._tokenizer.word_starts().astype(np.uint8).tobytes())
+            self.totals.files[flags.name] = flags.finish()
+            self.totals.files |= _synced_records(self._folder, self.tokenizer_folder)
+            manifest = self._manifest(inputs, problems or {})
+            file = self._create(NAME)
+            file.write(dump_manifest(manifest).encode())
+            file.finish()
+            sync_folder(self._folder)
+        except OSError as error:
+            raise self._failed(error) from None
+        return manifest
+
+    def publish(self) -> None:
+        """One rename; an older store there goes last."""
+        check_target(self.target, replace=self._replace)
+        try:
+            if (self.target / NAME).exists():
+                self.target.rename(self._work.folder / "old")
+            self._folder.rename(self.target)
+            sync_folder(self.target.parent)
+        except OSError as error:
+            raise self._failed(error) from None
+        self._work.remove()
+
+    def commit(self, *, inputs: Sequence[InputRecord] = (), problems: Mapping[str, int] | None = None) -> StoreManifest:
+        """`seal` and `publish`."""
+        manifest = self.seal(inputs=inputs, problems=problems)
+        self.publish()
+        return manifest
+
+    def _manifest(self, inputs: Sequence[InputRecord], problems: Mapping[str, int]) -> StoreManifest:
+        totals = self.totals
+        return StoreManifest(
+            dtype="uint16" if self._dtype == "uint16" else "uint32",
+            vocabulary_size=self._size,
+            specials=dict(self._tokenizer.specials),
+            tokenizer=self._tokenizer.fingerprint(),
+            tokens=totals.tokens,
+            documents=totals.documents,
+            lines=totals.lines,
+            characters=totals.characters,
+            bytes=totals.bytes,
+            words=totals.words,
+            shards=tuple(totals.shards),
+            files=totals.files,
+            settings=self._settings,
+            inputs=tuple(inputs),
+            problems=dict(problems),
+        )
+
+    def _create(self, name: str) -> _HashedFile:
+        file = _HashedFile(self._folder / name)
+        self._open.append(file)
+        return file
+
+    def _write_ids(self, ids: NDArray[np.uint32]) -> None:
+        data = ids.astype("<u2" if self._dtype == "uint16" else "<u4")
+        written = 0
+        while written < len(data):
+            room = self._shard_tokens - self._shard.bytes // data.itemsize
+            if not room:
+                self._finish_shard()
+                self._shard = self._create(shard_name(len(self.totals.shards)))
+                continue
+            self._shard.write(data[written : written + room].tobytes())
+            written += room
+
+    def _finish_shard(self) -> None:
+        self.totals.files[self._shard.name] = self._shard.finish()
+        self.totals.shards.append(self._shard.bytes // (2 if self._dtype == "uint16" else 4))
+
+    def _failed(self, error: OSError) -> DataError:
+        return DataError(
+            f"{self.target} must be written to disk; got {error.strerror or error}. "
+            "Nothing was kept: make room or choose another place, and prepare again."
+        )
+
+
+def check_target(target: Path, *, replace: bool) -> None:
+    """A store is written where nothing is, or over a store if that is asked for; never over something else."""
+    if not target.name or target.name in (".", ".."):
+        raise DataError(f"a store must have a name of its own; got {str(target)!r}. Choose a new folder.")
+    if (target / NAME).is_file() and (target / "documents.bin").is_file():
+        if not replace:
+            raise DataError(f"{target} must not exist yet; got a store. Replace it with --replace, or choose another.")
+    elif target.is_symlink() or target.is_file() or (target.is_dir() and any(target.iterdir())):
+        raise DataError(f"{target} must be a store or not exist; got something else. Choose another place for --out.")
+
+
+def _synced_records(folder: Path, tokenizer_folder: Path) -> dict[str, FileRecord]:
+    """Records of the tokeniser's files, which it wrote itself."""
+    records = {}
+    for path in sorted(tokenizer_folder.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                os.fsync(file.fileno())
+            record = FileRecord(bytes=path.stat().st_size, sha256=digest)
+            records[path.relative_to(folder).as_posix()] = record
+    sync_folder(tokenizer_folder)
+    return records

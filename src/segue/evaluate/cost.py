@@ -1,0 +1,49 @@
+"""What a model costs: multiply-adds for each token, and the machine's peak to compare them with."""
+
+import time
+
+import torch
+
+from segue.config import ModelConfig
+
+
+def multiply_adds(config: ModelConfig, *, segment_length: int, predicted: int = 0) -> float:
+    """Of a forward pass, for each token of a segment, memory full. `predicted` positions have a query stream
+    (permutation) or are the only ones with a softmax (masked)."""
+    length, inner = segment_length, config.num_heads * config.resolved_head_width
+    keys = length + (config.memory.length if config.memory is not None else 0)
+    distances = keys + length if config.bidirectional else keys + 1
+    relative = config.positions.kind in ("xl", "shaw", "learned_relative")
+    attended = inner * (2 * keys + (distances if relative else 0))
+    per_query = 2 * config.width * inner + attended + 2 * config.width * config.inner_width
+    streams = 1 + predicted / length if config.objective == "permutation" else 1.0
+    layer = per_query * streams + 2 * config.width * inner * keys / length
+    readers = 2 if config.directions == "both" else 1
+    softmaxes = length if config.objective == "causal" else predicted
+    return readers * config.num_layers * layer + softmaxes / length * _softmax(config) * readers
+
+
+def _softmax(config: ModelConfig) -> float:
+    """For each predicted token; of an adaptive softmax, the head and the mean of its bins is a fair guess."""
+    words = config.vocabulary
+    if not words.cutoffs:
+        return config.width * words.size
+    bounds = [0, *words.cutoffs, words.size]
+    widths = [(words.width or config.width) // words.shrink**i for i in range(len(bounds) - 1)]
+    head = widths[0] * (words.cutoffs[0] + len(words.cutoffs))
+    tails = [(b - a) * w for a, b, w in zip(bounds[1:], bounds[2:], widths[1:], strict=False)]
+    return float(head + 0.1 * sum(tails) / len(tails))
+
+
+def matrix_product_peak(*, seconds: float = 0.4, size: int = 1024) -> float:
+    """Multiply-adds a second of a plain float32 matrix product on this machine, the best of several."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    a, b = torch.ones(size, size, device=device), torch.ones(size, size, device=device)  # draws nothing at random
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        started = time.perf_counter()
+        a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - started)
+    return size**3 / best

@@ -1,0 +1,43 @@
+"""Saving and loading of tokenisers of any kind: a folder with `tokenizer.json` and at most one data file."""
+
+from pathlib import Path
+
+from segue.errors import CheckpointError
+from segue.text import folder as folders
+from segue.text.pieces import PieceTokenizer
+from segue.text.released import ReleasedPieces
+from segue.text.symbols import bytes_from_saved, characters_from_saved
+from segue.text.tokenizer import Tokenizer
+from segue.text.words import words_from_saved
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: str | Path) -> None:
+    """Writes the files of a tokeniser into a folder, which is made if it is not there."""
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} must be a folder or free to be one; got {error.strerror or error}. Choose another place."
+        ) from None
+    tokenizer.save(path)
+
+
+def load_tokenizer(folder: str | Path) -> Tokenizer:
+    """The tokeniser of a folder, as it was saved; files that were changed, are missing or foreign are refused."""
+    saved = folders.read(Path(folder))
+    match saved.kind:
+        case "pieces":
+            folders.take_settings(saved, {})
+            return PieceTokenizer(saved.data)
+        case "released":
+            settings = folders.take_settings(saved, {"lower": bool, "keep_accents": bool})
+            return ReleasedPieces(
+                saved.data, lower=settings["lower"] is True, keep_accents=settings["keep_accents"] is True
+            )
+        case "words":
+            return words_from_saved(saved)
+        case "characters":
+            return characters_from_saved(saved)
+        case _:
+            return bytes_from_saved(saved)

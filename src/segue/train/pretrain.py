@@ -1,0 +1,321 @@
+"""A whole pretraining run: from a config and a store to `last/` and `best/`, stopped and resumed at will.
+
+`pretrain` is a generator of events (an update, a validation, a saved state, the end). It writes `metrics.jsonl` and the
+model folders; whoever iterates shows them to people. A run folder holds:
+
+    config.toml     every setting, resolved
+    metrics.jsonl   a line for each logged step and each validation
+    last/           the newest state: a model folder with all that a bit-exact resume needs
+    best/           the model with the lowest validation loss
+"""
+
+import fcntl
+import json
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from segue.checkpoint.files import locate
+from segue.checkpoint.folder import save
+from segue.config import Config, DataConfig, TrainConfig, dump
+from segue.config import load as load_config
+from segue.data.batches import Batches
+from segue.data.store import Store
+from segue.errors import ConfigError, DataError
+from segue.model import LanguageModel
+from segue.train.distributed import any_process, processes, rank, sum_over_processes, world
+from segue.train.loop import StepReport, TrainState, train
+from segue.train.machine import peak_memory
+from segue.train.optim import WeightAverage, make_optimizer
+from segue.train.state import load_state, save_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """The run begins, or goes on."""
+
+    step: int
+    steps: int
+    parameters: int
+    changed: list[str]
+    """Settings of training that differ from those of the stopped run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validated:
+    """A validation."""
+
+    step: int
+    loss: float
+    best: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A state was saved."""
+
+    step: int
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """The run is done, or was told to stop."""
+
+    step: int
+    finished: bool
+
+
+Event = Started | StepReport | Validated | Saved | Ended
+
+
+def pretrain(config: Config, run: Path) -> Iterator[Event]:
+    """Runs until all steps are done or a signal asks to stop; a run folder that exists goes on."""
+    data, settings = _required(config)
+    with processes() as device, _lock(run), _stop_signal() as stop:
+        store = Store.open(data.store)
+        _check(config, data, store)
+        torch.manual_seed(settings.seed)
+        batches = Batches(store, data, config.model, seed=settings.seed, rank=rank(), world=world())
+        state, changed = _start(config, run, batches, settings, device)
+        tokenizer = Path(data.store) / "tokenizer"
+        metrics = Metrics(run / "metrics.jsonl", step=state.step)
+        count = sum(parameter.numel() for parameter in state.model.parameters())
+        yield Started(step=state.step, steps=settings.steps, parameters=count, changed=changed)
+
+        def keep() -> Saved:
+            save_state(state, run / "last", config=config, tokenizer=tokenizer, position=batches.position)
+            return Saved(step=state.step, folder=run / "last")
+
+        saved_at = state.step
+        for report in train(state, batches, settings):
+            if report.step % settings.log_every == 0 or report.skipped:
+                metrics.write(_line(report))
+            yield report
+            due = settings.validate_every is not None and report.step % settings.validate_every == 0
+            if data.validation is not None and (due or report.step == settings.steps):
+                validated = _validate(state, config, data, run, tokenizer, device)
+                metrics.write({"step": validated.step, "validation_loss": validated.loss})
+                yield validated
+            if any_process(stop.asked):
+                yield keep()
+                yield Ended(step=state.step, finished=state.step >= settings.steps)
+                return
+            if report.step % settings.save_every == 0 and report.step < settings.steps:
+                yield keep()
+                saved_at = report.step
+        if state.step > saved_at or not (run / "last").exists():
+            yield keep()
+        yield Ended(step=state.step, finished=True)
+
+
+# ------------------------------------------------------------------------------------------------ start, resume
+
+
+def _required(config: Config) -> tuple[DataConfig, TrainConfig]:
+    if config.data is None or config.train is None:
+        missing = " and ".join(f"[{name}]" for name in ("data", "train") if getattr(config, name) is None)
+        raise ConfigError(f"pretraining needs [data] and [train]; got no {missing}. Add it to the config.")
+    return config.data, config.train
+
+
+def _check(config: Config, data: DataConfig, store: Store) -> None:
+    size = config.model.vocabulary.size
+    if size != store.vocabulary_size:
+        raise ConfigError(
+            f"model.vocabulary.size must be that of the store; got {size} and {store.vocabulary_size}. "
+            f"Set it to {store.vocabulary_size}, or leave it out."
+        )
+    if data.lanes % world():
+        raise ConfigError(
+            f"data.lanes must be a multiple of the number of processes; got {data.lanes} and {world()}. "
+            f"Use {math.ceil(data.lanes / world()) * world()}."
+        )
+    if data.validation is not None:
+        other = Store.open(data.validation)
+        if other.manifest.tokenizer != store.manifest.tokenizer:
+            raise DataError(
+                f"{data.validation} must have the tokeniser of {data.store}; got another one. "
+                "Prepare it with --tokenizer and the tokeniser folder of the training store."
+            )
+
+
+def _start(
+    config: Config, run: Path, batches: Batches, settings: TrainConfig, device: torch.device
+) -> tuple[TrainState, list[str]]:
+    """A new state, or the one that the run folder holds."""
+    if locate(run / "last").exists():
+        changed = _changes(load_config(locate(run / "last") / "config.toml"), config)
+        state, position = load_state(run / "last", settings, device=device)
+        batches.seek(position)
+        _write_config(run, config)
+        return state, changed
+    if run.exists() and any(path.name not in ("lock", "config.toml", "metrics.jsonl") for path in run.iterdir()):
+        raise DataError(f"{run} must be empty or a run; got other files. Choose another --out.")
+    _write_config(run, config)
+    model = LanguageModel(config.model).to(device)
+    average = None if settings.average_decay is None else WeightAverage(model, settings.average_decay)
+    state = TrainState(model=model, optimizer=make_optimizer(model, settings), average=average)
+    if world() > 1:  # the same weights everywhere, other dropout in each process
+        torch.manual_seed(settings.seed * 1_000_003 + rank())
+    return state, []
+
+
+def _changes(before: Config, now: Config) -> list[str]:
+    """Settings of training may change between stop and resume; the model and the data may not."""
+    for section in ("model", "data"):
+        old, new = (getattr(config, section).model_dump() for config in (before, now))
+        differing = sorted(key for key in old | new if old.get(key) != new.get(key))
+        if differing:
+            raise ConfigError(
+                f"a stopped run goes on with the same [{section}]; got other values for {', '.join(differing)}. "
+                "Choose another --out, or give the settings of before."
+            )
+    old, new = (config.train.model_dump() if config.train else {} for config in (before, now))
+    return [f"train.{key}: {old.get(key)} -> {new[key]}" for key in new if old.get(key) != new[key]]
+
+
+def _write_config(run: Path, config: Config) -> None:
+    if rank() == 0:
+        run.mkdir(parents=True, exist_ok=True)
+        new = run / ".config.toml.new"
+        new.write_text(dump(config), encoding="utf-8")
+        new.replace(run / "config.toml")
+
+
+# --------------------------------------------------------------------------------------------------- validation
+
+
+def _validate(
+    state: TrainState, config: Config, data: DataConfig, run: Path, tokenizer: Path, device: torch.device
+) -> Validated:
+    """The mean loss over the validation store, read once in lanes; the best model is saved."""
+    assert config.train is not None
+    assert data.validation is not None
+    if state.average is not None:
+        state.average.exchange(state.model)
+    loss = validation_loss(
+        state.model,
+        Batches(Store.open(data.validation), data, config.model, seed=0, rank=rank(), world=world()),
+        steps=config.train.validation_steps,
+        device=device,
+    )
+    best = state.best is None or loss < state.best
+    if best:
+        state.best = loss
+        if rank() == 0:
+            save(state.model, run / "best", config=config, tokenizer=tokenizer)
+    if state.average is not None:
+        state.average.exchange(state.model)
+    return Validated(step=state.step, loss=loss, best=best)
+
+
+@torch.no_grad()
+def validation_loss(model: LanguageModel, batches: Batches, *, steps: int | None, device: torch.device) -> float:
+    """Over one pass of the data, or the first `steps` batches of it."""
+    model.eval()
+    memory = None
+    nll, targets = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    count = batches.steps_per_epoch if steps is None else min(steps, batches.steps_per_epoch)
+    for _ in range(count):
+        batch = next(batches).to(device)
+        result = model(batch, memory)
+        memory = result.memory
+        mask = torch.ones_like(result.nll, dtype=torch.bool) if batch.target_mask is None else batch.target_mask
+        nll += (result.nll.double() * mask).sum().cpu()
+        targets += mask.sum().cpu()
+    model.train()
+    return float(sum_over_processes(nll) / sum_over_processes(targets).clamp(min=1))
+
+
+# ------------------------------------------------------------------------------------------ metrics, lock, signals
+
+
+class Metrics:
+    """A JSON line for each logged step. Lines beyond the step that a run resumes from are dropped first."""
+
+    def __init__(self, path: Path, *, step: int) -> None:
+        self.path = path
+        if rank() == 0 and path.exists():
+            lines = [line for line in path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
+            new = path.with_suffix(".new")
+            new.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            new.replace(path)
+
+    def write(self, values: dict[str, Any]) -> None:
+        if rank() == 0:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(values) + "\n")
+
+
+def _step_of(line: str) -> float:
+    try:
+        step: float = json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # a line that a killed process left half-written
+    return step
+
+
+def _line(report: StepReport) -> dict[str, Any]:
+    values = asdict(report)
+    values["tokens_per_second"] = round(report.tokens / report.seconds, 1)
+    values["peak_memory"] = peak_memory()
+    values["time"] = round(time.time(), 3)
+    return {key: value if _finite(value) else str(value) for key, value in values.items()}
+
+
+def _finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+@contextmanager
+def _lock(run: Path) -> Iterator[None]:
+    """One run at a time in a folder."""
+    if rank() != 0:
+        yield
+        return
+    run.mkdir(parents=True, exist_ok=True)
+    with (run / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DataError(
+                f"{run} must be used by one run at a time; got a second one. Wait, or use another --out."
+            ) from None
+        yield
+
+
+@dataclass
+class _Stop:
+    asked: bool = False
+
+
+@contextmanager
+def _stop_signal() -> Iterator[_Stop]:
+    """The first SIGINT or SIGTERM asks to stop after the step; a second one ends the process at once."""
+    stop = _Stop()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if stop.asked:
+            os._exit(128 + number)
+        stop.asked = True
+
+    if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
+        yield stop
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,220 @@
+"""Whole runs through the command: stopped by Ctrl-C, SIGTERM or kill -9 and resumed, they equal one never stopped."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from segue.cli.settings import preset_names, run_config
+from segue.config import load
+from segue.data.prepare import prepare
+from segue.errors import ConfigError, DataError
+from segue.model import LanguageModel
+from segue.train.pretrain import Ended, Validated, pretrain
+
+CONFIG = """
+[data]
+lanes = 4
+segment_length = 16
+[model]
+num_layers = 2
+width = 16
+num_heads = 2
+inner_width = 32
+dropout = 0.1
+[model.vocabulary]
+[model.memory]
+length = 16
+[train]
+steps = 60
+learning_rate = 0.01
+warmup_steps = 5
+log_every = 1
+validate_every = 20
+save_every = 7
+average_decay = 0.9
+"""
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory) -> Path:
+    """A store of bytes, a validation store, and a config."""
+    folder = tmp_path_factory.mktemp("pretrain")
+    text = "\n\n".join(f"Section {n}. " + "words follow words, 词语接着词语; " * (3 + n % 5) for n in range(60))
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    prepare([folder / "text.txt"], out=folder / "store", kind="bytes", validation_share=0.1, workers=1)
+    (folder / "config.toml").write_text(CONFIG, encoding="utf-8")
+    return folder
+
+
+def arguments(work: Path, run: str, *overrides: str) -> list[str]:
+    return [
+        str(work / "config.toml"),
+        f"data.store={work / 'store'}",
+        f"data.validation={work / 'store-valid'}",
+        *overrides,
+        "--out",
+        str(work / run),
+    ]
+
+
+def command(work: Path, run: str, *overrides: str, **options: object) -> subprocess.Popen:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "segue", "pretrain", *arguments(work, run, *overrides)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **options,
+    )
+
+
+def finish(process: subprocess.Popen) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=120)
+    return process.returncode, output, errors
+
+
+@pytest.fixture(scope="module")
+def straight(work: Path) -> Path:
+    code, output, errors = finish(command(work, "straight"))
+    assert code == 0, errors
+    assert "Done at step 60" in output
+    return work / "straight"
+
+
+def steps_logged(run: Path) -> list[int]:
+    path = run / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    steps = []
+    for line in lines:
+        try:
+            values = json.loads(line)
+        except ValueError:
+            continue
+        if "loss" in values:
+            steps.append(values["step"])
+    return steps
+
+
+def wait_for_step(run: Path, step: int, process: subprocess.Popen) -> None:
+    end = time.monotonic() + 90
+    while time.monotonic() < end and process.poll() is None:
+        steps = steps_logged(run)
+        if steps and steps[-1] >= step:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"step {step} was not reached: {finish(process)}")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_stopped_and_resumed_equals_never_stopped(work: Path, straight: Path, how: signal.Signals) -> None:
+    run = f"stopped-{how.name}"
+    for step in (9, 30):
+        process = command(work, run)
+        wait_for_step(work / run, step, process)
+        process.send_signal(how)
+        code, output, _ = finish(process)
+        if how == signal.SIGKILL:
+            assert code == -9
+        else:
+            assert code == 130
+            assert "Stopped at step" in output
+    code, output, errors = finish(command(work, run))
+    assert code == 0, errors
+    assert "goes on at step" in output
+    for name in ("last/model.safetensors", "best/model.safetensors", "last/training/optimizer.safetensors"):
+        assert (work / run / name).read_bytes() == (straight / name).read_bytes(), name
+    assert steps_logged(work / run) == list(range(1, 61))
+
+
+def test_a_finished_run_has_nothing_to_do(work: Path, straight: Path) -> None:
+    before = (straight / "last/model.safetensors").read_bytes()
+    code, output, _ = finish(command(work, "straight"))
+    assert code == 0
+    assert "Done at step 60" in output
+    assert (straight / "last/model.safetensors").read_bytes() == before
+
+
+def test_a_run_can_be_made_longer_and_says_what_changed(work: Path, straight: Path) -> None:
+    code, output, errors = finish(command(work, "straight", "train.steps=62"))
+    assert code == 0, errors
+    assert "changed: train.steps: 60 -> 62" in output
+
+
+def test_other_data_or_another_model_is_refused(work: Path, straight: Path) -> None:
+    code, _, errors = finish(command(work, "straight", "model.width=32"))
+    assert code == 2
+    assert "same [model]; got other values for width" in errors
+
+
+def test_two_runs_in_one_folder_are_refused(work: Path) -> None:
+    first = command(work, "shared", "train.steps=5000")
+    wait_for_step(work / "shared", 2, first)
+    code, _, errors = finish(command(work, "shared", "train.steps=5000"))
+    assert code == 2
+    assert "one run at a time" in errors
+    first.send_signal(signal.SIGTERM)
+    assert finish(first)[0] == 130
+
+
+def test_a_full_disk_is_an_error_that_leaves_the_last_state(work: Path) -> None:
+    """Files may not grow beyond a few bytes: saving fails, what was saved before stays."""
+    code, _, errors = finish(command(work, "disk", "train.steps=10"))
+    assert code == 0, errors
+    before = (work / "disk/last/model.safetensors").read_bytes()
+    size = 4096
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    code, _, errors = finish(command(work, "disk", "train.steps=20", "train.log_every=100", preexec_fn=limit))
+    assert code != 0
+    assert "File too large" in errors or "No space" in errors or "IO error" in errors.replace("I/O", "IO"), errors
+    assert (work / "disk/last/model.safetensors").read_bytes() == before
+    assert finish(command(work, "disk", "train.steps=20"))[0] == 0
+
+
+def test_events_and_validation(work: Path) -> None:
+    config = run_config(str(work / "config.toml"), arguments(work, "events", "train.steps=20")[1:-2])
+    events = list(pretrain(config, work / "events"))
+    validations = [event for event in events if isinstance(event, Validated)]
+    assert [event.step for event in validations] == [20]
+    assert validations[0].best
+    assert isinstance(events[-1], Ended)
+    assert events[-1].finished
+    assert load(work / "events/config.toml") == config
+    assert (work / "events/best/tokenizer/tokenizer.json").exists()
+
+
+def test_what_cannot_be_trained_is_refused(work: Path) -> None:
+    good = run_config(str(work / "config.toml"), arguments(work, "x")[1:-2])
+    with pytest.raises(ConfigError, match=r"no \[data\] and \[train\]"):
+        list(pretrain(good.model_copy(update={"data": None, "train": None}), work / "x"))
+    other = run_config(str(work / "config.toml"), [*arguments(work, "x")[1:-2], "model.vocabulary.size=999"])
+    with pytest.raises(ConfigError, match="must be that of the store"):
+        list(pretrain(other, work / "y"))
+    (work / "thesis").mkdir()
+    (work / "thesis/chapter.txt").write_text("precious")
+    with pytest.raises(DataError, match="must be empty or a run"):
+        list(pretrain(good, work / "thesis"))
+
+
+def test_all_presets_build(work: Path) -> None:
+    import torch
+
+    assert len(preset_names()) == 15
+    for name in preset_names():
+        config = run_config(name, [f"data.store={work / 'store'}"])
+        assert config.train is not None
+        with torch.device("meta"):
+            LanguageModel(config.model)
+    with pytest.raises(ConfigError, match="a file or one of enwik8-base"):
+        run_config("nonsense", [])
