@@ -1,5 +1,6 @@
 """From files to a store: the same whatever the number of workers, whole or not there, in flat memory."""
 
+import itertools
 import os
 import random
 import resource
@@ -12,25 +13,23 @@ from pathlib import Path
 import pytest
 
 from segue.data import prepare as preparing
-from segue.data.encode import Batch, encode_all
-from segue.data.manifest import StoreManifest
+from segue.data.encode import Batch, Item, encode_all
 from segue.data.prepare import PrepareSettings, Report, examples, preparation, prepare, validation_path
-from segue.data.readers import Part
 from segue.data.store import Store
 from segue.errors import CheckpointError, DataError
 from segue.text.released import ReleasedPieces
 from segue.text.symbols import ByteTokenizer, CharacterTokenizer
 
-WORDS = "the a memory segment model reads writes long text of and in 记忆 片段 模型 读 写 长 文本".split()
+WORDS = ["the", "a", "memory", "segment", "model", "reads", "of", "and", "记忆", "片段", "模型", "读", "长", "文本"]
 
 
-def write_corpus(path: Path, *, documents: int, seed: int = 0) -> list[str]:
-    """Random documents of some lines, in English and Chinese."""
+def write_corpus(path: Path, *, documents: int, seed: int = 0, times: int = 1) -> list[str]:
+    """Random documents of some lines, in English and Chinese, all of them so many times."""
     chance = random.Random(seed)
     texts = [
         "\n".join(" ".join(chance.choices(WORDS, k=chance.randint(1, 12))) for _ in range(chance.randint(1, 4)))
         for _ in range(documents)
-    ]
+    ] * times
     path.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
     return texts
 
@@ -39,11 +38,7 @@ def texts_of(store: Store) -> list[str]:
     """The documents of a store, decoded."""
     tokenizer = store.tokenizer()
     borders = [*store.document_starts.tolist(), store.length]
-    return [tokenizer.decode(store.read(start, stop)) for start, stop in zip(borders, borders[1:], strict=False)]
-
-
-def without_names(manifest: StoreManifest) -> StoreManifest:
-    return manifest.model_copy(update={"inputs": ()})
+    return [tokenizer.decode(store.read(start, stop)) for start, stop in itertools.pairwise(borders)]
 
 
 # ---------------------------------------------------------------------------------------------------------- content
@@ -52,7 +47,7 @@ def without_names(manifest: StoreManifest) -> StoreManifest:
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "bytes"])
 def test_no_text_is_lost(tmp_path: Path, kind: preparing.Kind) -> None:
     texts = write_corpus(tmp_path / "a.txt", documents=40)
-    size = 320 if kind in ("unigram", "bpe") else None
+    size = 300 if kind in ("unigram", "bpe") else None
     report = prepare([tmp_path / "a.txt"], out=tmp_path / "store", kind=kind, vocabulary_size=size)
     store = Store.open(tmp_path / "store", verify=True)
     assert texts_of(store) == texts
@@ -69,7 +64,7 @@ def test_no_text_is_lost(tmp_path: Path, kind: preparing.Kind) -> None:
     assert all(int(store.read(int(start) - 1, int(start))[0]) == eod for start in store.document_starts[1:])
     tokenizer = store.tokenizer()
     borders = [*store.line_starts.tolist(), store.length]
-    lines = [tokenizer.decode(store.read(a, b)).rstrip("\n") for a, b in zip(borders, borders[1:], strict=False)]
+    lines = [tokenizer.decode(store.read(a, b)).rstrip("\n") for a, b in itertools.pairwise(borders)]
     assert lines == [line for text in texts for line in text.split("\n")]
 
 
@@ -84,7 +79,7 @@ def test_words_count_the_whole_text_and_report_the_unknown(tmp_path: Path) -> No
 
 def test_a_tokenizer_of_a_folder_or_of_a_store(tmp_path: Path) -> None:
     write_corpus(tmp_path / "a.txt", documents=30)
-    first = prepare([tmp_path / "a.txt"], out=tmp_path / "one", vocabulary_size=320)
+    first = prepare([tmp_path / "a.txt"], out=tmp_path / "one", vocabulary_size=300)
     for number, given in enumerate((tmp_path / "one", tmp_path / "one" / "tokenizer")):
         second = prepare([tmp_path / "a.txt"], out=tmp_path / f"two{number}", tokenizer=given)
         assert second.manifest.tokenizer == first.manifest.tokenizer
@@ -150,7 +145,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path, monkeypatch: pyte
     for workers in (1, 2, 3):
         out = tmp_path / f"store{workers}"
         inputs = [f"{tmp_path}/*.txt"]
-        report = prepare(inputs, out=out, vocabulary_size=320, workers=workers, validation_share=0.1)
+        report = prepare(inputs, out=out, vocabulary_size=300, workers=workers, validation_share=0.1)
         reports.append(report)
         assert report.workers == workers
     for report in reports[1:]:
@@ -182,10 +177,11 @@ def test_the_sample_for_training_is_bounded_and_fair(tmp_path: Path) -> None:
     samples = []
     for _ in range(2):
         steps = preparing._sample(files, settings)
-        with pytest.raises(StopIteration) as end:
+        try:
             while True:
                 next(steps)
-        samples.append(end.value.value)
+        except StopIteration as end:
+            samples.append(end.value)
     assert samples[0] == samples[1]
     numbers = [int(text[:6]) for text in samples[0]]
     assert 200 <= len(numbers) <= 500
@@ -210,7 +206,7 @@ def test_nonsense_is_refused_before_any_work(tmp_path: Path) -> None:
             prepare(inputs, out=tmp_path / "store", **options)  # type: ignore[arg-type]
     (tmp_path / "empty.txt").write_text(" \n")
     for kind in ("bytes", "unigram"):
-        with pytest.raises(DataError, match="text to train|at least one document"):
+        with pytest.raises(DataError, match=r"text to train|at least one document"):
             prepare([tmp_path / "empty.txt"], out=tmp_path / "store", kind=kind)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="store-valid must get at least one document"):
         prepare(inputs, out=tmp_path / "store", kind="bytes", validation_share=1e-9)
@@ -233,6 +229,7 @@ def test_closing_early_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     write_corpus(tmp_path / "a.txt", documents=200)
     settings = PrepareSettings(kind="bytes", validation_share=0.1)
     steps = preparation([tmp_path / "a.txt"], out=tmp_path / "store", settings=settings, workers=2)
+    (tmp_path / ".store-valid.writing" / "store").mkdir(parents=True)
     while not next(steps).tokens:
         pass
     assert (tmp_path / ".store.writing").is_dir()
@@ -242,9 +239,14 @@ def test_closing_early_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_dead_worker_is_an_error_and_not_a_wait(tmp_path: Path) -> None:
     nowhere = tmp_path / "no tokeniser here"
-    batches = iter([Batch([(0, Part(["text"], True, True))], 4)])
+    batches = iter([Batch([Item(0, "text", [4], True, True)], 4)])
     with pytest.raises(DataError, match="must stay alive"):
         list(encode_all(batches, ByteTokenizer(), folder=nowhere, stores=1, workers=2))
+
+
+def test_torch_is_not_loaded() -> None:
+    code = "import sys, segue.data.prepare, segue.data.samples, segue.data.store; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -261,7 +263,7 @@ def workers_of(pid: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the workers")
 def test_kill_9_never_leaves_a_store_that_looks_whole(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in.txt", documents=120_000)
+    write_corpus(tmp_path / "in.txt", documents=2000, times=60)
     outcomes = []
     for wait in (0.2, 0.7, 1.2, 1.5):
         process = start(tmp_path)
@@ -299,7 +301,7 @@ def _lives(pid: int) -> bool:
 
 
 def test_an_interrupt_cleans_up_and_exits_with_130(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in.txt", documents=120_000)
+    write_corpus(tmp_path / "in.txt", documents=2000, times=60)
     process = start(tmp_path)
     deadline = time.monotonic() + 20
     while not list(tmp_path.glob(".store.writing/store/tokens*")) and time.monotonic() < deadline:
@@ -308,13 +310,12 @@ def test_an_interrupt_cleans_up_and_exits_with_130(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     output = process.communicate(timeout=30)[0].decode()
     assert process.returncode == 130, output
-    assert output.rstrip().endswith("segue: interrupted")
     assert "Traceback" not in output
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in.txt", documents=20_000)
+    write_corpus(tmp_path / "in.txt", documents=2000, times=10)
 
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
@@ -351,16 +352,14 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert int(done.stdout) < 40_000, f"{done.stdout} KB for 60 MB"
 
 
-def test_the_released_kind_starts_lines_where_they_start(tmp_path: Path) -> None:
-    """A tokeniser that turns line ends into spaces: a line begins with the token that reaches into it."""
-    write_corpus(tmp_path / "a.txt", documents=30)
-    report = prepare([tmp_path / "a.txt"], out=tmp_path / "one", vocabulary_size=320)
-    released = ReleasedPieces(
-        (report.store / "tokenizer" / "spiece.model").read_bytes(), lower=False, keep_accents=True
-    )
+def test_lines_begin_where_they_begin_even_if_line_ends_become_spaces(tmp_path: Path) -> None:
+    texts = write_corpus(tmp_path / "a.txt", documents=30)
+    trained = prepare([tmp_path / "a.txt"], out=tmp_path / "one", vocabulary_size=300)
+    released = ReleasedPieces((trained.store / "tokenizer" / "spiece.model").read_bytes(), keep_accents=True)
     (tmp_path / "released").mkdir()
     released.save(tmp_path / "released")
-    again = prepare([tmp_path / "a.txt"], out=tmp_path / "two", tokenizer=tmp_path / "released")
-    assert again.manifest.documents == 30
+    prepare([tmp_path / "a.txt"], out=tmp_path / "two", tokenizer=tmp_path / "released")
     store = Store.open(tmp_path / "two", verify=True)
-    assert len(store.line_starts) == again.manifest.lines <= report.manifest.lines
+    borders = [*store.line_starts.tolist(), store.length]
+    lines = [released.decode(store.read(a, b)).strip() for a, b in itertools.pairwise(borders)]
+    assert lines == [line for text in texts for line in text.split("\n")]

@@ -1,6 +1,7 @@
-"""Run by torchrun in test_distributed: trains a tiny model in float64 and prints what the first process saw as JSON.
+"""Run by torchrun in test_distributed: trains tiny models in float64 and prints what the first process saw as JSON.
 
-Arguments: name of the model, folder, steps to do, "fresh" or "resume", and a folder to save into.
+The argument is a JSON list of jobs, done one after the other: name of the model, folder to go on from (if it is there)
+and to save into, step to stop at, and settings of training besides those below.
 """
 
 import json
@@ -11,37 +12,47 @@ import torch
 
 from segue.config import Config, TrainConfig
 from segue.model import LanguageModel
-from segue.train.distributed import processes, rank, world
+from segue.train.distributed import place, processes, rank, world
 from segue.train.loop import TrainState, train
-from segue.train.optim import make_optimizer
+from segue.train.optim import WeightAverage, make_optimizer
 from segue.train.state import load_state, save_state
 from tests.tiny import MODELS
 from tests.train.source import RandomBatches
 
-SETTINGS = TrainConfig(steps=6, learning_rate=1e-2, clip_norm=0.25)
 
-
-def main(name: str, last: Path, stop: int) -> None:
-    torch.set_num_threads(1)
+def work(name: str, last: Path, stop: int, settings: TrainConfig, device: torch.device) -> list[float]:
     config = MODELS[name]
+    batches = RandomBatches(config, lanes=4, rank=rank(), world=world())
+    if (last / "config.toml").exists():
+        state, position = load_state(last, settings, device=device)
+        batches.seek(position)
+    else:
+        torch.manual_seed(0)
+        model = place(LanguageModel(config).double(), device, sharded=settings.sharded)
+        average = None if settings.average_decay is None else WeightAverage(model, settings.average_decay)
+        state = TrainState(model=model, optimizer=make_optimizer(model, settings), average=average)
+    if settings.sharded:
+        total = sum(parameter.numel() for parameter in state.model.parameters())
+        assert sum(parameter.to_local().numel() for parameter in state.model.parameters()) < 0.6 * total
+    losses = []
+    for report in train(state, batches, settings):
+        losses.append(report.loss)
+        if report.step == stop:
+            break
+    save_state(state, last, config=Config(model=config), tokenizer=None, position=batches.position)
+    return losses
+
+
+def main(jobs: list[tuple[str, str, int, dict[str, object]]]) -> None:
+    torch.set_num_threads(1)
     with processes() as device:
-        batches = RandomBatches(config, lanes=4, rank=rank(), world=world())
-        if (last / "config.toml").exists():
-            state, position = load_state(last, SETTINGS, device=device)
-            batches.seek(position)
-        else:
-            torch.manual_seed(0)
-            model = LanguageModel(config).double()
-            state = TrainState(model=model, optimizer=make_optimizer(model, SETTINGS), average=None)
-        losses = []
-        for report in train(state, batches, SETTINGS):
-            losses.append(report.loss)
-            if report.step == stop:
-                break
-        save_state(state, last, config=Config(model=config), tokenizer=None, position=batches.position)
+        results = []
+        for name, last, stop, changes in jobs:
+            settings = TrainConfig(steps=6, learning_rate=1e-2, clip_norm=0.25, **changes)
+            results.append(work(name, Path(last), stop, settings, device))
         if rank() == 0:
-            print("RESULT " + json.dumps(losses))
+            print("RESULT " + json.dumps(results))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    main(json.loads(sys.argv[1]))

@@ -144,6 +144,17 @@ def evaluate(
 
 
 @app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where everything goes.")] = Path("demo"),
+    steps: Annotated[int, typer.Option(min=1, help="Updates of each of the four models.")] = 500,
+) -> None:
+    """The main job in a few minutes: real text, prepared, pretrained, evaluated, compared."""
+    from segue.cli.demo import run_demo
+
+    run_demo(out, steps=steps)
+
+
+@app.command()
 def tour() -> None:
     """A guided tour of the models: memory, permutations, exactness. All numbers are computed as you watch."""
     from segue.cli.tour import run

@@ -52,6 +52,8 @@ class _Meter:
                 parts.append(f"{_short(progress.tokens / seconds)} tokens/s")
             left = max(progress.bytes_total - progress.bytes_read, 0) / rate
             parts.append(f"{_duration(left)} left")
+        elif seconds > 1:
+            parts.append(_duration(seconds))
         return ", ".join(parts)
 
 

@@ -307,6 +307,9 @@ class TrainConfig(Section):
     """bfloat16: products in bfloat16 by autocast, weights and sums in float32."""
     recompute: bool = False
     """Compute the inside of each layer again in the backward pass: the same numbers, less memory, more time."""
+    sharded: bool = False
+    """Divide weights, gradients and moments over the processes (FSDP2), for models that do not fit into one; otherwise
+    each process has all of them."""
     average_decay: Probability | None = None
     """Keep an exponential average of the weights with this decay; it is what is validated and saved as best."""
     log_every: PositiveInt = 10

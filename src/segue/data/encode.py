@@ -4,6 +4,7 @@ A bounded number of batches is under way, so memory does not grow with the input
 the tokeniser from its folder, and end with their parent, even if it is killed.
 """
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -22,16 +23,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.data.readers import Part
 from segue.data.writer import Encoded
 from segue.errors import DataError
 from segue.text.tokenizer import Tokenizer
 
 
-class Batch(NamedTuple):
-    """Parts of documents, each with the number of the store it goes to; and how much of the input lies behind them."""
+class Item(NamedTuple):
+    """A part of a document (`readers.Part`) in the form that travels between processes fastest."""
 
-    parts: list[tuple[int, Part]]
+    store: int
+    text: str
+    lengths: list[int]
+    """Of its lines, in characters."""
+    begins: bool
+    ends: bool
+
+
+class Batch(NamedTuple):
+    """Parts of documents, and how much of the input lies behind them."""
+
+    items: list[Item]
     bytes_read: int
 
 
@@ -57,26 +68,31 @@ class _Side:
     bytes: int = 0
     words: int = 0
 
-    def add(self, tokenizer: Tokenizer, part: Part, eod: int | None) -> bool:
+    def add(self, tokenizer: Tokenizer, item: Item, eod: NDArray[np.int64] | None) -> bool:
         """False if it is a whole document without a token."""
         begin = self.count
-        text = "".join(part.lines)
-        if eod is None and part.ends:
+        text = item.text
+        if eod is None and item.ends:
             text += "\n"  # nothing else would part this document from the next
-        encoding = tokenizer.encode_with_offsets(text)
-        borders = np.cumsum([0, *map(len, part.lines[:-1])])
-        # A line begins with the first token that reaches into it; lines without a token of their own have no border.
-        starts = np.unique(np.searchsorted(encoding.ends, borders, side="right"))
-        self.line_starts.extend((starts[starts < len(encoding.ids)] + begin).tolist())
-        self.arrays.append(encoding.ids)
-        self.count += len(encoding.ids)
-        if part.begins:
-            if part.ends and self.count == begin:
+        if len(item.lengths) == 1:
+            ids = tokenizer.encode(text)
+            starts = [0]
+        else:
+            encoding = tokenizer.encode_with_offsets(text)
+            ids = encoding.ids
+            # A line begins with the first token that reaches into it; one without a token of its own has no border.
+            borders = list(itertools.accumulate(item.lengths[:-1]))
+            starts = sorted({0, *encoding.ends.searchsorted(borders, side="right").tolist()})
+        self.line_starts += [begin + start for start in starts if start < len(ids)]
+        self.arrays.append(ids)
+        self.count += len(ids)
+        if item.begins:
+            if item.ends and self.count == begin:
                 return False
             self.document_starts.append(begin)
-        if part.ends and eod is not None:
-            self.arrays.append(np.array([eod], dtype=np.int64))
-            self.count += 1
+        if item.ends and eod is not None:
+            self.arrays.append(eod)
+            self.count += len(eod)
         self.characters += len(text)
         self.bytes += len(text) if text.isascii() else len(text.encode())
         self.words += len(text.split())
@@ -97,8 +113,9 @@ class _Side:
 def encode_batch(tokenizer: Tokenizer, batch: Batch, *, stores: int) -> Result:
     """One batch, in this process."""
     sides = [_Side() for _ in range(stores)]
-    eod, unk = tokenizer.specials.get("eod"), tokenizer.specials.get("unk")
-    empty = sum(not sides[store].add(tokenizer, part, eod) for store, part in batch.parts)
+    unk = tokenizer.specials.get("unk")
+    eod = np.array([tokenizer.specials["eod"]], dtype=np.int64) if "eod" in tokenizer.specials else None
+    empty = sum(not sides[item.store].add(tokenizer, item, eod) for item in batch.items)
     encoded = [side.encoded() for side in sides]
     unknown = 0 if unk is None else sum(int(np.count_nonzero(one.ids == unk)) for one in encoded)
     return Result(encoded, unknown, empty, batch.bytes_read)

@@ -6,19 +6,22 @@ or not there; a run that was killed starts anew, and removes what the killed one
 
 import hashlib
 import os
+import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 from segue.data.decode import Position
-from segue.data.encode import Batch, encode_all
+from segue.data.encode import Batch, Item, encode_all
 from segue.data.inputs import InputFile, find_inputs
 from segue.data.manifest import InputRecord, StoreManifest
 from segue.data.problems import Problems
 from segue.data.readers import DocumentRule, Part, ReadSettings, check_rule, read_documents
 from segue.data.store import Store
+from segue.data.workplace import sweep
 from segue.data.writer import StoreWriter, check_target
 from segue.errors import DataError
 from segue.text.files import load_tokenizer
@@ -136,6 +139,7 @@ def preparation(
     for path in (target, validation):
         if path is not None:
             check_target(path, replace=replace)
+    sweep(validation_path(target))
     problems = Problems()
     files = find_inputs(inputs, problems)
     check_rule(files, settings.read)
@@ -210,15 +214,34 @@ def _tokenizer(files: list[InputFile], settings: PrepareSettings) -> Generator[P
     if settings.tokenizer is not None:
         folder = Path(settings.tokenizer)
         return load_tokenizer(folder / "tokenizer" if (folder / "tokenizer").is_dir() else folder)
-    size = settings.vocabulary_size
-    if settings.kind in ("words", "characters", "bytes"):
+    kind, size = settings.kind, settings.vocabulary_size
+    texts: Iterable[str]
+    if kind in ("unigram", "bpe"):
+        texts = yield from _sample(files, settings)
+        size = 8000 if size is None else size
+    elif kind == "bytes":
+        texts = ()
+    else:
         # Counting is cheap in memory, and a vocabulary must not miss what is rare: the whole text.
+        texts = (text for text, _, _ in _training_texts(files, settings))
+    return (yield from _train(lambda: train_tokenizer(kind, texts, vocabulary_size=size, seed=settings.seed)))
+
+
+def _train(work: Callable[[], Tokenizer]) -> Generator[Progress, None, Tokenizer]:
+    """One long call, in a thread of its own, so that the caller's loop goes on and an interrupt is heard at once."""
+    result: Future[Tokenizer] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    while not result.done():
         yield Progress(stage="train")
-        texts = (text for text, _, _ in _training_texts(files, settings)) if settings.kind != "bytes" else iter(())
-        return train_tokenizer(settings.kind, texts, vocabulary_size=size)
-    sample = yield from _sample(files, settings)
-    yield Progress(stage="train")
-    return train_tokenizer(settings.kind, sample, vocabulary_size=8000 if size is None else size, seed=settings.seed)
+        wait([result], timeout=0.1)
+    return result.result()
 
 
 def _sample(files: list[InputFile], settings: PrepareSettings) -> Generator[Progress, None, list[str]]:
@@ -293,16 +316,17 @@ def _encode(
 def _batches(
     files: list[InputFile], settings: PrepareSettings, problems: Problems, records: list[InputRecord]
 ) -> Generator[Batch, None, None]:
-    parts: list[tuple[int, Part]] = []
+    items: list[Item] = []
     size = read = 0
     for store, part, read in _parts(files, settings, problems, records):
-        parts.append((store, part))
-        size += sum(map(len, part.lines))
+        item = Item(store, "".join(part.lines), list(map(len, part.lines)), part.begins, part.ends)
+        items.append(item)
+        size += len(item.text)
         if size >= BATCH:
-            yield Batch(parts, read)
-            parts, size = [], 0
-    if parts:
-        yield Batch(parts, read)
+            yield Batch(items, read)
+            items, size = [], 0
+    if items:
+        yield Batch(items, read)
 
 
 def _parts(

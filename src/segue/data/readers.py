@@ -1,8 +1,8 @@
 """Streams documents out of files: text, JSON lines, CSV, TSV, Parquet, plain or compressed. Memory stays flat.
 
 In: files (`segue.data.inputs`). Out: parts of documents, in order; a long document comes in several parts. The lines of
-a part, joined, are the text: each keeps its line end, except the last of a document. Blank lines before a document's
-first text are dropped.
+a part, joined, are the text: each keeps its line end, except the last of a document. Blank lines (and blank
+pieces of cut lines) before a document's first text are dropped.
 """
 
 import csv

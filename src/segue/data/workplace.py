@@ -6,6 +6,7 @@ The lock is one of the operating system, so a killed owner never keeps it, whate
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from segue.errors import DataError
@@ -64,6 +65,13 @@ class Workplace:
             shutil.rmtree(self.folder, ignore_errors=True)
             os.close(self._lock)
             self._lock = None
+
+
+def sweep(target: Path) -> None:
+    """Removes what a dead owner left beside a target that is not written now; a living one is not disturbed."""
+    if (target.parent / f".{target.name}.writing").is_dir():
+        with suppress(DataError):
+            Workplace(target).remove()
 
 
 def _remove(path: Path) -> None:

@@ -56,7 +56,7 @@ class Score:
         """For each token."""
         return self.loss / math.log(2)
 
-    def bits_per(self, units: int) -> float:
+    def bits_per(self, units: float) -> float:
         """For each character or byte of the text, of which there are so many."""
         return self.nll / math.log(2) / units
 

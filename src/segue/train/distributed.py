@@ -1,16 +1,26 @@
-"""Several processes, started by torchrun: who is who, and what they must agree on.
+"""Several processes, started by torchrun: who is who, what they must agree on, and how they share a model.
 
+Either each process has all weights and gradients are averaged (DDP), or each has a part of every weight, gradient and
+moment and puts a layer together only while it computes it (FSDP2). Both give the numbers of a single process.
 Everything here also works, and does nothing, in a single process.
 """
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from segue.model import LanguageModel
 
 TIMEOUT = timedelta(minutes=5)
 """How long a process waits for the others before it gives up."""
@@ -61,3 +71,109 @@ def _device() -> torch.device:
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     torch.cuda.set_device(device)
     return device
+
+
+# ---------------------------------------------------------------------------------------------- all share a model
+
+
+def shared(module: nn.Module) -> nn.Module:
+    """As one module for all processes; gradients are averaged over them while they are computed."""
+    if not dist.is_initialized():
+        return module
+    if any(isinstance(part, FSDPModule) for part in module.modules()):
+        return Divided(module)
+    # A bin without tokens, a segment term without segments, an auxiliary loss that is over: no gradient, no wait.
+    return nn.parallel.DistributedDataParallel(module, find_unused_parameters=True)
+
+
+class Divided(nn.Module):
+    """A module whose weights `place` divided, and what DDP has besides: a weight that no process used has no gradient.
+
+    FSDP2 gives such a weight a gradient of zeros, with which Adam would move it.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self._used: set[str] = set()
+        for part in module.modules():
+            if isinstance(part, FSDPModule):
+                part.unshard()  # the tensors that autograd sees: the same ones in every step
+                for name, parameter in module.named_parameters():
+                    if not isinstance(parameter, DTensor):
+                        mark = partial(self._mark, name)
+                        parameter.register_post_accumulate_grad_hook(mark)  # type: ignore[no-untyped-call]
+                part.reshard()
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.module(*arguments)
+
+    def _mark(self, name: str, _: Tensor) -> None:
+        self._used.add(name)
+
+    def drop_unused(self) -> None:
+        """To be called after the last backward pass of an update, by all processes."""
+        named = list(self.module.named_parameters())
+        used = torch.tensor([float(name in self._used) for name, _ in named], device=named[0][1].device)
+        dist.all_reduce(used, op=dist.ReduceOp.MAX)
+        for (_, parameter), any_used in zip(named, used.tolist(), strict=True):
+            if not any_used:
+                parameter.grad = None
+        self._used.clear()
+
+
+# -------------------------------------------------------------------------------------------------- divided weights
+
+
+def place(model: LanguageModel, device: torch.device, *, sharded: bool) -> LanguageModel:
+    """On the device; `sharded`, each process keeps a part of every weight. Make optimizer and average afterwards."""
+    if not sharded or not dist.is_initialized():
+        return model.to(device)
+    mesh = init_device_mesh(device.type, (world(),))
+    for stack in (model.trunk.reader, model.trunk.backward_reader):
+        for layer in stack.layers if stack is not None else ():
+            fully_shard(layer, mesh=mesh)
+    # All else is one group, the tables among it: embedding and softmax both use them. Divided again after each forward
+    # pass, also without a backward pass, so that `parameters()` are always the divided ones between two steps.
+    root = fully_shard(model, mesh=mesh, reshard_after_forward=True)
+    root.set_reduce_scatter_unused_params(True)
+    # The nll is a view; nobody changes it in place.
+    warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view tensor")
+    return model
+
+
+def whole(value: Tensor) -> Tensor:
+    """Put together from the parts of all processes, if it is divided; every process must call this."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Whole tensors, in the memory of the first process; the others get none. Every process must call this."""
+    result = {}
+    for name, value in tensors.items():
+        full = whole(value.detach())
+        if rank() == 0:
+            result[name] = full.cpu()
+    return result
+
+
+def whole_model(model: LanguageModel) -> LanguageModel:
+    """As a single process would have it, to be saved by the first one; the others get one without weights. Every
+    process must call this."""
+    if not isinstance(model, FSDPModule):
+        return model
+    weights = gathered(model.state_dict())
+    with torch.device("meta"):
+        result = LanguageModel(model.config)
+    if rank() == 0:
+        result.load_state_dict(weights, assign=True)
+    return result
+
+
+def divided_like(value: Tensor, pattern: Tensor) -> Tensor:
+    """The part of a whole tensor that belongs into this process, if `pattern` is divided; on the same device."""
+    if not isinstance(pattern, DTensor):
+        return value.to(pattern.device)
+    # Every process has the whole, so nothing is sent; the part is a view of the whole until it is cloned.
+    whole_value, mesh = value.to(pattern.device), pattern.device_mesh
+    return distribute_tensor(whole_value, mesh, pattern.placements, src_data_rank=None).clone()

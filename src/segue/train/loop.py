@@ -14,13 +14,12 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from segue.config import ModelConfig, TrainConfig
 from segue.errors import SegueError
 from segue.model import Batch, LanguageModel, Memory
-from segue.train.distributed import sum_over_processes, world
+from segue.train.distributed import Divided, shared, sum_over_processes, whole, world
 from segue.train.optim import WeightAverage, learning_rate
 
 
@@ -95,7 +94,7 @@ class Reading(nn.Module):
 
 def train(state: TrainState, batches: BatchSource, settings: TrainConfig) -> Iterator[StepReport]:
     """Updates the state until it has done all its steps."""
-    module = _shared(state.model)
+    module = shared(Reading(state.model))
     state.model.train()
     for stack in (state.model.trunk.reader, state.model.trunk.backward_reader):
         if stack is not None:
@@ -167,34 +166,25 @@ def _backward(
         loss = loss + share.detach()
         if memory is not None:
             memories.append(memory.detach())
+    if isinstance(module, Divided):
+        pass
     return sum_over_processes(loss), Memory.join(memories) if memories else None
 
 
 def _gradient_norm(model: nn.Module, limit: float | None) -> Tensor:
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
+    norm = whole(torch.nn.utils.get_total_norm(gradients))
     if limit is not None and bool(torch.isfinite(norm)):
         torch.nn.utils.clip_grads_with_norm_(list(model.parameters()), limit, norm)
     return norm.detach()
 
 
 def _no_sync(module: nn.Module, *, wait: bool) -> AbstractContextManager[Any]:
-    """Processes add up their gradients once an update, with the last part."""
+    """Processes add up their gradients once an update, with the last part; those that divide weights with each part,
+    because until then they hold whole gradients."""
     no_sync: Callable[[], AbstractContextManager[Any]] | None = getattr(module, "no_sync", None)
     return no_sync() if wait and no_sync is not None else nullcontext()
 
 
 def _autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bfloat16" else nullcontext()
-
-
-# ---------------------------------------------------------------------------------------------- several processes
-
-
-def _shared(model: LanguageModel) -> nn.Module:
-    """As one module for all processes; gradients are averaged over them while they are computed."""
-    reading = Reading(model)
-    if not dist.is_initialized():
-        return reading
-    # A bin without tokens, a segment term without segments, an auxiliary loss that is over: no gradient, no wait.
-    return nn.parallel.DistributedDataParallel(reading, find_unused_parameters=True)

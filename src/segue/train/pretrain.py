@@ -33,7 +33,7 @@ from segue.data.batches import Batches
 from segue.data.store import Store
 from segue.errors import ConfigError, DataError
 from segue.model import LanguageModel
-from segue.train.distributed import any_process, processes, rank, sum_over_processes, world
+from segue.train.distributed import any_process, place, processes, rank, sum_over_processes, whole_model, world
 from segue.train.loop import StepReport, TrainState, train
 from segue.train.machine import peak_memory
 from segue.train.optim import WeightAverage, make_optimizer
@@ -163,7 +163,7 @@ def _start(
     if run.exists() and any(path.name not in ("lock", "config.toml", "metrics.jsonl") for path in run.iterdir()):
         raise DataError(f"{run} must be empty or a run; got other files. Choose another --out.")
     _write_config(run, config)
-    model = LanguageModel(config.model).to(device)
+    model = place(LanguageModel(config.model), device, sharded=settings.sharded)
     average = None if settings.average_decay is None else WeightAverage(model, settings.average_decay)
     state = TrainState(model=model, optimizer=make_optimizer(model, settings), average=average)
     if world() > 1:  # the same weights everywhere, other dropout in each process
@@ -213,8 +213,9 @@ def _validate(
     best = state.best is None or loss < state.best
     if best:
         state.best = loss
+        model = whole_model(state.model)
         if rank() == 0:
-            save(state.model, run / "best", config=config, tokenizer=tokenizer)
+            save(model, run / "best", config=config, tokenizer=tokenizer)
     if state.average is not None:
         state.average.exchange(state.model)
     return Validated(step=state.step, loss=loss, best=best)

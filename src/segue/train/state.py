@@ -1,8 +1,9 @@
 """A stopped run on disk: the model folder, and beside the weights all that a bit-exact resume needs.
 
 `last/training/` holds the optimizer's tensors, the memory of all lanes, the averaged weights and the random state as
-safetensors, and the numbers (step, data position, ...) as JSON. Memory is gathered from all processes when it is saved
-and divided again when it is loaded, so that the number of processes may change in between.
+safetensors, and the numbers (step, data position, ...) as JSON. Memory, and weights and moments if they are divided,
+are gathered from all processes when they are saved and divided again when they are loaded, so that the number of
+processes and `train.sharded` may change in between.
 """
 
 import json
@@ -19,7 +20,7 @@ from segue.checkpoint.folder import load, read_tensors, save, write_tensors
 from segue.config import Config, TrainConfig
 from segue.errors import CheckpointError
 from segue.model import Memory
-from segue.train.distributed import rank, world
+from segue.train.distributed import divided_like, gathered, place, rank, whole_model, world
 from segue.train.loop import TrainState
 from segue.train.optim import WeightAverage, make_optimizer
 
@@ -31,6 +32,8 @@ def save_state(
 ) -> None:
     """Called by all processes; the first one writes."""
     memory, random = _gathered(state.memory), _random_states()
+    model, moments = whole_model(state.model), gathered(_optimizer_tensors(state))
+    average = None if state.average is None else gathered(state.average.weights)
     if rank() != 0:
         dist.barrier()
         return
@@ -38,12 +41,12 @@ def save_state(
     def also(new: Path) -> None:
         inner = new / TRAINING
         inner.mkdir()
-        write_tensors(_optimizer_tensors(state), inner / "optimizer.safetensors")
+        write_tensors(moments, inner / "optimizer.safetensors")
         if memory is not None:
             tensors = {"hidden": memory.hidden_LBMD, "valid": memory.valid_BM, "position": memory.position_B}
             write_tensors(tensors, inner / "memory.safetensors")
-        if state.average is not None:
-            write_tensors(dict(state.average.weights), inner / "average.safetensors")
+        if average is not None:
+            write_tensors(average, inner / "average.safetensors")
         write_tensors(random, inner / "random.safetensors")
         numbers = {
             "step": state.step,
@@ -54,7 +57,7 @@ def save_state(
         }
         (inner / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
 
-    save(state.model, folder, config=config, tokenizer=tokenizer, also=also)
+    save(model, folder, config=config, tokenizer=tokenizer, also=also)
     if dist.is_initialized():
         dist.barrier()
 
@@ -67,7 +70,7 @@ def load_state(folder: Path, settings: TrainConfig, *, device: torch.device) -> 
     if not (inner / NUMBERS).is_file():
         raise CheckpointError(f"{folder} must hold a stopped run; got a model alone. Start a new run from it.")
     numbers: dict[str, Any] = json.loads((inner / NUMBERS).read_text(encoding="utf-8"))
-    model = load(folder).to(device)
+    model = place(load(folder), device, sharded=settings.sharded)
     optimizer = make_optimizer(model, settings)
     state = TrainState(
         model=model,
@@ -81,7 +84,7 @@ def load_state(folder: Path, settings: TrainConfig, *, device: torch.device) -> 
     _restore_optimizer(state, read_tensors(inner / "optimizer.safetensors"))
     if state.average is not None and (inner / "average.safetensors").is_file():
         for name, value in read_tensors(inner / "average.safetensors").items():
-            state.average.weights[name].copy_(value)
+            state.average.weights[name].copy_(divided_like(value, state.average.weights[name]))
     if (inner / "memory.safetensors").is_file():
         tensors = read_tensors(inner / "memory.safetensors")
         whole = Memory(hidden_LBMD=tensors["hidden"], valid_BM=tensors["valid"], position_B=tensors["position"])
@@ -103,7 +106,7 @@ def _restore_optimizer(state: TrainState, tensors: dict[str, Tensor]) -> None:
     for name, parameter in state.model.named_parameters():
         own = {key.rpartition("/")[2]: value for key, value in tensors.items() if key.rpartition("/")[0] == name}
         if own:
-            moved = {key: value.to(parameter.device) if value.dim() else value for key, value in own.items()}
+            moved = {key: divided_like(value, parameter) if value.dim() else value for key, value in own.items()}
             state.optimizer.state[parameter] = moved
 
 
