@@ -1,5 +1,5 @@
 # Every target sets up what it needs: Python 3.11 or later, pip and make are enough.
-#   make demo      a guided tour of the models, computed as you watch
+#   make demo      real text, prepared, pretrained, evaluated, compared
 #   make test      the tests
 #   make check     lint, format and types
 #   make parity    the comparisons with other libraries, in environments of their own
@@ -12,7 +12,7 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.
 .PHONY: demo test check parity pictures clean
 
 demo: .venv/ready
-	.venv/bin/segue tour
+	.venv/bin/segue demo
 
 test: .venv/ready
 	.venv/bin/python -m pytest -q --ignore=tests/parity

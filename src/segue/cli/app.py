@@ -65,6 +65,7 @@ def pretrain(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; one that exists goes on where it stopped.")] = None,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files into the run folder too.")] = False,
+    wandb: Annotated[bool, typer.Option(help="Send metrics to Weights & Biases too, if it is installed.")] = False,
 ) -> None:
     """Pretrain a model on a store. Ctrl-C stops it and loses nothing; the same command goes on."""
     from segue.cli.pretrain import run_pretraining
@@ -72,7 +73,7 @@ def pretrain(
 
     if out is None:
         raise ConfigError("a run needs a folder; got no --out. Give --out RUN.")
-    if not run_pretraining(run_config(config, overrides or []), out, tensorboard=tensorboard):
+    if not run_pretraining(run_config(config, overrides or []), out, tensorboard=tensorboard, wandb=wandb):
         raise typer.Exit(130)
 
 

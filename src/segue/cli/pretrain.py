@@ -1,15 +1,18 @@
 """`segue pretrain` and `segue plan`: a live view of a run, and what it will need before it starts."""
 
 import math
-import time
 from collections import deque
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from segue.cli.paragraphs import say
 from segue.config import Config, ModelConfig
+from segue.errors import ConfigError
 from segue.evaluate.cost import matrix_product_peak, multiply_adds
 from segue.train.distributed import rank
 from segue.train.loop import StepReport
@@ -17,13 +20,14 @@ from segue.train.machine import peak_memory
 from segue.train.plan import plan, predicted_positions
 from segue.train.pretrain import Ended, Event, Saved, Started, Validated, pretrain
 
-BOARD_HELP = "TensorBoard is not installed: pip install tensorboard"
+Board: TypeAlias = Callable[[str, float, int], object]
+"""Takes a name, a value and a step, to show them elsewhere."""
 
 
-def run_pretraining(config: Config, run: Path, *, tensorboard: bool = False) -> bool:
+def run_pretraining(config: Config, run: Path, *, tensorboard: bool = False, wandb: bool = False) -> bool:
     """Shows the run; True if it finished, False if it was told to stop before."""
-    console = Console(highlight=False, quiet=False)
-    view = LiveView(console, config, run, tensorboard=tensorboard)
+    boards = ([_tensorboard(run)] if tensorboard else []) + ([_wandb(run, config)] if wandb else [])
+    view = LiveView(Console(highlight=False), config, run, boards=boards)
     finished = False
     with view:
         for event in pretrain(config, run):
@@ -37,7 +41,7 @@ def run_pretraining(config: Config, run: Path, *, tensorboard: bool = False) -> 
 class LiveView:
     """One moving line in a terminal; plain lines elsewhere."""
 
-    def __init__(self, console: Console, config: Config, run: Path, *, tensorboard: bool) -> None:
+    def __init__(self, console: Console, config: Config, run: Path, *, boards: list[Board]) -> None:
         assert config.data is not None
         assert config.train is not None
         self.console, self.run = console, run
@@ -57,7 +61,7 @@ class LiveView:
             console=console,
         )
         self.task: TaskID | None = None
-        self.board = _board(run) if tensorboard else None
+        self.boards = boards
 
     def __enter__(self) -> "LiveView":
         if self.console.is_terminal:
@@ -67,8 +71,6 @@ class LiveView:
     def __exit__(self, *_: object) -> None:
         if self.console.is_terminal:
             self.progress.stop()
-        if self.board is not None:
-            self.board.close()
 
     def show(self, event: Event) -> None:
         match event:
@@ -87,8 +89,8 @@ class LiveView:
             case Validated():
                 mark = ", the best so far" if event.best else ""
                 say(self.console, f"step {event.step}: validation {loss_in_words(event.loss, self.model)}{mark}")
-                if self.board is not None:
-                    self.board.add_scalar("validation_loss", event.loss, event.step)
+                for board in self.boards:
+                    board("validation_loss", event.loss, event.step)
             case Saved():
                 pass
             case Ended():
@@ -112,9 +114,11 @@ class LiveView:
             self.progress.update(self.task, completed=report.step, line=line)
         elif report.step % self.log_every == 0:
             self.console.print(f"step {report.step}/{self.steps}  {line}", soft_wrap=True)
-        if self.board is not None and report.step % self.log_every == 0:
-            self.board.add_scalar("loss", report.loss, report.step)
-            self.board.add_scalar("learning_rate", report.learning_rate, report.step)
+        if report.step % self.log_every == 0:
+            for board in self.boards:
+                board("loss", report.loss, report.step)
+                board("learning_rate", report.learning_rate, report.step)
+                board("gradient_norm", report.gradient_norm, report.step)
 
     def _line(self, report: StepReport) -> str:
         """Means over the latest steps."""
@@ -162,11 +166,19 @@ def print_plan(config: Config) -> None:
     console.print(f"time        {duration(needed.seconds_per_step * config.train.steps)}")
 
 
-def _board(run: Path):  # type: ignore[no-untyped-def]
-    from segue.errors import ConfigError
-
+def _tensorboard(run: Path) -> Board:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ConfigError(f"--tensorboard needs TensorBoard; got an installation without. {BOARD_HELP}.") from None
-    return SummaryWriter(str(run / "tensorboard"), filename_suffix=f".{int(time.time())}")
+        raise ConfigError("--tensorboard needs TensorBoard; it is not installed. pip install tensorboard.") from None
+    writer = SummaryWriter(str(run / "tensorboard"))
+    return lambda name, value, step: writer.add_scalar(name, value, step)
+
+
+def _wandb(run: Path, config: Config) -> Board:
+    try:
+        wandb = import_module("wandb")
+    except ImportError:
+        raise ConfigError("--wandb needs Weights & Biases; it is not installed. pip install wandb.") from None
+    started = wandb.init(project="segue", name=run.name, dir=str(run), config=config.model_dump(mode="json"))
+    return lambda name, value, step: started.log({name: value}, step=step)

@@ -167,7 +167,7 @@ def _backward(
         if memory is not None:
             memories.append(memory.detach())
     if isinstance(module, Divided):
-        pass
+        module.drop_unused()
     return sum_over_processes(loss), Memory.join(memories) if memories else None
 
 
