@@ -22,7 +22,7 @@ from segue.data.prepare import prepare
 from segue.data.store import Store
 from segue.evaluate.perplexity import evaluate_causal, evaluate_window
 from segue.train.loop import StepReport
-from segue.train.pretrain import pretrain
+from segue.train.pretrain import Ended, pretrain
 
 SHAPE = {"num_layers": 4, "width": 192, "num_heads": 4, "inner_width": 768, "dropout": 0.1}
 SEGMENT, MEMORY, STRIDE = 64, 192, 8
@@ -67,6 +67,8 @@ def study(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
                     f"{name}: step {event.step}, loss {event.loss:.3f}, {time.perf_counter() - started:.0f} s",
                     flush=True,
                 )
+            if isinstance(event, Ended) and not event.finished:
+                raise SystemExit(f"{name} was stopped at step {event.step}; the same command goes on.")
         seconds = time.perf_counter() - started
         trained = load(run / "last")
         limit = arguments.limit
