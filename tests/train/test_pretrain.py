@@ -218,3 +218,33 @@ def test_all_presets_build(work: Path) -> None:
             LanguageModel(config.model)
     with pytest.raises(ConfigError, match="a file or one of enwik8-base"):
         run_config("nonsense", [])
+
+
+def test_two_processes_through_the_command(work: Path) -> None:
+    """torchrun gives the losses of one process, and one process may go on where two stopped."""
+    settings = ["model.dropout=0.0", "train.schedule=constant", "train.save_every=100", "train.validate_every=4"]
+
+    def losses(run: str) -> dict[int, float]:
+        lines = [json.loads(line) for line in (work / run / "metrics.jsonl").read_text().splitlines()]
+        return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+    def validations(run: str) -> list[float]:
+        lines = [json.loads(line) for line in (work / run / "metrics.jsonl").read_text().splitlines()]
+        return [line["validation_loss"] for line in lines if "validation_loss" in line]
+
+    assert finish(command(work, "one", *settings, "train.steps=12"))[0] == 0
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "segue"]
+    result = subprocess.run(
+        [*launcher, "pretrain", *arguments(work, "two", *settings, "train.steps=8")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert finish(command(work, "two", *settings, "train.steps=12"))[0] == 0
+    first, second = losses("one"), losses("two")
+    assert sorted(second) == list(range(1, 13))
+    assert list(second.values()) == pytest.approx(list(first.values()), abs=1e-4)
+    assert validations("two") == pytest.approx(validations("one"), abs=1e-4)
