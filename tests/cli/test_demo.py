@@ -8,7 +8,7 @@ from tests.cli.test_pretrain import segue
 def test_the_demo_goes_from_text_to_a_table(tmp_path: Path) -> None:
     """Chinese text comes in a package; where no index is reachable, the demo says so and goes on."""
     output = segue("demo", "--out", tmp_path / "demo", "--steps", 2)
-    assert "English  transformer-xl  96" in output
+    assert "English  transformer-xl  64" in output
     assert "English  transformer-xl  none" in output
     assert "Chinese  xlnet" in output or "Chinese is left out" in output
     assert "The module provides" in output

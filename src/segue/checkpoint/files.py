@@ -34,6 +34,11 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
             path.chmod(0o644)
             _sync(path)
         _sync(new)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        raise CheckpointError(
+            f"{target} must be writable; got {error}. Make room and try again; what was there before is untouched."
+        ) from error
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise

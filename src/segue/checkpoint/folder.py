@@ -76,7 +76,10 @@ def load(folder: str | Path) -> LanguageModel:
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Named tensors to a safetensors file."""
     contiguous = {name: value.detach().contiguous().cpu() for name, value in tensors.items()}
-    save_file(contiguous, path, metadata={"format": FORMAT})
+    try:
+        save_file(contiguous, path, metadata={"format": FORMAT})
+    except SafetensorError as error:  # how it reports a full disk
+        raise OSError(str(error)) from None
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -29,8 +29,8 @@ from segue.train.pretrain import pretrain
 SHAPE = {"num_layers": 3, "width": 128, "num_heads": 4, "inner_width": 512, "dropout": 0.1}
 TRAIN = {"learning_rate": 2e-3, "warmup_steps": 50, "clip_norm": 1.0, "final_share": 0.05, "log_every": 1}
 XL: dict[str, Any] = {
-    "data": {"lanes": 16, "segment_length": 32},
-    "model": SHAPE | {"vocabulary": {"scale": True}, "positions": {"kind": "xl"}, "memory": {"length": 96}},
+    "data": {"lanes": 32, "segment_length": 16},
+    "model": SHAPE | {"vocabulary": {"scale": True}, "positions": {"kind": "xl"}, "memory": {"length": 64}},
 }
 XLNET: dict[str, Any] = {
     "data": {"lanes": 16, "segment_length": 64, "permutation": {"spans": "characters"}},

@@ -77,6 +77,8 @@ class Ended:
 
 
 Event = Started | StepReport | Validated | Saved | Ended
+OWN_FILES = {"best", "config.toml", "last", "lock", "metrics.jsonl", "tensorboard", "wandb"}
+"""What a run folder may hold before its first state is saved, when a run was killed early."""
 
 
 def pretrain(config: Config, run: Path) -> Iterator[Event]:
@@ -160,7 +162,8 @@ def _start(
         batches.seek(position)
         _write_config(run, config)
         return state, changed
-    if run.exists() and any(path.name not in ("lock", "config.toml", "metrics.jsonl") for path in run.iterdir()):
+    foreign = {path.name for path in run.iterdir() if not path.name.startswith(".")} - OWN_FILES if run.exists() else ()
+    if foreign:
         raise DataError(f"{run} must be empty or a run; got other files. Choose another --out.")
     _write_config(run, config)
     model = place(LanguageModel(config.model), device, sharded=settings.sharded)
