@@ -22,7 +22,7 @@ from segue.data.prepare import prepare
 from segue.data.store import Store
 from segue.evaluate.perplexity import evaluate_causal, evaluate_window
 from segue.train.loop import StepReport
-from segue.train.pretrain import Ended, pretrain
+from segue.train.pretrain import Ended, Started, pretrain
 
 SHAPE = {"num_layers": 4, "width": 192, "num_heads": 4, "inner_width": 768, "dropout": 0.1}
 SEGMENT, MEMORY, STRIDE = 64, 192, 8
@@ -60,8 +60,10 @@ def study(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
                 },
             }
         )
-        run, started = out / name.replace(" ", "-"), time.perf_counter()
+        run, started, whole = out / name.replace(" ", "-"), time.perf_counter(), True
         for event in pretrain(config, run):
+            if isinstance(event, Started):
+                whole = event.step == 0
             if isinstance(event, StepReport) and event.step % 200 == 0:
                 print(
                     f"{name}: step {event.step}, loss {event.loss:.3f}, {time.perf_counter() - started:.0f} s",
@@ -77,7 +79,7 @@ def study(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
             "model": name,
             "parameters": sum(p.numel() for p in trained.parameters()),
             "tokens": arguments.steps * 16 * SEGMENT,
-            "seconds": round(seconds),
+            "seconds": round(seconds) if whole else None,  # unknown where a stopped run went on
             "perplexity": score.perplexity,
             "bits_per_token": score.bits,
             "targets": score.targets,
