@@ -51,8 +51,10 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
 
 def locate(target: Path) -> Path:
     """Where the whole folder is now: in its place, or beside it if a writer was killed between two moves."""
+    if target.exists() or not target.name:
+        return target
     _, old = _beside(target)
-    return old if old.exists() and not target.exists() else target
+    return old if old.exists() else target
 
 
 def verify(folder: Path) -> None:
