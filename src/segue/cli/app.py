@@ -1,7 +1,7 @@
 """The verbs, put together. Each imports what it needs only when it runs, so that --help is quick."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -14,6 +14,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+ConfigArgument: TypeAlias = Annotated[str, typer.Argument(help="A config file, or the name of a preset.")]
+OverridesArgument: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Settings that differ from the config.")
+]
 
 
 def _version(wanted: bool) -> None:
@@ -59,10 +64,8 @@ def doctor(
 
 @app.command()
 def pretrain(
-    config: Annotated[str, typer.Argument(help="A config file, or the name of a preset.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Settings that differ from the config.")
-    ] = None,
+    config: ConfigArgument,
+    overrides: OverridesArgument = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; one that exists goes on where it stopped.")] = None,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files into the run folder too.")] = False,
     wandb: Annotated[bool, typer.Option(help="Send metrics to Weights & Biases too, if it is installed.")] = False,
@@ -79,10 +82,8 @@ def pretrain(
 
 @app.command()
 def plan(
-    config: Annotated[str, typer.Argument(help="A config file, or the name of a preset.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Settings that differ from the config.")
-    ] = None,
+    config: ConfigArgument,
+    overrides: OverridesArgument = None,
 ) -> None:
     """Say what a run will need before it starts: parameters, memory, time."""
     from segue.cli.pretrain import print_plan

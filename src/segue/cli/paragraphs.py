@@ -23,3 +23,11 @@ def finding(console: Console, passed: bool | None, text: str) -> None:
     console.print(Text(f"{mark:>6}  ", style=style), end="")
     lines = textwrap.wrap(text, width=max(console.width - 8, 20))
     console.print(Text(("\n" + " " * 8).join(lines)), soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """As a person would say it: 4.2 s, 35 s, 7 min 5 s, 2 h 10 min."""
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

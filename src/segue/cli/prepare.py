@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
-from segue.cli.paragraphs import say
+from segue.cli.paragraphs import duration, say
 from segue.data.manifest import StoreManifest
 from segue.data.prepare import PrepareSettings, Progress, Report, examples, preparation
 from segue.data.problems import MEANING
@@ -51,9 +51,9 @@ class _Meter:
             if progress.tokens:
                 parts.append(f"{_short(progress.tokens / seconds)} tokens/s")
             left = max(progress.bytes_total - progress.bytes_read, 0) / rate
-            parts.append(f"{_duration(left)} left")
+            parts.append(f"{duration(left)} left")
         elif seconds > 1:
-            parts.append(_duration(seconds))
+            parts.append(duration(seconds))
         return ", ".join(parts)
 
 
@@ -106,7 +106,7 @@ def _print_report(console: Console, report: Report) -> None:
                 style="yellow",
             )
     speed = f"{rate / 1e6 / max(report.encode_seconds, 1e-9):.1f} MB/s with {with_workers}"
-    say(console, f"{_duration(report.seconds)}; encoded at {speed}.", indent=2, style="dim")
+    say(console, f"{duration(report.seconds)}; encoded at {speed}.", indent=2, style="dim")
     for text, tokens in examples(Store.open(report.store)):
         console.print()
         _indented(console, Text(text.strip() or repr(text)))
@@ -138,10 +138,3 @@ def _short(number: float) -> str:
         if number >= size:
             return f"{number / size:.1f} {unit}"
     return f"{number:.0f}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

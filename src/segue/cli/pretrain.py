@@ -10,7 +10,7 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from segue.cli.paragraphs import say
+from segue.cli.paragraphs import duration, say
 from segue.config import Config, ModelConfig
 from segue.errors import ConfigError
 from segue.evaluate.cost import matrix_product_peak, multiply_adds
@@ -140,12 +140,6 @@ def loss_in_words(loss: float, model: ModelConfig) -> str:
     if model.vocabulary.size <= 300:
         return f"loss {loss:.3f} = {loss / math.log(2):.3f} bits"
     return f"loss {loss:.3f} = perplexity {math.exp(min(loss, 50)):,.1f}"
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
 def print_plan(config: Config) -> None:
