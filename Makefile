@@ -4,12 +4,14 @@
 #   make check     lint, format and types
 #   make parity    the comparisons with other libraries, in environments of their own
 #   make pictures  computes the examples of docs/ and draws its pictures again
+#   make bench     speed and memory against other libraries and the machine's limit; writes docs/benchmarks.md
+#   make bench-quick  the middle shapes of that, printed only
 #   make clean     removes the environments
 
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check parity pictures clean
+.PHONY: demo test check parity pictures bench bench-quick clean
 
 demo: .venv/ready
 	.venv/bin/segue demo
@@ -30,20 +32,41 @@ pictures: .venv/ready
 	.venv/bin/python docs/examples.py
 	.venv/bin/python docs/pictures.py
 
+bench: .venv/ready .venv-transformers5/ready .venv-transformers4/ready
+	.venv-transformers5/bin/python -m benchmarks.encoder
+	.venv-transformers5/bin/python -m benchmarks.pretraining
+	.venv-transformers4/bin/python -m benchmarks.transformer_xl
+	.venv-transformers5/bin/python -m benchmarks.peak_memory
+	.venv/bin/python -m benchmarks.growth
+	.venv/bin/python -m benchmarks.step_profile
+	.venv/bin/python -m benchmarks.report
+
+bench-quick: .venv/ready .venv-transformers5/ready .venv-transformers4/ready
+	results=$$(mktemp -d) && trap 'rm -r "$$results"' EXIT && \
+	.venv-transformers5/bin/python -m benchmarks.encoder --quick --results "$$results" && \
+	.venv-transformers5/bin/python -m benchmarks.pretraining --quick --results "$$results" && \
+	.venv-transformers4/bin/python -m benchmarks.transformer_xl --quick --results "$$results" && \
+	.venv-transformers5/bin/python -m benchmarks.peak_memory --quick --results "$$results" && \
+	.venv/bin/python -m benchmarks.growth --quick --results "$$results" && \
+	.venv/bin/python -m benchmarks.step_profile --quick --results "$$results" && \
+	.venv/bin/python -m benchmarks.report --print-only --results "$$results"
+
 # One environment for the project, and one for each library that parity compares with: transformers 5 has no
 # Transformer-XL any more, and 4.37.2 is the last version in which it runs.
-.venv/ready: pyproject.toml constraints.txt
+KERNELS = hatch_build.py src/segue/model/kernels/native.cpp
+
+.venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
 	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures]'
 	touch $@
 
-.venv-transformers5/ready: pyproject.toml constraints.txt
+.venv-transformers5/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv-transformers5
 	.venv-transformers5/bin/python $(PIP_INSTALL) -e '.[test]' transformers==5.22.2
 	touch $@
 
-.venv-transformers4/ready: pyproject.toml constraints.txt
+.venv-transformers4/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv-transformers4
 	.venv-transformers4/bin/python $(PIP_INSTALL) -e '.[test]' transformers==4.37.2
 	touch $@

@@ -60,18 +60,16 @@ def study(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
                 },
             }
         )
-        run, started, whole = out / name.replace(" ", "-"), time.perf_counter(), True
+        run, started, whole = out / name.replace(" ", "-"), time.process_time(), True
         for event in pretrain(config, run):
             if isinstance(event, Started):
                 whole = event.step == 0
             if isinstance(event, StepReport) and event.step % 200 == 0:
-                print(
-                    f"{name}: step {event.step}, loss {event.loss:.3f}, {time.perf_counter() - started:.0f} s",
-                    flush=True,
-                )
+                spent = time.process_time() - started
+                print(f"{name}: step {event.step}, loss {event.loss:.3f}, {spent:.0f} s of processor", flush=True)
             if isinstance(event, Ended) and not event.finished:
                 raise SystemExit(f"{name} was stopped at step {event.step}; the same command goes on.")
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         trained = load(run / "last")
         limit = arguments.limit
         score = evaluate_causal(trained, valid_store, segment_length=SEGMENT, lanes=16, limit=limit)
@@ -79,7 +77,7 @@ def study(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
             "model": name,
             "parameters": sum(p.numel() for p in trained.parameters()),
             "tokens": arguments.steps * 16 * SEGMENT,
-            "seconds": round(seconds) if whole else None,  # unknown where a stopped run went on
+            "processor_seconds": round(seconds) if whole else None,  # unknown where a stopped run went on
             "perplexity": score.perplexity,
             "bits_per_token": score.bits,
             "targets": score.targets,

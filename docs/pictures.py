@@ -19,7 +19,8 @@ from torch import Tensor
 
 from segue.model import Batch, LanguageModel, Memory
 from segue.model.attention import Geometry
-from segue.model.kernels import ScoreTerms, View, attention_score, masked_softmax
+from segue.model.kernels import ScoreTerms, View
+from segue.model.kernels.definition import attention_score, masked_softmax
 from segue.model.language_model import order_batch
 from segue.model.masks import causal_mask, order_to_rank, permutation_mask
 from segue.model.positions import distances, relative_shift, sinusoid

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from segue.evaluate.checks import check_installation, check_model
-from segue.model import kernels, trunk
+from segue.model import attention, trunk
+from segue.model.kernels import definition
 from tests.tiny import MODELS, noisy
 
 
@@ -45,7 +46,8 @@ def test_a_mask_of_the_wrong_polarity_is_found(monkeypatch) -> None:
 
 
 def test_a_forgotten_mask_is_found(monkeypatch) -> None:
-    monkeypatch.setattr(kernels, "masked_softmax", lambda score, mask: score.softmax(dim=-1))
+    monkeypatch.setattr(attention, "attend", definition.attend)
+    monkeypatch.setattr(definition, "masked_softmax", lambda score, mask: score.softmax(dim=-1))
     assert {"mask polarity", "padding", "memory"} <= failed(noisy(MODELS["transformer-xl-enwik8-base"]))
     assert {"permutation leak", "padding"} <= failed(noisy(MODELS["xlnet-base"]))
 

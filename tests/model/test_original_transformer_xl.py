@@ -7,6 +7,7 @@ import torch
 
 from segue.config import changed
 from segue.model import Batch, LanguageModel, Memory
+from segue.model.kernels import Dropout
 from tests.originals import FIXTURES, TOLERANCE, arrays, build, expected, load_pytorch, load_tensorflow, pytorch_state
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -141,8 +142,8 @@ def test_pytorch_training_trajectory(name: str, dtype: torch.dtype) -> None:
     recipe = json.loads((folder / "train.json").read_text())
     model.train()
     for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+        if isinstance(module, Dropout):
+            module.probability = 0.0
     optimizer = torch.optim.Adam(model.parameters(), lr=recipe["lr"], betas=tuple(recipe["betas"]), eps=recipe["eps"])
     memory = None
     losses, norms = [], []

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from segue.errors import DataError
 from segue.model import Batch, LanguageModel
+from segue.model.kernels import library
 from segue.model.language_model import order_batch
 from segue.model.positions import distances, relative_shift
 
@@ -59,6 +60,13 @@ def check_installation() -> Iterator[Check]:
         meaning="Two ways to multiply the same matrices agree.",
         passed=error < TOLERANCE,
         measured=f"difference {error:.1e}",
+    )
+    yield Check(
+        name="native kernels",
+        meaning="Attention compiled on installation. Where it is absent the results are the same and come later; "
+        "install segue again where there is a C++ compiler to build it.",
+        passed=True if library.available() else None,
+        measured="in use" if library.available() else "absent",
     )
 
 

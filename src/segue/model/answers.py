@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from segue.config import ModelConfig
 from segue.model.build import initialise
+from segue.model.kernels import Dropout
 from segue.model.memory import Memory
 from segue.model.trunk import Trunk
 from segue.model.values import Batch, Output
@@ -96,7 +97,7 @@ class BeamAnswerer(nn.Module):
         self.end = nn.Linear(width, 1)
         self.impossible_dense = nn.Linear(2 * width, width)
         self.impossible = nn.Linear(width, 1, bias=False)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         for part in (self.start, self.end_dense, self.end, self.impossible_dense, self.impossible):
             initialise(part, config)
 

@@ -36,7 +36,7 @@ def distance_encoding(config: ModelConfig) -> nn.Module | None:
     """What all layers share of a distance, for relative positions."""
     match config.positions:
         case XLPositions(clamp_distance=clamp):
-            return SinusoidalDistances(width=config.width, clamp_distance=clamp, dropout=config.dropout)
+            return SinusoidalDistances(width=config.width, clamp_distance=clamp)
         case ShawPositions(clip_distance=clip):
             return ClippedDistances(lowest=-clip, highest=clip)
         case LearnedRelativePositions(max_distance=longest):

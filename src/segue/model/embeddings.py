@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from segue.errors import DataError
+from segue.model.cross_entropy import weighted_nll
 
 
 class Vocabulary(nn.Module):
@@ -114,48 +115,45 @@ class AdaptiveSoftmax(nn.Module):
 
     def logits(self, hidden: Tensor, vocabulary: Vocabulary) -> Tensor:
         """[..., D] -> [..., V], with softmax(logits) = the probabilities (log-probabilities, if adaptive)."""
-        if not self.num_clusters:
-            return self._bin_logits(hidden, vocabulary, 0)
-        head = self._head(hidden, vocabulary).log_softmax(-1)
-        parts = [head[..., : self.bounds[1]]]
-        for i in range(1, self.num_clusters + 1):
-            tail = self._bin_logits(hidden, vocabulary, i).log_softmax(-1)
-            parts.append(head[..., self._cluster_column(i), None] + tail)
+        head, *tails = self._bins(vocabulary)
+        head_logits = F.linear(self._project(hidden, vocabulary, 0), *head)
+        if not tails:
+            return head_logits
+        log_p = head_logits.log_softmax(-1)
+        parts = [log_p[..., : self.bounds[1]]]
+        for i, tail in enumerate(tails, start=1):
+            inside = F.linear(self._project(hidden, vocabulary, i), *tail).log_softmax(-1)
+            parts.append(log_p[..., self._cluster_column(i), None] + inside)
         return torch.cat(parts, dim=-1)
 
     def nll(self, hidden: Tensor, targets: Tensor, vocabulary: Vocabulary) -> Tensor:
-        """-log p(target) for hidden [..., D] and targets [...], in the order of the tokens."""
-        hidden_ND, targets_N = hidden.flatten(0, -2), targets.flatten()
-        head = self._head(hidden_ND, vocabulary).log_softmax(-1)
-        column_N = targets_N
-        for i in range(1, self.num_clusters + 1):
-            in_bin = (targets_N >= self.bounds[i]) & (targets_N < self.bounds[i + 1])
-            column_N = torch.where(in_bin, self._cluster_column(i), column_N)
-        nll_N = -head.gather(1, column_N[:, None]).squeeze(1)
-        for i in range(1, self.num_clusters + 1):
-            at = ((targets_N >= self.bounds[i]) & (targets_N < self.bounds[i + 1])).nonzero().squeeze(1)
-            if at.numel():
-                tail = self._bin_logits(hidden_ND[at], vocabulary, i).log_softmax(-1)
-                inside = tail.gather(1, (targets_N[at] - self.bounds[i])[:, None]).squeeze(1)
-                nll_N = nll_N.index_add(0, at, -inside.to(nll_N.dtype))
-        return nll_N.view(targets.shape)
+        """-log p(target) for hidden [..., D] and targets [...], in the order of the tokens; it has no gradient."""
+        with torch.no_grad():
+            return self.weighted_nll(hidden, targets, torch.ones_like(targets, dtype=hidden.dtype), vocabulary)[1]
+
+    def weighted_nll(
+        self, hidden: Tensor, targets: Tensor, weights: Tensor, vocabulary: Vocabulary
+    ) -> tuple[Tensor, Tensor]:
+        """The sum of weight * -log p(target), for training, and -log p(target) as in `nll`."""
+        hidden_ND, targets_N, weights_N = hidden.flatten(0, -2), targets.flatten(), weights.flatten()
+        column_N, tail_rows = targets_N, []
+        for i, (start, stop) in enumerate(pairwise(self.bounds[1:]), start=1):
+            rows = ((targets_N >= start) & (targets_N < stop)).nonzero().squeeze(1)
+            column_N = column_N.index_fill(0, rows, self._cluster_column(i))
+            tail_rows.append(rows)
+        head, *tails = self._bins(vocabulary)
+        total, nll_N = weighted_nll(self._project(hidden_ND, vocabulary, 0), *head, column_N, weights_N)
+        for i, (tail, rows) in enumerate(zip(tails, tail_rows, strict=True), start=1):
+            if rows.numel():
+                projected = self._project(hidden_ND[rows], vocabulary, i)
+                inside, inside_nll = weighted_nll(projected, *tail, targets_N[rows] - self.bounds[i], weights_N[rows])
+                total, nll_N = total + inside, nll_N.index_add(0, rows, inside_nll)
+        return total, nll_N.view(targets.shape)
 
     def _cluster_column(self, i: int) -> int:
         """Where the head holds cluster i = 1, 2, ...: after the tokens of bin 0, in one order or the other."""
         forward = self.cluster_order == "forward"
         return self.bounds[1] + (i - 1 if forward else self.num_clusters - i)
-
-    def _head(self, hidden: Tensor, vocabulary: Vocabulary) -> Tensor:
-        """Logits of the tokens of bin 0, then of the clusters."""
-        if not self.num_clusters:
-            return self._bin_logits(hidden, vocabulary, 0)
-        projected = self._project(hidden, vocabulary, 0)
-        weight, bias = self._weights(vocabulary, 0)
-        weight = torch.cat([weight, self.cluster_weight])
-        return F.linear(projected, weight, torch.cat([bias, self.cluster_bias]))
-
-    def _bin_logits(self, hidden: Tensor, vocabulary: Vocabulary, i: int) -> Tensor:
-        return F.linear(self._project(hidden, vocabulary, i), *self._weights(vocabulary, i))
 
     def _project(self, hidden: Tensor, vocabulary: Vocabulary, i: int) -> Tensor:
         if not vocabulary.projected[i]:
@@ -163,12 +161,16 @@ class AdaptiveSoftmax(nn.Module):
         own = str(i) in self.projections
         return hidden @ (self.projections[str(i)] if own else vocabulary.projection(i))
 
-    def _weights(self, vocabulary: Vocabulary, i: int) -> tuple[Tensor, Tensor]:
-        tables = vocabulary.tables if self.tables is None else self.tables
-        if self.shrink > 1:
-            return tables[i], self.token_biases[i]
-        start, stop = self.bounds[i], self.bounds[i + 1]
-        return tables[0][start:stop], self.token_biases[0][start:stop]
+    def _bins(self, vocabulary: Vocabulary) -> list[tuple[Tensor, Tensor]]:
+        """Weight and bias of the head (tokens of bin 0, then clusters), then of each further bin."""
+        tables = list(vocabulary.tables if self.tables is None else self.tables)
+        biases = list(self.token_biases)
+        if self.num_clusters and self.shrink == 1:  # one split: its gradient is put together once, not once a bin
+            tables, biases = (list(x[0].split(_bin_sizes(self.bounds))) for x in (tables, biases))
+        if self.num_clusters:
+            tables[0] = torch.cat([tables[0], self.cluster_weight])
+            biases[0] = torch.cat([biases[0], self.cluster_bias])
+        return list(zip(tables, biases, strict=True))
 
 
 def token_tables(bounds: list[int], bin_widths: list[int], *, shrink: int) -> nn.ParameterList:

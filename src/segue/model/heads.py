@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from segue.config import ModelConfig
 from segue.errors import DataError
 from segue.model.build import initialise
+from segue.model.kernels import Dropout
 from segue.model.language_model import masked_mean
 from segue.model.memory import Memory
 from segue.model.trunk import Trunk
@@ -40,7 +41,7 @@ class Summary(nn.Module):
         width = config.hidden_width
         self.kind = kind
         self.num_heads = config.num_heads
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.dense = nn.Linear(width, width) if projected else None
         if kind == "attention":
             inner = config.num_heads * config.resolved_head_width

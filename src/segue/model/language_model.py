@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from segue.config import AuxiliaryConfig, ModelConfig, changed
 from segue.errors import DataError
 from segue.model.build import initialise
+from segue.model.cross_entropy import weighted_nll
 from segue.model.embeddings import AdaptiveSoftmax
 from segue.model.layers import activate
 from segue.model.masks import order_to_rank, permutation_mask
@@ -27,7 +27,7 @@ class LanguageModelOutput:
 
     output: Output
     nll: Tensor | None
-    """-log p of each target, in the shape of `batch.targets`."""
+    """-log p of each target, in the shape of `batch.targets`; it has no gradient, the loss has."""
     loss: Tensor | None
     """Mean over the targets that count, auxiliary losses added; zero if none counts."""
 
@@ -63,11 +63,10 @@ class LanguageModel(nn.Module):
             return LanguageModelOutput(output=output, nll=None, loss=None)
         hidden = output.hidden_BQD if output.predicted_BPD is None else output.predicted_BPD
         width = self.config.width
-        nll = self.nll(hidden[..., :width], batch.targets)
-        loss = masked_mean(nll, batch.target_mask)
+        loss, nll = self.loss(hidden[..., :width], batch.targets, batch.target_mask)
         if self.config.directions == "both" and batch.ids_BQ.shape[1] > 1:
-            before = self.nll(hidden[:, 1:, width:], batch.ids_BQ[:, :-1])
-            loss = loss + masked_mean(before, None if batch.real_BQ is None else batch.real_BQ[:, 1:])
+            real = None if batch.real_BQ is None else batch.real_BQ[:, 1:]
+            loss = loss + self.loss(hidden[:, 1:, width:], batch.ids_BQ[:, :-1], real)[0]
         if self.auxiliary is not None and progress is not None:
             loss = loss + self.auxiliary(output.layers, batch.targets, batch.target_mask, progress=progress)
         return LanguageModelOutput(output=output, nll=nll, loss=loss)
@@ -77,8 +76,14 @@ class LanguageModel(nn.Module):
         hidden = hidden if self.transform is None else self.transform(hidden)
         return self.softmax.logits(hidden, self.trunk.vocabulary)
 
+    def loss(self, hidden: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The mean of -log p(target) over the targets that count, and -log p(target) as in `nll`."""
+        hidden = hidden if self.transform is None else self.transform(hidden)
+        weights = mean_weights(hidden, targets, mask)
+        return self.softmax.weighted_nll(hidden, targets, weights, self.trunk.vocabulary)
+
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """-log p(target) for hidden [..., D] and targets [...]."""
+        """-log p(target) for hidden [..., D] and targets [...], without gradient."""
         hidden = hidden if self.transform is None else self.transform(hidden)
         return self.softmax.nll(hidden, targets, self.trunk.vocabulary)
 
@@ -99,6 +104,13 @@ def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return values.mean()
     return (values * mask).sum() / mask.sum().clamp(min=1)
+
+
+def mean_weights(hidden: Tensor, targets: Tensor, mask: Tensor | None) -> Tensor:
+    """What each target counts in a mean over those that count, so that the mean is a weighted sum."""
+    counts = torch.ones_like(targets) if mask is None else mask
+    counts = counts.to(torch.promote_types(hidden.dtype, torch.float32))
+    return counts / counts.sum().clamp(min=1)
 
 
 class Transform(nn.Module):
@@ -149,10 +161,12 @@ class AuxiliaryClassifiers(nn.Module):
                 length = targets_BQ.shape[1] - ahead
                 if length < 1:
                     continue
-                logits = classifier(layers[number][:, :length])
-                nll = F.cross_entropy(logits.transpose(1, 2), targets_BQ[:, ahead:], reduction="none")
-                mask = None if target_mask is None else target_mask[:, ahead:]
-                total = total + (1.0 if ahead == 0 else 0.5) * masked_mean(nll, mask)
+                assert isinstance(classifier, nn.Linear)
+                hidden_ND, targets = layers[number][:, :length].flatten(0, 1), targets_BQ[:, ahead:]
+                weights = mean_weights(hidden_ND, targets, None if target_mask is None else target_mask[:, ahead:])
+                weights_N = weights.flatten() * (1.0 if ahead == 0 else 0.5)
+                loss, _ = weighted_nll(hidden_ND, classifier.weight, classifier.bias, targets.flatten(), weights_N)
+                total = total + loss
         return total
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from segue.model.attention import Attention, Context, Geometry, ScoreBiases
-from segue.model.kernels import View
+from segue.model.kernels import Dropout, View
 
 Activation = Literal["relu", "gelu", "gelu_tanh"]
 
@@ -31,7 +31,7 @@ class FeedForward(nn.Module):
         self.activation = activation
         self.widen = nn.Linear(width, inner_width)
         self.narrow = nn.Linear(inner_width, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, hidden_BQD: Tensor) -> Tensor:
         inner_BQF = self.dropout(activate(self.widen(hidden_BQD), self.activation))
@@ -59,7 +59,7 @@ class Layer(nn.Module):
         self.attention_norm = nn.LayerNorm(width, eps=norm_epsilon)
         self.feed_forward = feed_forward
         self.feed_forward_norm = nn.LayerNorm(width, eps=norm_epsilon)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

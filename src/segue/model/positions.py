@@ -84,19 +84,17 @@ def sinusoid(position: Tensor, *, width: int, dtype: torch.dtype) -> Tensor:
 
 
 class SinusoidalDistances(nn.Module):
-    """distance_SR -> encoding_SRD, the R of the papers; one for all layers, with dropout."""
+    """distance_SR -> encoding_SRD, the R of the papers; one for all layers."""
 
-    def __init__(self, *, width: int, clamp_distance: int | None, dropout: float) -> None:
+    def __init__(self, *, width: int, clamp_distance: int | None) -> None:
         super().__init__()
         self.width = width
         self.clamp_distance = clamp_distance
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, distance_SR: Tensor, dtype: torch.dtype) -> Tensor:
         if self.clamp_distance is not None:
             distance_SR = distance_SR.clamp(-self.clamp_distance, self.clamp_distance)
-        encoding_SRD: Tensor = self.dropout(sinusoid(distance_SR, width=self.width, dtype=dtype))
-        return encoding_SRD
+        return sinusoid(distance_SR, width=self.width, dtype=dtype)
 
 
 class ClippedDistances(nn.Module):

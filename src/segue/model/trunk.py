@@ -16,7 +16,7 @@ from segue.errors import DataError
 from segue.model import build
 from segue.model.attention import Geometry
 from segue.model.embeddings import Vocabulary
-from segue.model.kernels import View
+from segue.model.kernels import Dropout, View
 from segue.model.masks import causal_mask
 from segue.model.memory import Memory
 from segue.model.positions import AbsoluteEncoding, distances, rotary_angles
@@ -70,7 +70,7 @@ class Stack(nn.Module):
         super().__init__()
         self.config = config
         width, positions = config.width, config.positions
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.segment_embedding = nn.Embedding(config.num_segments, width) if config.segments == "absolute" else None
         self.embedding_norm = nn.LayerNorm(width, eps=config.norm_epsilon) if config.embedding_norm else None
         self.mask_embedding_D = nn.Parameter(torch.zeros(width)) if config.objective == "permutation" else None
@@ -245,7 +245,10 @@ class Stack(nn.Module):
         distance_R = distances(num_queries=length, num_keys=num_keys, bidirectional=config.bidirectional, device=device)
         both = batch.reversed_B is not None
         distance_SR = torch.stack([distance_R, -distance_R]) if both else distance_R[None]
-        return Geometry(encoding=self.distance_encoding(distance_SR, dtype), reversed_B=batch.reversed_B)
+        encoding = self.distance_encoding(distance_SR, dtype)
+        if isinstance(config.positions, XLPositions):
+            encoding = self.dropout(encoding)
+        return Geometry(encoding=encoding, reversed_B=batch.reversed_B)
 
     # --------------------------------------------------------------------------------------------- both ends
 

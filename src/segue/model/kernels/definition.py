@@ -1,46 +1,13 @@
-"""Attention from projected queries, keys and values, in plain PyTorch: the definition that others must equal.
-
-In: query, key, value, the terms of the score, and a View (who sees whom, from where). Out: what each query reads,
-before the output projection. Projections and parameters are the business of `attention`.
-"""
+"""Attention in plain PyTorch, term by term: the definition that faster kernels must equal, dropout included."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from segue.model.positions import RelativeTerms, distance_columns, relative_shift, relative_unshift
-
-
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """What the queries of one stream see."""
-
-    mask_BQK: Tensor
-    """True = may attend."""
-    differs_BQK: Tensor | None = None
-    """Whether query and key are of different segments, for the relative segment encoding; None: no encoding."""
-    at_BQ: Tensor | None = None
-    """Positions of the queries in a segment; None: all of them, in order."""
-    segment_length: int
-    """How many positions the segment has (the queries may be fewer)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreTerms:
-    """All that a score has besides query times key."""
-
-    relative: RelativeTerms | None = None
-    content_bias_HE: Tensor | None = None
-    """u: what makes a key likely whoever asks."""
-    position_bias_HE: Tensor | None = None
-    """v: what makes a distance likely whoever asks."""
-    segment_key_2HE: Tensor | None = None
-    """Keys for "same segment" and "another segment"."""
-    segment_bias_HE: Tensor | None = None
-    """s: as u and v, for the segment keys."""
+from segue.model.kernels.dropout import draw_seed, keep_mask
+from segue.model.kernels.terms import ScoreTerms, View
+from segue.model.positions import distance_columns, relative_shift, relative_unshift
 
 
 def attend(
@@ -56,7 +23,9 @@ def attend(
     score_BHQK = attention_score(query_BQHE, key_BKHE, terms=terms, view=view)
     probability_BHQK = masked_softmax(score_BHQK, view.mask_BQK)
     if dropout > 0:
-        probability_BHQK = F.dropout(probability_BHQK, dropout)
+        B, H, Q, K = probability_BHQK.shape
+        keep = keep_mask(draw_seed(), rows=B * H * Q, columns=K, probability=dropout, device=probability_BHQK.device)
+        probability_BHQK = probability_BHQK * keep.view(B, H, Q, K) / (1 - dropout)
     mixed_BQHE = torch.einsum("bhqk,bkhe->bqhe", probability_BHQK, value_BKHE)
     if terms.relative is not None and terms.relative.value_SRHE is not None:
         value_SRHE = terms.relative.value_SRHE

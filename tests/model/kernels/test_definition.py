@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from segue.model.attention import Attention, Geometry, ScoreBiases
-from segue.model.kernels import ScoreTerms, View, attend, masked_softmax
+from segue.model.kernels import ScoreTerms, View
+from segue.model.kernels.definition import attend, masked_softmax
 from segue.model.masks import causal_mask
 from segue.model.positions import (
     AlibiTerms,
@@ -108,7 +109,7 @@ class Case:
 def test_xl_score(clamp: int | None, backwards: bool, **shape) -> None:
     case = Case(**shape)
     layer = XLTerms(width=6, num_heads=1, head_width=4).double()
-    encode = SinusoidalDistances(width=6, clamp_distance=clamp, dropout=0.0)
+    encode = SinusoidalDistances(width=6, clamp_distance=clamp)
     u, v = noise(1, 4, seed=7), noise(1, 4, seed=8)
     both = torch.cat([case.distance_SR, -case.distance_SR])
     relative = layer(encode(both, F64)).for_rows(torch.tensor([backwards]))

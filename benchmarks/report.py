@@ -1,0 +1,279 @@
+"""One page of all results: prints the table, and writes docs/benchmarks.md from the newest result of each question.
+
+.venv/bin/python -m benchmarks.report
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.side_by_side import RESULTS
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+SPEED = ["encoder", "pretraining", "transformer_xl"]
+QUESTIONS = [*SPEED, "peak_memory", "growth", "step_profile"]
+Result = dict[str, Any]
+
+
+def newest(folder: Path, what: str) -> Result | None:
+    """The latest result of a question, by the date in the file's name; None without any."""
+    paths = sorted(folder.glob(f"{what}_*.json"), key=lambda path: (path.stem.rsplit("_", 1)[1], path.stat().st_mtime))
+    if not paths:
+        return None
+    result: Result = json.loads(paths[-1].read_text(encoding="utf-8"))
+    return result | {"file": paths[-1].name}
+
+
+# -------------------------------------------------------------------------------------------------------- writing
+
+
+def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """In Markdown, with columns that line up."""
+    widths = [max(len(line[column]) for line in [header, *lines]) for column in range(len(header))]
+    rule = ["-" * width for width in widths]
+    padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in [header, rule, *lines]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in padded)
+
+
+def seconds(times: Result) -> str:
+    """Median and quartiles."""
+    low, high = times["quartiles"]
+    return f"{times['median']:.3g} s ({low:.3g} to {high:.3g})"
+
+
+def megabytes(value: float) -> str:
+    return f"{value / 1e6:,.0f} MB"
+
+
+def goal(value: float | None, reached: bool, *, most: bool = False) -> str:
+    """The goal and whether it was reached; nothing where there is none."""
+    if value is None:
+        return ""
+    return f"{'at most ' if most else ''}{value:g}, {'reached' if reached else 'missed'}"
+
+
+# --------------------------------------------------------------------------------------------------------- tables
+
+
+def speed_table(results: Sequence[Result]) -> str:
+    lines = [
+        [
+            row["work"],
+            row["against"],
+            seconds(row["ours"]),
+            seconds(row["theirs"]),
+            f"{row['ratio']:.2f}",
+            goal(row["goal"], row["goal"] is not None and row["ratio"] >= row["goal"]),
+            f"{row['limit_ratio']:.2f}",
+        ]
+        for result in results
+        for row in result["rows"]
+    ]
+    return table(["work", "against", "ours", "theirs", "ratio", "goal", "limit"], lines)
+
+
+def share_table(results: Sequence[Result]) -> str:
+    lines = [
+        [
+            row["work"],
+            f"{row['multiply_adds'] / 1e9:,.0f} G",
+            f"{row['peak_multiply_adds_a_second'] / 1e9:.1f} G/s",
+            f"{row['limit_seconds']:.3g} s",
+            f"{row['share_of_limit']:.2f} ({row['share_of_limit_best']:.2f})",
+            f"{row['share_of_limit_theirs']:.2f}",
+            goal(row["share_goal"], row["share_goal"] is not None and row["share_of_limit"] >= row["share_goal"]),
+        ]
+        for result in results
+        for row in result["rows"]
+    ]
+    header = ["work", "multiply-adds", "peak", "limit", "our share (best round)", "their share", "goal"]
+    return table(header, lines)
+
+
+def agreement_table(results: Sequence[Result]) -> str:
+    lines = [
+        [row["work"], row["against"], ", ".join(f"{name} {value:.1e}" for name, value in row["differences"].items())]
+        for result in results
+        for row in result["rows"]
+    ]
+    return table(["work", "against", "largest differences"], lines)
+
+
+def memory_table(result: Result) -> str:
+    lines = [
+        [
+            row["work"],
+            row["against"],
+            megabytes(row["ours_bytes"]),
+            megabytes(row["theirs_bytes"]),
+            f"{row['ratio']:.2f}",
+            goal(row["goal"], row["ratio"] <= row["goal"], most=True),
+        ]
+        for row in result["rows"]
+    ]
+    return table(["work", "against", "ours", "theirs", "part of theirs", "goal"], lines)
+
+
+def growth_table(result: Result) -> str:
+    lines = [
+        [
+            f"{row['rows']} x {row['length']}",
+            seconds(row["time"]),
+            f"{row['seconds_a_token'] * 1e3:.3f} ms",
+            f"{row['time_growth']:.2f}",
+            f"{row['multiply_adds_growth']:.2f}",
+            f"{row['share_of_limit']:.2f}",
+        ]
+        for row in result["rows"]
+    ]
+    return table(["rows x length", "step", "a token", "time grew", "multiply-adds grew", "share of the limit"], lines)
+
+
+def recomputed_table(rows: Sequence[Result]) -> str:
+    lines = [
+        [
+            f"1 x {row['length']}",
+            megabytes(row["added_bytes"]),
+            f"{row['bytes_a_token'] / 1e3:.0f} kB",
+            f"{row['bytes_a_further_token'] / 1e3:.0f} kB" if "bytes_a_further_token" in row else "",
+        ]
+        for row in rows
+    ]
+    return table(["rows x length", "added", "a token", "a token more than the line before"], lines)
+
+
+def profile_table(result: Result) -> str:
+    lines = [
+        [
+            row["group"],
+            f"{row['seconds_a_step'] * 1e3:,.0f} ms",
+            f"{row['share']:.1%}",
+            ", ".join(f"{name} {value * 1e3:,.0f}" for name, value in row["longest"][:3]),
+        ]
+        for row in result["rows"]
+    ]
+    return table(["what", "a step", "share", "longest operations, ms"], lines)
+
+
+# ----------------------------------------------------------------------------------------------------------- page
+
+
+def sections(found: dict[str, Result]) -> list[str]:
+    """The parts of the page for which there are results."""
+    speed = [found[what] for what in SPEED if what in found]
+    parts: list[str] = []
+    if speed:
+        parts += [
+            "## Speed\n\nTimes are medians with quartiles, of both sides in turn in one process. Ratio: theirs to "
+            "ours. Limit: theirs to the time that the\nmultiply-adds of the definition take at the matrix-product "
+            "peak of the same rounds: a step that does all of them at that peak.",
+            speed_table(speed),
+            "## Share of the limit\n\nThe time that the multiply-adds take at the peak, divided by the median time "
+            "(and by the best). The peak is the best\nplain product of 2048 x 2048 matrices of all rounds; a share "
+            "above 1 says that others kept the machine from its peak.\nWhat is counted: `benchmarks/limit.py`.",
+            share_table(speed),
+            "## Agreement\n\nBefore anything is timed, both sides compute the same from the same weights with "
+            "dropout 0: absolute for states, logits,\nlosses and memories; relative to the largest entry for the "
+            "gradient of each weight.",
+            agreement_table(speed),
+        ]
+    if "peak_memory" in found:
+        parts += [
+            "## Memory of a training step\n\nWhat a step adds at most to the resident size of a process of its own: "
+            "activations and gradients, not weights\n(`benchmarks/one_step.py`).",
+            memory_table(found["peak_memory"]),
+        ]
+    if "growth" in found:
+        parts += growth_parts(found["growth"])
+    if "step_profile" in found:
+        profile = found["step_profile"]
+        products = profile["attention_products_seconds"] * 1e3
+        parts += [
+            f"## Where a pretraining step goes\n\nXLNet-base with {profile['layers']} layers, 4 x 512, 85 predicted, "
+            f"vocabulary 32,000, dropout 0.1, data and AdamW included:\n{profile['seconds_a_step']:.2f} s under the "
+            "profiler. A native attention kernel shows as one operation, its products included; at the\npeak, "
+            f"the products of attention alone would take {products:,.0f} ms of a step (not counting those that a "
+            "kernel makes again to save memory).",
+            profile_table(profile),
+        ]
+    return parts
+
+
+def growth_parts(result: Result) -> list[str]:
+    parts = [
+        "## Growth with the length\n\nForward and backward of the same number of tokens. Time a token should grow no "
+        "faster than multiply-adds a token.",
+        growth_table(result),
+    ]
+    if "memory" in result:
+        parts += [
+            "With recomputation, one row, what a step adds; linear growth is a constant last column.",
+            recomputed_table(result["memory"]),
+        ]
+    if "long" in result:
+        long = result["long"]
+        reached = "reached" if long["peak_bytes"] < long["limit_bytes"] else "missed"
+        parts.append(
+            f"A whole update of the permutation language model at 1 x {long['length']} with recomputation and AdamW: "
+            f"the process took {long['peak_bytes'] / 1e9:.2f} GB\nat most, weights and libraries included "
+            f"(goal: less than {long['limit_bytes'] / 1e9:g}, {reached}), and {long['seconds']:.0f} s."
+        )
+    return parts
+
+
+def run(result: Result) -> str:
+    """When, and on what."""
+    kernel = "with" if result["compiled_kernel"] else "without"
+    machine = f"{result['hardware']}, {result['threads']} threads"
+    return f"{result['date']}, {machine}, torch {result['torch']}, {kernel} segue's compiled kernel"
+
+
+def page(found: dict[str, Result]) -> str:
+    """All of docs/benchmarks.md."""
+    runs = sorted({run(result) for result in found.values()})
+    head = (
+        "# Benchmarks\n\nWritten by `make bench`; do not edit. XLNet of base width with 4 layers and Transformer-XL of "
+        "width 512 with 6, float32.\nTraining steps are forward and backward, with dropout 0.1.\n\n"
+        + "\n".join(f"- {line}" for line in runs)
+    )
+    files = "\n".join(
+        f"- [{r['file']}](../benchmarks/results/{r['file']}): {r['rounds']} rounds" for r in found.values()
+    )
+    minutes = sum(result["took_seconds"] for result in found.values()) / 60
+    tail = (
+        "## Run it\n\n```bash\nmake bench         # everything, and this page\n"
+        "make bench-quick   # the middle shapes, printed only\n```\n\n"
+        "One file a question in `benchmarks/`. Other work on the machine moves times, and ratios less; compare only "
+        f"what one run gave.\nThis page took {minutes:.0f} minutes. All single times:\n\n" + files
+    )
+    return "\n\n".join([head, *sections(found), tail]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON; benchmarks/results")
+    parser.add_argument("--print-only", action="store_true", help="leave docs/benchmarks.md as it is")
+    options = parser.parse_args()
+    results = {what: newest(options.results, what) for what in QUESTIONS}
+    found = {what: result for what, result in results.items() if result is not None}
+    if not found:
+        parser.error(f"a report needs results in {options.results}; got none. Run `make bench`.")
+    if options.print_only:
+        print("\n\n".join(sections(found)))
+        return
+    missing = [what for what in QUESTIONS if what not in found]
+    quick = [what for what, result in found.items() if result["quick"]]
+    if missing or quick:
+        parser.error(
+            f"the page needs a full result of every question; missing: {missing}, quick: {quick}. "
+            "Run `make bench`, or use --print-only."
+        )
+    PAGE.write_text(page(found), encoding="utf-8")
+    print("\n\n".join(sections(found)))
+    print(f"\nwritten: {PAGE.relative_to(PAGE.parents[1])}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""What all comparisons share: taking turns, comparing before timing, the matrix-product peak, results as JSON.
+
+Only ratios from one run mean anything on a machine that others use too. So both sides run in one process and take
+turns (A B A B ...), and the peak of a plain matrix product is measured after every turn.
+"""
+
+import argparse
+import gc
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import segue
+from segue.model.kernels import library
+
+RESULTS = Path(__file__).parent / "results"
+PRODUCT_SIZE, PRODUCTS_A_TURN = 2048, 3
+TOLERANCE = 2e-5
+"""Between both sides, absolute: hidden states behind a LayerNorm, logits, losses. Equal code differs by 2e-6."""
+Row = dict[str, Any]
+
+
+class DisagreementError(RuntimeError):
+    """The two sides do not compute the same: nothing is timed."""
+
+
+# ---------------------------------------------------------------------------------------------- the command line
+
+
+def arguments(description: str | None, *, rounds: int = 5, quick_rounds: int = 2) -> argparse.Namespace:
+    """`--rounds`, `--quick` and `--results`, the same for every question."""
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument(
+        "--rounds", type=int, help=f"timed turns of each side; {rounds}, or {quick_rounds} with --quick"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one shape, few rounds, compared on one row: for every day"
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON; benchmarks/results")
+    parsed = parser.parse_args()
+    if parsed.rounds is None:
+        parsed.rounds = quick_rounds if parsed.quick else rounds
+    if parsed.rounds < 1:
+        parser.error(f"--rounds must be at least 1; got {parsed.rounds}. Leave it out for the default.")
+    parsed.started = time.monotonic()
+    return parsed
+
+
+# ----------------------------------------------------------------------------------------------------- comparing
+
+
+def agree(name: str, ours: Tensor, theirs: Tensor, *, tolerance: float, relative: bool = False) -> float:
+    """The largest difference, or an error if it is above the tolerance. `relative`: to their largest value."""
+    if ours.shape != theirs.shape:
+        raise DisagreementError(
+            f"{name} must have one shape; got {list(ours.shape)} here and {list(theirs.shape)} there. "
+            "Compare the same work."
+        )
+    difference = float((ours.detach() - theirs.detach()).abs().max())
+    if relative:
+        difference /= max(float(theirs.detach().abs().max()), 1e-30)
+    if not difference <= tolerance:  # NaN is a disagreement too
+        raise DisagreementError(
+            f"{name} must agree to {tolerance:g}{' of the largest value' if relative else ''}; got {difference:.3g}. "
+            "A faster wrong answer is an error: see `make parity`."
+        )
+    return difference
+
+
+def agree_gradients(
+    ours: nn.Module, theirs: Mapping[str, Tensor | None], *, tolerance: float = 1e-4, smallest: float = 1e-6
+) -> float:
+    """Every gradient that they have, under our names; the largest difference, each relative to its largest value.
+
+    A gradient below `smallest` of the largest of all is rounding on both sides, and is left out.
+    """
+    scale = max(float(value.abs().max()) for value in theirs.values() if value is not None)
+    differences = []
+    for name, value in theirs.items():
+        if value is None or float(value.abs().max()) < smallest * scale:
+            continue
+        own = ours.get_parameter(name).grad
+        if own is None:
+            raise DisagreementError(f"{name} must have a gradient, as it has there; got none. See `make parity`.")
+        differences.append(agree(f"the gradient of {name}", own, value, tolerance=tolerance, relative=True))
+    return max(differences)
+
+
+# -------------------------------------------------------------------------------------------------------- timing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The times of each side in the order of the rounds, what its calls returned, and those of the product."""
+
+    seconds: dict[str, list[float]]
+    returned: dict[str, list[float | None]]
+    product_seconds: list[float] = field(default_factory=list)
+
+    def peak(self) -> float:
+        """Multiply-adds a second of a plain matrix product: the best of all rounds."""
+        return PRODUCT_SIZE**3 / min(self.product_seconds)
+
+
+def interleave(sides: Mapping[str, Callable[[], float | None]], *, rounds: int, warm_up: int = 1) -> Measured:
+    """Every side once, then every side again, ...; rounds of warm-up are not counted."""
+    measured = Measured(seconds={name: [] for name in sides}, returned={name: [] for name in sides})
+    for number in range(-warm_up, rounds):
+        for name, side in sides.items():
+            gc.collect()
+            began = time.perf_counter()
+            value = side()
+            seconds = time.perf_counter() - began
+            if number >= 0:
+                measured.seconds[name].append(seconds)
+                measured.returned[name].append(value)
+            measured.product_seconds.extend(product_seconds())
+    return measured
+
+
+def product_seconds(times: int = PRODUCTS_A_TURN) -> list[float]:
+    """Of a plain float32 matrix product, some times; only the best of all of them says something."""
+    a, b, out = (torch.ones(PRODUCT_SIZE, PRODUCT_SIZE) for _ in range(3))
+    seconds = []
+    for _ in range(times):
+        began = time.perf_counter()
+        torch.mm(a, b, out=out)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def training_step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], float]:
+    """Forward and backward from no gradients; returns the loss."""
+
+    def step() -> float:
+        model.zero_grad(set_to_none=True)
+        value = loss()
+        value.backward()
+        return float(value.detach())
+
+    return step
+
+
+def require_dropout(measured: Measured) -> None:
+    """Steps on the same input must have different losses, on every side: else one of them left dropout out."""
+    for name, losses in measured.returned.items():
+        if len(losses) > 1 and len(set(losses)) == 1:
+            raise DisagreementError(
+                f"dropout must change the loss from step to step; got {losses[0]} each time from {name}. "
+                "Put the model into training mode."
+            )
+
+
+# -------------------------------------------------------------------------------------------------------- results
+
+
+def spread(seconds: Sequence[float]) -> Row:
+    """Median, quartiles and best of some times, and the times themselves."""
+    low, median, high = statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 3
+    return {"median": median, "quartiles": [low, high], "best": min(seconds), "seconds": list(seconds)}
+
+
+def comparison(
+    measured: Measured,
+    *,
+    work: str,
+    against: str,
+    multiply_adds: float,
+    differences: Mapping[str, float],
+    goal: float | None = None,
+    share_goal: float | None = None,
+    theirs: str = "theirs",
+) -> Row:
+    """A line of the table: both times, their ratio, and how close each is to the multiply-adds alone."""
+    own, other = spread(measured.seconds["ours"]), spread(measured.seconds[theirs])
+    limit = multiply_adds / measured.peak()
+    pairs = zip(measured.seconds["ours"], measured.seconds[theirs], strict=True)
+    return {
+        "work": work,
+        "against": against,
+        "ours": own,
+        "theirs": other,
+        "ratio": other["median"] / own["median"],
+        "ratio_of_each_round": [there / here for here, there in pairs],
+        "goal": goal,
+        "multiply_adds": multiply_adds,
+        "peak_multiply_adds_a_second": measured.peak(),
+        "product_seconds": measured.product_seconds,
+        "limit_seconds": limit,
+        "limit_ratio": other["median"] / limit,
+        "share_of_limit": limit / own["median"],
+        "share_of_limit_best": limit / own["best"],
+        "share_of_limit_theirs": limit / other["median"],
+        "share_goal": share_goal,
+        "differences": dict(differences),
+    }
+
+
+def hardware() -> str:
+    """For the name of a file: machine and threads."""
+    return f"{platform.machine()}-{torch.get_num_threads()}threads"
+
+
+def processor() -> str:
+    """As the machine calls it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def write(what: str, question: str, rows: Sequence[Row], options: argparse.Namespace, **more: Any) -> Path:
+    """The result of a question, named by what, hardware and date."""
+    today = date.today().isoformat()
+    result = {
+        "question": question,
+        "date": today,
+        "hardware": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load_average": list(os.getloadavg()),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "segue": segue.__version__,
+        "compiled_kernel": library.available(),
+        "rounds": options.rounds,
+        "quick": options.quick,
+        "took_seconds": round(time.monotonic() - options.started, 1),
+        **more,
+        "rows": list(rows),
+    }
+    options.results.mkdir(parents=True, exist_ok=True)
+    path: Path = options.results / f"{what}_{hardware()}_{today}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"written: {path.name}", flush=True)
+    return path
+
+
+def say(row: Row) -> Row:
+    """Prints a line of the table as soon as it is known."""
+    agreement = ", ".join(f"{name} {value:.1e}" for name, value in row["differences"].items())
+    print(
+        f"{row['work']}: {row['ours']['median']:.3f} s, {row['against']} {row['theirs']['median']:.3f} s, "
+        f"{row['ratio']:.2f} times (limit {row['limit_ratio']:.2f}); differences: {agreement}",
+        flush=True,
+    )
+    return row

@@ -1,0 +1,52 @@
+"""Compiles the native kernels on installation, where there is a C++ compiler; without one segue does without them."""
+
+import hashlib
+import os
+import platform
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FOLDER = Path("src", "segue", "model", "kernels")
+FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
+
+
+class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
+    """Makes libnative.so beside native.cpp and adds it to the wheel."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        folder = Path(self.root, FOLDER)
+        problem = build(folder / "native.cpp", folder / "libnative.so")
+        if problem is not None:
+            self.app.display_warning(f"segue: no native kernels, attention will be slower ({problem})")
+            return
+        build_data["artifacts"].append(str(FOLDER / "libnative.so"))
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+
+def build(source: Path, library: Path) -> str | None:
+    """Compiles, atomically; returns why not, if not. What an earlier build left is removed in that case."""
+    vectors = ["-mavx2", "-mfma"] if platform.machine().lower() in {"x86_64", "amd64"} else []
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        made = Path(folder, library.name)
+        compiler = shlex.split(os.environ.get("CXX", "c++"))
+        command = [*compiler, *FLAGS, *vectors, f'-DSEGUE_SOURCE="{digest}"', str(source), "-o", str(made)]
+        try:
+            run = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            problem = f"{compiler[0]}: {error}"
+        else:
+            if run.returncode == 0:
+                os.replace(made, library)
+                return None
+            problem = run.stderr.strip()[-500:] or f"{compiler[0]} ended with {run.returncode}"
+    library.unlink(missing_ok=True)
+    return problem

@@ -1,0 +1,72 @@
+"""The compiled part, `native.cpp`: found, checked and loaded, or absent. And dropout, its simplest function.
+
+The set-up compiles it if there is a compiler (hatch_build.py). Without it the same results come from PyTorch's own
+operations, more slowly; `segue doctor` says which it is.
+"""
+
+import ctypes
+import hashlib
+import platform
+import warnings
+from ctypes import c_char_p, c_double, c_int64, c_uint64, c_void_p
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+SOURCE = Path(__file__).with_name("native.cpp")
+LIBRARY = Path(__file__).with_name("libnative.so")
+NAMES = {torch.float32: "float32", torch.float64: "float64"}
+"""How functions for numbers of a dtype end."""
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The loaded library; None where there is none to use."""
+    if not LIBRARY.exists():
+        return None
+    if platform.machine().lower() in {"x86_64", "amd64"} and torch.backends.cpu.get_cpu_capability() == "DEFAULT":
+        return None  # built with AVX2, which this processor does not have
+    loaded = ctypes.CDLL(str(LIBRARY))
+    loaded.segue_source.restype = c_char_p
+    if loaded.segue_source().decode() != source_hash():
+        warnings.warn(
+            f"{LIBRARY.name} was built from another version of {SOURCE.name}, so it is not used and attention is "
+            "slower. Install segue again to build it.",
+            stacklevel=2,
+        )
+        return None
+    loaded.segue_problem_size.restype = c_int64
+    for name in NAMES.values():
+        drop = getattr(loaded, f"segue_drop_{name}")
+        drop.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_uint64, c_uint64, c_double, c_int64]
+        drop.restype = None
+    return loaded
+
+
+def source_hash() -> str:
+    """Of native.cpp, as the set-up gives it to the compiler."""
+    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+
+
+def available() -> bool:
+    """Whether it was built, from these sources, for a processor like this one."""
+    return library() is not None
+
+
+def supports(x: Tensor) -> bool:
+    """Whether a tensor can be handed over: dense numbers in the memory of the CPU."""
+    plain = type(x) in {Tensor, torch.nn.Parameter} and x.device.type == "cpu" and x.dtype in NAMES
+    return plain and not torch.compiler.is_compiling() and available()
+
+
+def drop(x: Tensor, *, seed: int, threshold: int, scale: float) -> Tensor:
+    """x, scaled where `dropout.keep_mask` keeps it, zero elsewhere."""
+    x = x.contiguous()
+    result = torch.empty_like(x)
+    columns = x.shape[-1] if x.dim() else 1
+    rows = x.numel() // max(columns, 1)
+    function = getattr(library(), f"segue_drop_{NAMES[x.dtype]}")
+    function(x.data_ptr(), result.data_ptr(), rows, columns, seed, threshold, scale, torch.get_num_threads())
+    return result

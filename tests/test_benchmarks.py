@@ -1,0 +1,197 @@
+"""What the benchmarks compute besides times: counts, statistics, comparisons, groups, tables. Nothing is timed."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks import report, side_by_side, step_profile
+from benchmarks.limit import Step
+from benchmarks.side_by_side import (
+    PRODUCT_SIZE,
+    DisagreementError,
+    Measured,
+    agree,
+    agree_gradients,
+    comparison,
+    interleave,
+    require_dropout,
+    spread,
+    training_step,
+)
+from torch import nn
+
+SMALL = {"rows": 2, "length": 3, "layers": 2, "width": 4, "inner_width": 5}
+
+
+# --------------------------------------------------------------------------------------------- multiply-adds
+
+
+def counted(*queries_of_layers: int, rows: int, length: int, layers: int, width: int, inner_width: int) -> int:
+    """One layer after the other, product by product, from the shapes [n, k] [k, m]: n k m."""
+    total = 0
+    for queries in queries_of_layers:
+        for _ in range(rows):
+            total += queries * width * width * 2  # query, out
+            total += length * width * width * 2  # key, value
+            total += queries * width * length * 3  # q k^T, q r, p v
+            total += queries * width * inner_width * 2
+        total += 2 * length * width * width  # W_r R, for the distances of both directions
+    return total
+
+
+def test_multiply_adds_of_an_encoder() -> None:
+    step = Step(**SMALL)
+    assert step.forward() == counted(3, 3, **SMALL)
+    assert step.training() == 3 * step.forward()
+
+
+def test_multiply_adds_of_two_streams() -> None:
+    """A predicted position is one more query, and a softmax; no loss reads the last content stream."""
+    step = Step(**SMALL, predicted=2, scored=2, vocabulary=7)
+    assert step.forward() == counted(3 + 2, 2, **SMALL) + 2 * 2 * 4 * 7
+
+
+def test_multiply_adds_of_a_causal_model_with_memory() -> None:
+    """Queries 0, 1, 2 see 6, 7, 8 keys of 5 + 3; keys and values are made of memory too."""
+    step = Step(**SMALL, memory=5, causal=True)
+    seen = 2 * (6 + 7 + 8) * 4 * 3
+    weights = 2 * 3 * (2 * 16 + 2 * 4 * 5) + 2 * 8 * 2 * 16 + 8 * 16
+    assert step.forward() == 2 * (seen + weights)
+    assert step.attention() == 2 * seen
+
+
+# ------------------------------------------------------------------------------------------------ comparing
+
+
+def test_agreement_and_disagreement() -> None:
+    there = torch.tensor([1.0, 100.0])
+    assert agree("x", there + 0.5, there, tolerance=0.6) == 0.5
+    assert agree("x", there + 0.5, there, tolerance=0.006, relative=True) == pytest.approx(0.005)
+    with pytest.raises(DisagreementError, match=r"x must agree to 0\.1; got 0\.5"):
+        agree("x", there + 0.5, there, tolerance=0.1)
+    with pytest.raises(DisagreementError, match="got nan"):
+        agree("x", there * math.nan, there, tolerance=0.1)
+    with pytest.raises(DisagreementError, match="one shape"):
+        agree("x", there[:1], there, tolerance=0.1)
+
+
+def test_gradients_are_compared_by_name() -> None:
+    model = nn.Linear(2, 2)
+    model(torch.ones(1, 2)).sum().backward()
+    theirs = {"weight": torch.ones(2, 2), "bias": torch.ones(2)}
+    assert agree_gradients(model, theirs) == 0
+    with pytest.raises(DisagreementError, match="gradient of bias"):
+        agree_gradients(model, theirs | {"bias": torch.zeros(2) + 2})
+    model.bias.grad = None
+    with pytest.raises(DisagreementError, match="bias must have a gradient"):
+        agree_gradients(model, theirs)
+
+
+# --------------------------------------------------------------------------------------- turns and statistics
+
+
+def test_sides_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side, "PRODUCT_SIZE", 8)
+    calls: list[str] = []
+    sides = {name: lambda name=name: calls.append(name) for name in ("ours", "theirs")}
+    measured = interleave(sides, rounds=2, warm_up=1)
+    assert calls == ["ours", "theirs"] * 3
+    assert {name: len(times) for name, times in measured.seconds.items()} == {"ours": 2, "theirs": 2}
+
+
+def test_a_step_starts_without_gradients() -> None:
+    model = nn.Linear(1, 1)
+    step = training_step(model, lambda: model(torch.ones(1, 1)).sum())
+    step(), step()
+    assert model.weight.grad == torch.ones(1, 1)
+
+
+def test_spread() -> None:
+    times = spread([4.0, 1.0, 3.0, 2.0, 5.0])
+    assert (times["median"], times["quartiles"], times["best"]) == (3.0, [2.0, 4.0], 1.0)
+    assert times["seconds"] == [4.0, 1.0, 3.0, 2.0, 5.0]
+    assert spread([2.0])["quartiles"] == [2.0, 2.0]
+
+
+def measured_times() -> Measured:
+    return Measured(
+        seconds={"ours": [1.0, 2.0, 3.0], "theirs": [3.0, 6.0, 12.0]},
+        returned={"ours": [0.1, 0.2, 0.3], "theirs": [0.1, 0.2, 0.3]},
+        product_seconds=[0.5, 0.25],
+    )
+
+
+def row() -> dict[str, object]:
+    return comparison(
+        measured_times(),
+        work="a step",
+        against="another",
+        multiply_adds=4 * PRODUCT_SIZE**3,
+        differences={"hidden": 1e-6},
+        goal=2.5,
+        share_goal=0.6,
+    )
+
+
+def test_comparison() -> None:
+    """The best product takes 0.25 s, so four of them 1 s."""
+    line = row()
+    assert line["ratio"] == 3
+    assert line["ratio_of_each_round"] == [3, 3, 4]
+    assert line["limit_seconds"] == 1
+    assert line["limit_ratio"] == 6
+    assert (line["share_of_limit"], line["share_of_limit_best"]) == (0.5, 1)
+
+
+def test_a_side_without_dropout_is_an_error() -> None:
+    require_dropout(measured_times())
+    with pytest.raises(DisagreementError, match="dropout"):
+        require_dropout(Measured(seconds={}, returned={"ours": [0.5, 0.5]}))
+
+
+# -------------------------------------------------------------------------------------------------- profile
+
+
+def test_operations_belong_to_the_innermost_group() -> None:
+    groups = step_profile.GROUPS
+    assert step_profile.group_of(["aten::bmm", "segue::attend"], groups) == "matrix products"
+    assert step_profile.group_of(["aten::empty", "aten::native_dropout"], groups) == "dropout"
+    assert step_profile.group_of(["aten::add_", "Optimizer.step#AdamW.step"], groups) == "optimizer"
+    assert step_profile.group_of(["aten::add"], groups) == "other"
+
+
+# --------------------------------------------------------------------------------------------------- report
+
+
+def test_table_lines_up() -> None:
+    assert report.table(["a", "bb"], [["ccc", "d"]]) == "| a   | bb |\n| --- | -- |\n| ccc | d  |"
+
+
+def test_speed_and_share_tables() -> None:
+    result = {"rows": [row()]}
+    (*_, line) = report.speed_table([result]).splitlines()
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == ["a step", "another", "2 s (1.5 to 2.5)", "6 s (4.5 to 9)", "3.00", "2.5, reached", "6.00"]
+    assert "0.50 (1.00)" in report.share_table([result])
+    assert "0.6, missed" in report.share_table([result])
+    assert "hidden 1.0e-06" in report.agreement_table([result])
+
+
+def test_the_page_says_when_and_on_what() -> None:
+    result = {"date": "2026-01-03", "hardware": "A chip", "threads": 2, "torch": "2.13", "compiled_kernel": False}
+    result |= {"rows": [row()], "file": "encoder_a_2026-01-03.json", "rounds": 3, "took_seconds": 120}
+    page = report.page({"encoder": result})
+    assert "- 2026-01-03, A chip, 2 threads, torch 2.13, without segue's compiled kernel" in page
+    assert "[encoder_a_2026-01-03.json](../benchmarks/results/encoder_a_2026-01-03.json): 3 rounds" in page
+    assert "took 2 minutes" in page
+
+
+def test_the_newest_result_counts(tmp_path: Path) -> None:
+    assert report.newest(tmp_path, "encoder") is None
+    for name in ("encoder_b_2026-01-02", "encoder_a_2026-01-03", "encoder_c_2026-01-01", "encoders_d_2027-01-01"):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"rows": []}), encoding="utf-8")
+    newest = report.newest(tmp_path, "encoder")
+    assert newest is not None
+    assert newest["file"] == "encoder_a_2026-01-03.json"
