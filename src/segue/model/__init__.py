@@ -11,7 +11,7 @@ Tensor names end in their shape, one letter an axis, batch first:
 polarity: True = may attend. Distances are query position minus key position: positive = the key is to the left.
 
 Read in this order: `values` (what travels), `masks`, `memory`, `positions`, `kernels`, `attention`, `layers`,
-`embeddings`, `build`, `trunk`, `language_model`, `heads`, `answers`, `named`.
+`cross_entropy`, `embeddings`, `build`, `trunk`, `language_model`, `heads`, `answers`, `named`.
 """
 
 from segue.model.language_model import LanguageModel

@@ -1,10 +1,11 @@
 // Attention with relative positions, in tiles that stay in the cache; and dropout by hash. See definition.py and
 // dropout.py for what is computed, docs/performance.md for why this way. Plain C++ with the vectors of GCC and Clang.
 //
-// The work is divided by (row of the batch, head). Each takes the queries 48 at a time. Scores of all keys, the
-// position score read shifted from its product with the distances, softmax and the product with the values happen
-// without leaving the cache. Kept for the backward pass: the logarithm of each softmax's denominator. The backward
-// pass computes the scores again, block by block of keys. Nothing of the size queries x keys is ever stored.
+// The work is divided by (row of the batch, head). Each takes the queries 48 at a time, and the keys block by block:
+// scores, the position score read shifted from its product with the distances, exponentials and their product with
+// the values happen without leaving the cache. What a later block finds higher scales down what earlier ones gave.
+// Kept for the backward pass: the logarithm of each softmax's denominator. The backward pass computes the scores
+// again. Nothing of the size queries x keys is ever stored.
 //
 // The sums of one (row, head) are always made in the same order, so results do not depend on the number of threads.
 
@@ -19,7 +20,9 @@ namespace {
 using i64 = int64_t;
 
 constexpr i64 TILE = 48;    // queries that are worked on together
-constexpr i64 BLOCK = 256;  // keys, in the backward pass; and the depth of products that are accumulated
+constexpr i64 AHEAD = 512;  // keys that are worked on together in the forward pass
+constexpr i64 BLOCK = 256;  // and in the backward pass
+constexpr i64 DEPTH = 256;  // of products that are made in one go
 
 template <class T>
 struct Lanes;
@@ -27,11 +30,15 @@ template <>
 struct Lanes<float> {
   typedef float vector __attribute__((vector_size(32)));
   typedef float loose __attribute__((vector_size(32), aligned(4), may_alias));
+  typedef uint32_t hash __attribute__((vector_size(32)));
+  typedef int32_t choice __attribute__((vector_size(32)));
 };
 template <>
 struct Lanes<double> {
   typedef double vector __attribute__((vector_size(32)));
   typedef double loose __attribute__((vector_size(32), aligned(8), may_alias));
+  typedef uint32_t hash __attribute__((vector_size(16)));
+  typedef int64_t choice __attribute__((vector_size(32)));
 };
 template <class T>
 using Vector = typename Lanes<T>::vector;
@@ -83,8 +90,8 @@ inline void product_in_registers(i64 depth, const T* a, i64 a_row, i64 a_column,
 template <class T>
 void product(i64 rows, i64 panels, i64 depth, const T* a, i64 a_row, i64 a_column, const T* b, i64 panel_size, T* c,
              i64 c_row, bool add) {
-  for (i64 start = 0; start < depth; start += BLOCK) {
-    const i64 part = depth - start < BLOCK ? depth - start : BLOCK;
+  for (i64 start = 0; start < depth; start += DEPTH) {
+    const i64 part = depth - start < DEPTH ? depth - start : DEPTH;
     const bool more = add || start > 0;
     for (i64 p = 0; p < panels; ++p) {
       const T* from = b + p * panel_size + start * PANEL<T>;
@@ -170,17 +177,24 @@ inline uint32_t row_key(uint64_t seed, uint64_t row) {
   return static_cast<uint32_t>(x >> 32);
 }
 
-// to[n] = scale or 0, for the columns from `first` on.
+// What dropout multiplies with: `scale` or 0, for one row and the columns from `first` on.
 template <class T>
-inline void keep(uint32_t key, i64 first, i64 count, uint32_t threshold, T scale, T* __restrict to) {
-  for (i64 n = 0; n < count; ++n) {
-    uint32_t x = key ^ (static_cast<uint32_t>(first + n) * 0x9E3779B1u);
+struct Keep {
+  using Hash = typename Lanes<T>::hash;
+  uint32_t key, threshold;
+  T scale;
+
+  Vector<T> operator()(i64 first) const {
+    Hash x = {0, 1, 2, 3};
+    if constexpr (LANES<T> == 8) x = Hash{0, 1, 2, 3, 4, 5, 6, 7};
+    x = ((x + static_cast<uint32_t>(first)) * 0x9E3779B1u) ^ key;
     x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
     x = (x ^ (x >> 13)) * 0xC2B2AE35u;
     x ^= x >> 16;
-    to[n] = x >= threshold ? scale : T(0);
+    const auto kept = __builtin_convertvector(x >= threshold, typename Lanes<T>::choice);
+    return kept ? Vector<T>{} + scale : Vector<T>{};
   }
-}
+};
 
 // ------------------------------------------------------------------------------------------------------- attention
 
@@ -316,56 +330,60 @@ Band band(const Problem& p, i64 b, i64 start, i64 count, i64 first_key, i64 last
 inline i64 position_of(const Problem& p, i64 b, i64 i) { return p.at ? p.at[b * p.queries + i] : i; }
 
 // The scores of one query: content (in `score`) plus position plus segment, the lowest number where masked.
-// Columns up to the end of a vector are filled with the lowest number too.
+// Columns up to the end of a vector are filled with the lowest number too. Returns the highest; NaN counts as low.
 template <class T>
-inline void complete_score(const Problem& p, i64 b, i64 h, i64 i, i64 first, i64 count, const T* __restrict shifted,
-                           bool whole, T* __restrict score) {
-  if (shifted)
-    for (i64 n = 0; n < count; ++n) score[n] += shifted[n];
+inline T complete_score(const Problem& p, i64 b, i64 h, i64 i, i64 first, i64 count, const T* __restrict shifted,
+                        bool whole, T* __restrict score) {
+  const T lowest = std::numeric_limits<T>::lowest();
+  const i64 even = count / LANES<T> * LANES<T>;
   if (p.segment_score) {
     const T* two = static_cast<const T*>(p.segment_score) + ((b * p.heads + h) * p.queries + i) * 2;
     const T same = two[0] * static_cast<T>(p.scale), other = two[1] * static_cast<T>(p.scale);
     const uint8_t* differs = p.differs + b * p.differs_strides[0] + i * p.differs_strides[1] + first;
     for (i64 n = 0; n < count; ++n) score[n] += differs[n] ? other : same;
   }
-  const T lowest = std::numeric_limits<T>::lowest();
   if (!whole) {
     const uint8_t* see = p.mask + b * p.mask_strides[0] + i * p.mask_strides[1] + first;
+    if (shifted)
+      for (i64 n = 0; n < count; ++n) score[n] += shifted[n];
     for (i64 n = 0; n < count; ++n) score[n] = see[n] ? score[n] : lowest;
+    shifted = nullptr;
   }
-  for (i64 n = count; n < round_up(count, LANES<T>); ++n) score[n] = lowest;
-}
-
-// Turns scores into exponentials; returns the logarithm of their sum, and the factor that makes them probabilities.
-template <class T>
-inline T exponentials(i64 count, T* score, T* factor) {
-  const T lowest = std::numeric_limits<T>::lowest();
   Vector<T> most = Vector<T>{} + lowest;
-  for (i64 n = 0; n < count; n += LANES<T>) {
-    const Vector<T> x = load(score + n);
+  for (i64 n = 0; n < even; n += LANES<T>) {
+    const Vector<T> x = shifted ? load(score + n) + load(shifted + n) : load(score + n);
+    store(score + n, x);
     most = most > x ? most : x;
   }
-  T top = most[0];
-  for (i64 n = 1; n < LANES<T>; ++n) top = top > most[n] ? top : most[n];
-  if (top == lowest) {  // nothing is visible, or nothing but NaN
-    T sum = 0;
+  T top = lowest;
+  for (i64 n = 0; n < LANES<T>; ++n) top = top > most[n] ? top : most[n];
+  for (i64 n = even; n < count; ++n) {
+    score[n] += shifted ? shifted[n] : T(0);
+    top = top > score[n] ? top : score[n];
+  }
+  for (i64 n = count; n < round_up(count, LANES<T>); ++n) score[n] = lowest;
+  return top;
+}
+
+// Turns scores into exponentials of what they are below `top`, then drops some; returns their sum before that.
+template <class T>
+inline T exponentials(i64 count, T top, const Keep<T>* keep, i64 first, T* score) {
+  T sum = 0;
+  if (top <= std::numeric_limits<T>::lowest()) {  // nothing is visible, or nothing but NaN
     for (i64 n = 0; n < count; ++n) {
       score[n] = score[n] == score[n] ? T(0) : score[n];
       sum += score[n];
     }
-    *factor = sum;
-    return sum == sum ? std::numeric_limits<T>::infinity() : sum;
+    return sum;
   }
   Vector<T> sums = {};
   for (i64 n = 0; n < count; n += LANES<T>) {
     const Vector<T> y = exponential(load(score + n) - top);
-    store(score + n, y);
     sums += y;
+    store(score + n, keep ? y * (*keep)(first + n) : y);
   }
-  T sum = 0;
   for (i64 n = 0; n < LANES<T>; ++n) sum += sums[n];
-  *factor = 1 / sum;
-  return top + std::log(sum);
+  return sum;
 }
 
 template <class T>
@@ -386,62 +404,73 @@ void find_reaches(const Problem& p, i64 tiles, Reach* reaches) {
 template <class T>
 int forward(const Problem& p) {
   const i64 E = p.width, wide = round_up(E, PANEL<T>), keys = round_up(p.keys, PANEL<T>);
-  const i64 tiles = (p.queries + TILE - 1) / TILE, score_row = keys + PANEL<T>;
+  const i64 tiles = (p.queries + TILE - 1) / TILE, score_row = AHEAD + PANEL<T>;
   const Positions<T> positions(p, false);
   const Buffer<Reach> reaches(p.rows * tiles);
   if (!positions.transposed || !positions.flat || !reaches) return 1;
   find_reaches<T>(p, tiles, reaches);
-  const T kept_scale = static_cast<T>(1 / (1 - p.dropout));
+  const T kept_scale = static_cast<T>(1 / (1 - p.dropout)), lowest = std::numeric_limits<T>::lowest();
   int failed = 0;
 
 #pragma omp parallel num_threads(p.threads) reduction(| : failed)
   {
     const Buffer<T> key(keys * E), value(p.keys * wide), content(TILE * E), position(TILE * E);
-    const Buffer<T> score(TILE * score_row), shifted(p.signs ? TILE * (keys + p.segment + 3 * PANEL<T>) : 0);
-    const Buffer<T> mixed(TILE * wide), kept(keys);
-    failed = !key || !value || !content || !position || !score || !shifted || !mixed || !kept;
-    T factor[TILE];
+    const Buffer<T> score(TILE * score_row), shifted(p.signs ? TILE * (AHEAD + p.segment + 4 * PANEL<T>) : 0);
+    const Buffer<T> mixed(TILE * wide);
+    failed = !key || !value || !content || !position || !score || !shifted || !mixed;
+    T top[TILE], sum[TILE];
 
 #pragma omp for schedule(dynamic, 1)
     for (i64 n = 0; n < p.rows * p.heads; ++n) {
       if (failed) continue;
-      const i64 b = n / p.heads, h = n % p.heads;
+      const i64 b = n / p.heads, h = n % p.heads, head = positions.head(p, b, h);
       pack_transposed(at_head<T>(p.key, p.key_strides, b, h), p.key_strides[1], p.keys, keys, E, (T*)key);
       pack(at_head<T>(p.value, p.value_strides, b, h), p.value_strides[1], p.keys, E, (T*)value);
       for (i64 tile = 0; tile < tiles; ++tile) {
         const i64 start = tile * TILE, count = p.queries - start < TILE ? p.queries - start : TILE;
         const Reach see = reaches[b * tiles + tile];
-        const i64 length = see.last - see.first;
         biased<T>(p, b, h, start, count, p.content_bias, content);
-        product<T>(count, round_up(length, PANEL<T>) / PANEL<T>, E, content, E, 1, key + see.first * E,
-                   E * PANEL<T>, score, score_row, false);
-        Band strip = {0, 0};
-        if (p.signs && length) {
-          strip = band<T>(p, b, start, count, see.first, see.last);
-          biased<T>(p, b, h, start, count, p.position_bias, position);
-          product<T>(count, strip.panels, E, position, E, 1,
-                     positions.transposed + positions.head(p, b, h) * positions.size + strip.first * E, E * PANEL<T>,
-                     shifted, strip.panels * PANEL<T>, false);
-        }
-        for (i64 i = 0; i < count; ++i) {
-          const T* distances = nullptr;
-          if (p.signs)
-            distances = shifted + i * strip.panels * PANEL<T> + p.segment - position_of(p, b, start + i) + see.first -
-                        strip.first;
-          T* line = score + i * score_row;
-          complete_score(p, b, h, start + i, see.first, length, distances, see.whole, line);
-          const i64 query = (b * p.heads + h) * p.queries + start + i;
-          static_cast<T*>(p.log_sum)[query] = exponentials(length, line, factor + i);
-          if (p.threshold) {
-            keep<T>(row_key(p.seed, query), see.first, length, p.threshold, kept_scale, kept);
-            for (i64 x = 0; x < length; ++x) line[x] *= kept[x];
+        if (p.signs) biased<T>(p, b, h, start, count, p.position_bias, position);
+        std::memset(mixed, 0, count * wide * sizeof(T));
+        for (i64 i = 0; i < count; ++i) top[i] = lowest, sum[i] = 0;
+
+        for (i64 first = see.first; first < see.last; first += AHEAD) {
+          const i64 length = see.last - first < AHEAD ? see.last - first : AHEAD;
+          product<T>(count, round_up(length, PANEL<T>) / PANEL<T>, E, content, E, 1, key + first * E, E * PANEL<T>,
+                     score, score_row, false);
+          Band strip = {0, 0};
+          if (p.signs) {
+            strip = band<T>(p, b, start, count, first, first + length);
+            product<T>(count, strip.panels, E, position, E, 1,
+                       positions.transposed + head * positions.size + strip.first * E, E * PANEL<T>, shifted,
+                       strip.panels * PANEL<T>, false);
           }
+          for (i64 i = 0; i < count; ++i) {
+            const i64 place = p.segment - position_of(p, b, start + i) + first - strip.first;
+            const T* distances = p.signs ? shifted + i * strip.panels * PANEL<T> + place : nullptr;
+            T* line = score + i * score_row;
+            const T most = complete_score(p, b, h, start + i, first, length, distances, see.whole, line);
+            if (most > top[i]) {
+              const T less = std::exp(top[i] - most);
+              for (i64 e = 0; first > see.first && e < wide; ++e) mixed[i * wide + e] *= less;
+              sum[i] *= less;
+              top[i] = most;
+            }
+            const Keep<T> keep = {row_key(p.seed, n * p.queries + start + i), static_cast<uint32_t>(p.threshold),
+                                  kept_scale};
+            sum[i] += exponentials(length, top[i], p.threshold ? &keep : nullptr, first, line);
+          }
+          product<T>(count, wide / PANEL<T>, length, score, score_row, 1, value + first * PANEL<T>, p.keys * PANEL<T>,
+                     mixed, wide, true);
         }
-        product<T>(count, wide / PANEL<T>, length, score, score_row, 1, value + see.first * PANEL<T>,
-                   p.keys * PANEL<T>, mixed, wide, false);
+
         for (i64 i = 0; i < count; ++i) {
+          const bool nothing = sum[i] == 0;
+          const T factor = nothing ? T(0) : 1 / sum[i];
           T* to = static_cast<T*>(p.out) + ((b * p.queries + start + i) * p.heads + h) * E;
-          for (i64 e = 0; e < E; ++e) to[e] = length ? mixed[i * wide + e] * factor[i] : T(0);
+          for (i64 e = 0; e < E; ++e) to[e] = mixed[i * wide + e] * factor;
+          static_cast<T*>(p.log_sum)[n * p.queries + start + i] =
+              nothing ? std::numeric_limits<T>::infinity() : top[i] + std::log(sum[i]);
         }
       }
     }
@@ -458,6 +487,7 @@ int backward(const Problem& p) {
   if (!positions.transposed || !positions.flat || !reaches) return 1;
   find_reaches<T>(p, tiles, reaches);
   const T kept_scale = static_cast<T>(1 / (1 - p.dropout)), scale = static_cast<T>(p.scale);
+  const Vector<T> one = Vector<T>{} + T(1);
   int failed = 0;
 
 #pragma omp parallel num_threads(p.threads) reduction(| : failed)
@@ -468,11 +498,11 @@ int backward(const Problem& p) {
     const Buffer<T> grad_content(p.queries * wide), grad_shifted(p.queries * wide), delta(p.queries);
     const Buffer<T> content(TILE * E), position(TILE * E), incoming(TILE * E);
     const Buffer<T> flat_content(TILE * wide), flat_position(TILE * wide), flat_incoming(TILE * wide);
-    const Buffer<T> score(TILE * score_row), grad(TILE * score_row), kept(BLOCK);
+    const Buffer<T> score(TILE * score_row), grad(TILE * score_row);
     const Buffer<T> shifted(p.signs ? TILE * (BLOCK + p.segment + 4 * PANEL<T>) : 0);
     failed = !key || !flat_key || !value || !grad_key || !grad_value || !grad_position || !grad_content ||
              !grad_shifted || !delta || !content || !position || !incoming || !flat_content || !flat_position ||
-             !flat_incoming || !score || !grad || !kept || !shifted;
+             !flat_incoming || !score || !grad || !shifted;
 
 #pragma omp for schedule(dynamic, 1)
     for (i64 n = 0; n < p.rows * p.heads; ++n) {
@@ -529,16 +559,13 @@ int backward(const Problem& p) {
             T* distances = p.signs ? shifted + i * shifted_row : nullptr;
             T *line = score + i * score_row, *slope = grad + i * score_row;
             complete_score(p, b, h, start + i, first, length, distances ? distances + place : nullptr, see.whole, line);
-            const T log_sum = static_cast<const T*>(p.log_sum)[n * p.queries + start + i], less = delta[start + i];
-            for (i64 x = 0; x < length; x += LANES<T>) store(line + x, exponential(load(line + x) - log_sum));
-            if (p.threshold) {
-              keep<T>(row_key(p.seed, n * p.queries + start + i), first, length, p.threshold, kept_scale, kept);
-              for (i64 x = 0; x < length; ++x) {
-                slope[x] = line[x] * (slope[x] * kept[x] - less);
-                line[x] *= kept[x];
-              }
-            } else {
-              for (i64 x = 0; x < length; ++x) slope[x] = line[x] * (slope[x] - less);
+            const i64 query = n * p.queries + start + i;
+            const Keep<T> keep = {row_key(p.seed, query), static_cast<uint32_t>(p.threshold), kept_scale};
+            const T log_sum = static_cast<const T*>(p.log_sum)[query], less = delta[start + i];
+            for (i64 x = 0; x < length; x += LANES<T>) {
+              const Vector<T> y = exponential(load(line + x) - log_sum), kept = p.threshold ? keep(first + x) : one;
+              store(slope + x, y * (load(slope + x) * kept - less));
+              store(line + x, y * kept);
             }
             if (grad_two) {
               const uint8_t* differs = p.differs + b * p.differs_strides[0] + (start + i) * p.differs_strides[1] + first;
@@ -604,14 +631,15 @@ int backward(const Problem& p) {
 
 template <class T>
 void drop(const T* from, T* to, i64 rows, i64 columns, uint64_t seed, uint32_t threshold, double scale, i64 threads) {
+  const i64 even = columns / LANES<T> * LANES<T>;
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (i64 row = 0; row < rows; ++row) {
-    const uint32_t key = row_key(seed, row);
-    T kept[BLOCK];
-    for (i64 start = 0; start < columns; start += BLOCK) {
-      const i64 count = columns - start < BLOCK ? columns - start : BLOCK, at = row * columns + start;
-      keep<T>(key, start, count, threshold, static_cast<T>(scale), kept);
-      for (i64 n = 0; n < count; ++n) to[at + n] = from[at + n] * kept[n];
+    const Keep<T> keep = {row_key(seed, row), threshold, static_cast<T>(scale)};
+    const i64 at = row * columns;
+    for (i64 n = 0; n < even; n += LANES<T>) store(to + at + n, load(from + at + n) * keep(n));
+    if (even < columns) {
+      const Vector<T> last = keep(even);
+      for (i64 n = even; n < columns; ++n) to[at + n] = from[at + n] * last[n - even];
     }
   }
 }
