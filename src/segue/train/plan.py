@@ -11,9 +11,19 @@ from dataclasses import dataclass
 
 import torch
 
-from segue.config import Config, DataConfig, ModelConfig, TrainConfig
+from segue.config import (
+    AlibiPositions,
+    Config,
+    DataConfig,
+    LearnedRelativePositions,
+    ModelConfig,
+    ShawPositions,
+    TrainConfig,
+)
 from segue.errors import ConfigError
 from segue.model import Batch, LanguageModel
+from segue.model.cross_entropy import CHUNK_BYTES
+from segue.model.kernels.banded import MOST_KEPT
 from segue.model.language_model import order_batch
 from segue.train.distributed import world
 from segue.train.loop import TrainState, train
@@ -120,10 +130,12 @@ def formula_memory(config: ModelConfig, data: DataConfig, settings: TrainConfig,
     states = rows * length * (8 * config.width + 3 * inner + 3 * config.inner_width) + rows * keys * (
         config.width + 2 * inner
     )
-    scores = 5 * rows * config.num_heads * length * keys
+    scores = rows * config.num_heads * length * keys
+    slow = isinstance(config.positions, ShawPositions | LearnedRelativePositions | AlibiPositions)
+    scores = 5 * scores if slow else min(scores, MOST_KEPT)
     layers = 1 if settings.recompute else config.num_layers
     kept = config.num_layers * rows * length * config.width if settings.recompute else 0
     targets = length if config.objective == "causal" else predicted_positions(data, config)
-    softmax = 3 * rows * targets * config.vocabulary.size / (4 if config.vocabulary.cutoffs else 1)
+    softmax = 2 * min(rows * targets * config.vocabulary.size, CHUNK_BYTES / 4)
     copies = 4 + (1 if settings.average_decay is not None else 0)
     return int(4 * (copies * parameters + layers * (states + scores) + kept + softmax)) + 400_000_000
