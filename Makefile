@@ -58,7 +58,7 @@ KERNELS = hatch_build.py src/segue/model/kernels/native.cpp
 .venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures]'
+	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures,hub]'
 	touch $@
 
 .venv-transformers5/ready: pyproject.toml constraints.txt $(KERNELS)
@@ -68,7 +68,8 @@ KERNELS = hatch_build.py src/segue/model/kernels/native.cpp
 
 .venv-transformers4/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv-transformers4
-	.venv-transformers4/bin/python $(PIP_INSTALL) -e '.[test]' transformers==4.37.2
+	grep -v huggingface_hub constraints.txt > .venv-transformers4/constraints.txt  # it needs an older one
+	.venv-transformers4/bin/python $(PIP_INSTALL:constraints.txt=.venv-transformers4/constraints.txt) -e '.[test]' transformers==4.37.2
 	touch $@
 
 clean:
