@@ -27,6 +27,13 @@ def test_both_languages_show_the_same_code() -> None:
         assert blocks(READMES[0], language) == blocks(READMES[1], language)
 
 
+@pytest.mark.parametrize("page", ["convert", "pretrain"])
+def test_guides_show_the_same_code_in_both_languages(page: str) -> None:
+    english, chinese = ROOT / "docs" / f"{page}.md", ROOT / "docs" / f"{page}.zh-CN.md"
+    for language in ("bash", "python"):
+        assert blocks(english, language) == blocks(chinese, language)
+
+
 def test_the_examples_run() -> None:
     examples = blocks(READMES[0], "python")
     assert len(examples) == 3

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
+    from segue.checkpoint.hub import load as load
     from segue.model import Batch as Batch
     from segue.model import LanguageModel as LanguageModel
     from segue.model import Memory as Memory
@@ -15,9 +16,10 @@ _HOME = {
     "Batch": "segue.model",
     "LanguageModel": "segue.model",
     "Memory": "segue.model",
+    "load": "segue.checkpoint.hub",
     "named": "segue.model.named",
 }
-__all__ = ["Batch", "LanguageModel", "Memory", "__version__", "named"]
+__all__ = ["Batch", "LanguageModel", "Memory", "__version__", "load", "named"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,17 @@
 """The model folder: whole or not there; broken ones are refused with a reason."""
 
+import json
 import os
 import stat
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
-from segue.checkpoint.files import MANIFEST
-from segue.checkpoint.folder import CONFIG, WEIGHTS, load, save
+from segue.checkpoint import folder as folders
+from segue.checkpoint.files import CARD, MANIFEST, verify
+from segue.checkpoint.folder import CONFIG, WEIGHTS, load, read_config, save
 from segue.errors import CheckpointError, ConfigError
 from segue.model import LanguageModel
 from tests.tiny import MODELS
@@ -27,7 +31,7 @@ def test_saving_again_replaces_and_leaves_nothing_behind(folder) -> None:
     save(other, folder)
     assert load(folder).config == other.config
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
-    assert sorted(path.name for path in folder.iterdir()) == [CONFIG, MANIFEST, WEIGHTS]
+    assert sorted(path.name for path in folder.iterdir()) == [CARD, CONFIG, MANIFEST, WEIGHTS]
     assert stat.S_IMODE((folder / WEIGHTS).stat().st_mode) == 0o644
 
 
@@ -79,8 +83,6 @@ def test_a_config_of_other_weights(folder) -> None:
 
 
 def test_foreign_safetensors(folder) -> None:
-    from safetensors.torch import save_file
-
     save_file({"x": torch.zeros(1)}, folder / WEIGHTS)
     with pytest.raises(CheckpointError, match="must have format segue-1; got None"):
         load(folder)
@@ -89,3 +91,162 @@ def test_foreign_safetensors(folder) -> None:
 def test_dtype_is_kept(tmp_path) -> None:
     save(LanguageModel(MODEL).to(torch.bfloat16), tmp_path / "half")
     assert {p.dtype for p in load(tmp_path / "half").parameters()} == {torch.bfloat16}
+
+
+def test_config_and_parameters_without_the_weights(folder) -> None:
+    config, parameters = read_config(folder)
+    assert config == MODEL
+    assert parameters == sum(parameter.numel() for parameter in LanguageModel(MODEL).parameters())
+
+
+# ------------------------------------------------------------------------------------------------- changed files
+
+
+def test_one_changed_bit_of_a_weight(folder) -> None:
+    data = bytearray((folder / WEIGHTS).read_bytes())
+    data[-3] ^= 1
+    (folder / WEIGHTS).write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors must be as it was written"):
+        load(folder)
+    load(folder, check=False)
+
+
+def test_a_config_edited_by_hand_is_seen_and_may_be_wanted(folder) -> None:
+    text = (folder / CONFIG).read_text()
+    (folder / CONFIG).write_text(text.replace("norm_epsilon = 1e-12", "norm_epsilon = 1e-5"))
+    with pytest.raises(CheckpointError, match=r"config\.toml must be as it was written"):
+        load(folder)
+    assert load(folder, check=False).config.norm_epsilon == 1e-5
+
+
+def test_the_card_may_be_edited(folder) -> None:
+    (folder / CARD).write_text("my own words")
+    load(folder)
+    verify(folder)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../b", "..", "", "c:\\x", "a//b"])
+def test_a_manifest_that_points_elsewhere(folder, name: str) -> None:
+    (folder / MANIFEST).write_text(json.dumps({name: "0" * 64}))
+    with pytest.raises(CheckpointError, match="must name files inside the folder"):
+        verify(folder)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', "[" * 100_000, "\udcff"])
+def test_a_manifest_that_is_none(folder, content: str) -> None:
+    (folder / MANIFEST).write_text(content, errors="surrogateescape")
+    with pytest.raises(CheckpointError, match=r"manifest\.json must"):
+        verify(folder)
+
+
+@pytest.mark.parametrize("name", [CONFIG, WEIGHTS])
+def test_links_out_of_the_folder(folder, tmp_path, name: str) -> None:
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="links to a place outside"):
+        load(folder)
+    with pytest.raises(CheckpointError, match="must be as it was written"):
+        verify(folder)
+
+
+def test_links_within_a_hub_cache(folder, tmp_path) -> None:
+    snapshot, blobs = tmp_path / "cache" / "snapshots" / "c0ffee", tmp_path / "cache" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for path in folder.iterdir():
+        path.rename(blobs / f"blob-{path.name}")
+        (snapshot / path.name).symlink_to(f"../../blobs/blob-{path.name}")
+    assert load(snapshot).config == MODEL
+
+
+def test_a_file_that_never_ends(folder) -> None:
+    (folder / CONFIG).unlink()
+    (folder / CONFIG).symlink_to("/dev/zero")
+    with pytest.raises(CheckpointError, match="must hold"):
+        load(folder)
+    (folder / CONFIG).unlink()
+    (folder / CONFIG).write_text("# a long comment\n" * 10_000)
+    with pytest.raises(CheckpointError, match=r"at most 65,536 bytes"):
+        load(folder)
+
+
+# --------------------------------------------------------------------------------------- configs that ask too much
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("num_layers = 2", "num_layers = 1000000000"),
+        ("num_heads = 2", "num_heads = 1000000000000"),
+        ("inner_width = 10", "inner_width = 9223372036854775807"),
+        ("inner_width = 10", "inner_width = 1" + "0" * 400),
+        ("size = 23", "size = 4611686018427387904"),
+        ("head_width = 4", "head_width = 0x" + "f" * 10_000),
+    ],
+)
+def test_a_config_of_an_absurd_model(folder, before: str, after: str) -> None:
+    text = (folder / CONFIG).read_text()
+    assert before in text
+    (folder / CONFIG).write_text(text.replace(before, after))
+    with pytest.raises((CheckpointError, ConfigError)) as raised:
+        load(folder)
+    assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["x = " + "[" * 50_000, "x = " + "9" * 5000, "\0", "[model", "a." * 20_000 + "b=1", ("a." * 2000 + "b=1\\n") * 15],
+)
+def test_a_config_that_is_none(folder, content: str) -> None:
+    (folder / CONFIG).write_text(content)
+    with pytest.raises((CheckpointError, ConfigError)):
+        load(folder)
+
+
+def test_weights_that_are_whole_numbers(folder) -> None:
+    with safe_open(folder / WEIGHTS, framework="pt") as file:
+        tensors = {name: file.get_tensor(name).to(torch.int32) for name in file.keys()}  # noqa: SIM118
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "segue-1"})
+    with pytest.raises(CheckpointError, match=r"torch\.int32"):
+        load(folder)
+
+
+# ----------------------------------------------------------------------------------------------------- formats
+
+
+def _with_format(folder, number: str) -> None:
+    with safe_open(folder / WEIGHTS, framework="pt") as file:
+        tensors = {name.replace("softmax.", "output."): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    save_file(tensors, folder / WEIGHTS, metadata={"format": number})
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ("segue-2", "or an older one; got segue-2. Update segue"),
+        ("segue-0", "or one that can be upgraded; got segue-0"),
+        ("segue-x", "must have format segue-1; got segue-x"),
+        ("pt", "must have format segue-1; got pt. Convert it"),
+        ("segue-" + "9" * 5000, "must have format segue-1"),
+    ],
+)
+def test_formats_of_other_times(folder, number: str, message: str) -> None:
+    _with_format(folder, number)
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+def test_an_older_format_is_upgraded(folder, monkeypatch) -> None:
+    expected = load(folder).state_dict()
+    _with_format(folder, "segue-0")
+    text = (folder / CONFIG).read_text()
+    (folder / CONFIG).write_text(text.replace("inner_width", "hidden_width"))
+
+    def rename(values, tensors):
+        model = {key.replace("hidden_width", "inner_width"): value for key, value in values["model"].items()}
+        return {**values, "model": model}, {name.replace("output.", "softmax."): v for name, v in tensors.items()}
+
+    monkeypatch.setattr(folders, "UPGRADES", {0: rename})
+    found = load(folder, check=False)
+    assert found.config == MODEL
+    assert all(torch.equal(value, expected[name]) for name, value in found.state_dict().items())

@@ -4,17 +4,22 @@ Where transformers computes something else on purpose or by mistake, the test sa
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from segue.checkpoint.convert import convert
+from segue.checkpoint.folder import load, save
+from segue.checkpoint.names import xlnet_transformers
 from segue.model import Batch, LanguageModel, Memory, Trunk
 from segue.model.answers import BeamAnswerer, SimpleAnswerer, Spans
 from segue.model.heads import SequenceClassifier, SequenceScorer, Summary, TokenTagger
 from segue.model.language_model import order_batch
 from segue.model.masks import permutation_mask
+from segue.model.named import xlnet as named_xlnet
 from tests.parity.weights import (
     bert_config,
     bert_state,
@@ -29,12 +34,14 @@ from tests.parity.weights import (
     xlnet_config,
     xlnet_state,
 )
+from tests.text.samples import released_model
 
 transformers = pytest.importorskip("transformers", minversion="5")
 
 pytestmark = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 
 VOCABULARY, ROWS, LENGTH = 64, 4, 10
+SMALL = {"num_layers": 3, "width": 24, "num_heads": 3, "inner_width": 40}
 LEFT_PADDED = torch.arange(LENGTH) >= torch.tensor([[0], [1], [4], [3]])
 RIGHT_PADDED = LEFT_PADDED.flip(1)
 
@@ -259,7 +266,11 @@ def test_xlnet_scores_in_any_order(dtype: torch.dtype) -> None:
 
 # -------------------------------------------------------------------------------------------- XLNet: heads
 
-SUMMARY = {"sequence_summary.summary": "summary.dense"}
+
+def head_state(other: nn.Module) -> dict[str, Tensor]:
+    """The weights of a model with whatever head transformers' config and tensors say it has."""
+    settings = other.config.to_dict() | {"architectures": [type(other).__name__]}
+    return xlnet_state(other.state_dict(), xlnet_transformers.head(settings, other.state_dict()))
 
 
 def head_inputs(dtype: torch.dtype, *, padded: bool = True) -> tuple[Batch, dict[str, Tensor | None]]:
@@ -285,7 +296,7 @@ def test_xlnet_sequence_classification(task: str, dtype: torch.dtype) -> None:
     other = xlnet("XLNetForSequenceClassification", dtype, num_labels=num_labels)
     assert other.config.summary_type == "last"
     head = SequenceClassifier(xlnet_config(other.config), num_labels=num_labels, task=task)
-    filled(head, xlnet_state(other.state_dict(), SUMMARY | {"logits_proj": "classifier"}))
+    filled(head, head_state(other))
     batch, inputs = head_inputs(dtype)
     gold = sequence_labels(task, dtype)
     want, got = other(**inputs, labels=gold), head(batch, labels=gold)
@@ -303,7 +314,7 @@ def test_xlnet_summaries(kind: str, projected: bool, dtype: torch.dtype) -> None
     other = xlnet("XLNetForSequenceClassification", dtype, num_labels=4, summary_type=kind, **choices)
     config = xlnet_config(other.config)
     head = SequenceClassifier(config, num_labels=4, summary=kind, projected=projected)
-    filled(head, xlnet_state(other.state_dict(), SUMMARY | {"logits_proj": "classifier"}))
+    filled(head, head_state(other))
     batch, inputs = head_inputs(dtype, padded=False)
     close(head(batch).logits, other(**inputs).logits, dtype)
 
@@ -312,7 +323,7 @@ def test_xlnet_summaries(kind: str, projected: bool, dtype: torch.dtype) -> None
 def test_xlnet_token_classification(dtype: torch.dtype) -> None:
     other = xlnet("XLNetForTokenClassification", dtype, num_labels=5)
     head = TokenTagger(xlnet_config(other.config), num_tags=5)
-    filled(head, xlnet_state(other.state_dict(), {"classifier": "classifier"}))
+    filled(head, head_state(other))
     batch, inputs = head_inputs(dtype)
     tags_BQ, tagged_BQ = ids(below=5, seed=3), LEFT_PADDED & (ids(below=3, seed=4) > 0)
     want = other(**inputs, labels=labels(tags_BQ, tagged_BQ))
@@ -327,7 +338,7 @@ def test_xlnet_token_classification(dtype: torch.dtype) -> None:
 def test_xlnet_multiple_choice(dtype: torch.dtype) -> None:
     other = xlnet("XLNetForMultipleChoice", dtype)
     head = SequenceScorer(xlnet_config(other.config), loss="choice")
-    filled(head, xlnet_state(other.state_dict(), SUMMARY | {"logits_proj": "scorer"}))
+    filled(head, head_state(other))
     batch, inputs = head_inputs(dtype)
     questions = {name: value.view(2, 2, LENGTH) for name, value in inputs.items()}
     gold = torch.tensor([1, 0])
@@ -340,7 +351,7 @@ def test_xlnet_multiple_choice(dtype: torch.dtype) -> None:
 def test_xlnet_simple_answers(dtype: torch.dtype) -> None:
     other = xlnet("XLNetForQuestionAnsweringSimple", dtype)
     head = SimpleAnswerer(xlnet_config(other.config))
-    filled(head, xlnet_state(other.state_dict(), {"qa_outputs": "bounds"}))
+    filled(head, head_state(other))
     batch, inputs = head_inputs(dtype)
     spans = Spans(start_B=torch.tensor([1, 4, 6, 5]), end_B=torch.tensor([3, 4, 8, 9]))
     want = other(**inputs, start_positions=spans.start_B, end_positions=spans.end_B)
@@ -352,16 +363,8 @@ def test_xlnet_simple_answers(dtype: torch.dtype) -> None:
 
 def beam_models(dtype: torch.dtype) -> tuple[nn.Module, BeamAnswerer]:
     other = xlnet("XLNetForQuestionAnswering", dtype, start_n_top=3, end_n_top=2)
-    parts = {
-        "start_logits.dense": "start",
-        "end_logits.dense_0": "end_dense",
-        "end_logits.LayerNorm": "end_norm",
-        "end_logits.dense_1": "end",
-        "answer_class.dense_0": "impossible_dense",
-        "answer_class.dense_1": "impossible",
-    }
     head = BeamAnswerer(xlnet_config(other.config), num_starts=3, num_ends=2)
-    return other, filled(head, xlnet_state(other.state_dict(), parts))
+    return other, filled(head, head_state(other))
 
 
 def beam_masks(dtype: torch.dtype) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -408,6 +411,61 @@ def test_xlnet_answer_losses(dtype: torch.dtype) -> None:
     close(got.loss, spans_only + 0.5 * impossible, dtype)
     trained = other(**inputs, **masks, **gold, is_impossible=impossible_B.to(dtype)).loss
     assert not torch.isclose(got.loss, trained, atol=1e-3)  # if equal one day, compare the losses directly
+
+
+# -------------------------------------------------------------------------------------- XLNet: conversion
+
+KINDS = {
+    "XLNetModel": {},
+    "XLNetLMHeadModel": {"clamp_len": 4, "mem_len": 13, "reuse_len": 6, "bi_data": True},
+    "XLNetForSequenceClassification": {"num_labels": 3, "summary_type": "mean"},
+    "XLNetForTokenClassification": {"num_labels": 5},
+    "XLNetForMultipleChoice": {},
+    "XLNetForQuestionAnswering": {"start_n_top": 3, "end_n_top": 2},
+    "XLNetForQuestionAnsweringSimple": {},
+}
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_xlnet_conversion(kind: str, activation: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """A folder of transformers becomes a segue model and a folder of transformers again. Each conversion compares
+    logits itself; the second one with what transformers loads from the folder."""
+    theirs, ours, back = tmp_path / "theirs", tmp_path / "ours", tmp_path / "back"
+    other = xlnet(kind, torch.float32, ff_activation=activation, **KINDS[kind]).to(dtype)
+    other.save_pretrained(theirs)
+    report, again = convert(theirs, ours), convert(ours, back, to="hf")
+    if kind == "XLNetModel":
+        assert report.not_compared == "a model without a head has no logits"
+    else:
+        assert report.comparison.largest <= 1e-5
+    assert again.comparison.largest <= 1e-5
+    base = {"XLNetModel": "XLNetLMHeadModel"}.get(kind, kind)
+    result, info = getattr(transformers, base).from_pretrained(back, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    assert not info["mismatched_keys"]
+    state = result.state_dict()
+    for name, value in other.state_dict().items():
+        name = name if kind != "XLNetModel" else f"transformer.{name}"
+        assert torch.equal(state[name], value.to(state[name].dtype)), name
+
+
+def test_xlnet_conversion_on_real_text(dtype: torch.dtype, tmp_path: Path) -> None:
+    """From a TensorFlow checkpoint with its pieces: two sentences go through the tokeniser."""
+    source = tmp_path / "tf"
+    model = LanguageModel(named_xlnet(vocabulary_size=1000, **SMALL)).to(dtype)
+    save(noisy(model, dtype), tmp_path / "model")
+    convert(tmp_path / "model", source, to="tf", compare=False)
+    (source / "spiece.model").write_bytes(released_model())
+    report = convert(source, tmp_path / "ours", overrides=["model.memory.length=16"])
+    assert report.comparison.inputs == "an English and a Chinese sentence"
+    again = convert(tmp_path / "ours", tmp_path / "hf", to="hf")
+    for comparison in (report.comparison, again.comparison):
+        assert comparison.tokens > 40
+        assert comparison.largest <= 1e-5 * max(1.0, comparison.highest)
+    assert load(tmp_path / "ours").trunk.vocabulary.tables[0].dtype == dtype
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "hf").ff_activation == "gelu_new"
 
 
 # --------------------------------------------------------------------------------------------------- BERT

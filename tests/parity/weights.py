@@ -1,7 +1,8 @@
 """transformers' configs and weights in segue's names, and what the comparisons share. Imports no transformers.
 
-Each map takes tensors under transformers' names and returns them under segue's; a name it does not know is an
-error. Maps only rename, split, reshape and transpose, so gradients go through them as weights do.
+XLNet and Transformer-XL go through segue's own name tables; BERT and GPT, which segue does not convert, have maps here.
+Each takes tensors under transformers' names and returns them under segue's; a name it does not know is an error. Maps
+only rename, split, reshape and transpose, so gradients go through them as weights do.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,8 +11,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from segue.checkpoint.heads import HeadConfig
+from segue.checkpoint.names import transformer_xl_transformers, xlnet_transformers
 from segue.config import ModelConfig, model_config
-from tests.originals import TOLERANCE, pytorch_state
+from tests.originals import TOLERANCE, mapped
 
 Model = TypeVar("Model", bound=nn.Module)
 StateMap = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
@@ -76,70 +79,34 @@ def _renamed(name: str, table: Mapping[str, str]) -> str | None:
 
 # ------------------------------------------------------------------------------------------------- XLNet
 
-_XLNET_LAYER = {
-    "rel_attn.q": "attention.query.weight",
-    "rel_attn.k": "attention.key.weight",
-    "rel_attn.v": "attention.value.weight",
-    "rel_attn.o": "attention.out.weight",
-    "rel_attn.r": "attention.relative.projection.weight",
-    "rel_attn.seg_embed": "attention.segment_2HE",
-    "rel_attn.layer_norm": "attention_norm",
-    "ff.layer_1": "feed_forward.widen",
-    "ff.layer_2": "feed_forward.narrow",
-    "ff.layer_norm": "feed_forward_norm",
-}
-_XLNET_BIASES = {"r_w_bias": "content_HE", "r_r_bias": "position_HE", "r_s_bias": "segment_HE"}
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}
 
 
 def xlnet_config(settings: Settings, *, memory: bool = False) -> ModelConfig:
     """`memory`: what transformers does if the caller passes its `mems` on."""
-    clamp = {"clamp_distance": settings.clamp_len} if settings.clamp_len > 0 else {}
-    reuse = {"reuse_length": settings.reuse_len} if settings.reuse_len else {}
-    return model_config(
-        objective={"bi": "permutation", "uni": "causal"}[settings.attn_type],
-        vocabulary={"size": settings.vocab_size},
-        positions={"kind": "xl", "shared_biases": False} | clamp,
+    values = xlnet_transformers.values(settings.to_dict())
+    if not memory:
+        values.pop("memory", None)
+    return model_config(**values)
+
+
+def xlnet_state(state: Mapping[str, Tensor], head: HeadConfig | None = None) -> dict[str, Tensor]:
+    """Weights or gradients of a model, or of one with a head."""
+    base = "word_embedding.weight" in state
+    prefix = "" if base else "transformer."
+    layers = {name.removeprefix(prefix).split(".")[1] for name in state if name.startswith(f"{prefix}layer.")}
+    width, heads, head_width = state[f"{prefix}layer.0.rel_attn.q"].shape
+    config = model_config(
+        objective="permutation",
+        vocabulary={"size": len(state[f"{prefix}word_embedding.weight"])},
+        positions={"kind": "xl", "shared_biases": False},
         segments="relative",
-        num_layers=settings.n_layer,
-        width=settings.d_model,
-        num_heads=settings.n_head,
-        head_width=settings.d_head,
-        inner_width=settings.d_inner,
-        activation=_ACTIVATIONS[settings.ff_activation],
-        norm_epsilon=settings.layer_norm_eps,
-        **({"memory": {"length": settings.mem_len} | reuse} if memory else {}),
+        num_layers=len(layers),
+        width=width,
+        num_heads=heads,
+        head_width=head_width,
     )
-
-
-def xlnet_state(state: Mapping[str, Tensor], head: Mapping[str, str] | None = None) -> dict[str, Tensor]:
-    """`head`: the parts of a head, transformers' name to ours."""
-    result: dict[str, Tensor] = {}
-    for name, value in state.items():
-        match name.removeprefix("transformer.").split("."):
-            case ["word_embedding", "weight"]:
-                result["trunk.vocabulary.tables.0"] = value
-            case ["mask_emb"]:
-                result["trunk.reader.mask_embedding_D"] = value.flatten()
-            case ["lm_loss", "bias"]:
-                result["softmax.token_biases.0"] = value
-            case ["lm_loss", "weight"]:
-                assert torch.equal(value, state["transformer.word_embedding.weight"])  # tied
-            case ["layer", i, "rel_attn", "r_w_bias" | "r_r_bias" | "r_s_bias" as which]:
-                result[f"trunk.reader.biases.{i}.{_XLNET_BIASES[which]}"] = value
-            case ["layer", i, *rest]:
-                ours = _renamed(".".join(rest), _XLNET_LAYER)
-                assert ours, f"unmapped: {name}"
-                if rest[-1] in ("q", "k", "v", "r"):  # [D, H, E]; o is [D, H, E] too, but is the way back
-                    value = value.flatten(1).T
-                elif rest[-1] == "o":
-                    value = value.flatten(1)
-                result[f"trunk.reader.layers.{i}.{ours}"] = value
-            case _:
-                ours = _renamed(name, head or {})
-                assert ours, f"unmapped: {name}"
-                result[ours] = value
-    return result
+    return mapped(xlnet_transformers.table(config, head, base=base), state)
 
 
 # -------------------------------------------------------------------------------------------------- BERT
@@ -276,54 +243,12 @@ def gpt_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def transfo_xl_config(settings: Settings) -> ModelConfig:
-    """transformers copied TensorFlow's initial memory and cluster order, but PyTorch's `same_length`, whose span is
-    the memory length, the token itself included (TensorFlow's is one longer)."""
-    clamp = {"clamp_distance": settings.clamp_len} if settings.clamp_len > 0 else {}
-    return model_config(
-        vocabulary={
-            "size": settings.vocab_size,
-            "width": settings.d_embed,
-            "scale": True,
-            "cutoffs": settings.cutoffs,
-            "shrink": settings.div_val,
-            "tie_weights": settings.tie_word_embeddings,
-            "tie_projections": "all_but_first" if any(settings.tie_projs) else "none",
-            "cluster_order": "forward",
-        },
-        positions={"kind": "xl", "shared_biases": not settings.untie_r} | clamp,
-        memory={"length": settings.mem_len, "initial": "zeros"},
-        num_layers=settings.n_layer,
-        width=settings.d_model,
-        num_heads=settings.n_head,
-        head_width=settings.d_head,
-        inner_width=settings.d_inner,
-        norm_first=settings.pre_lnorm,
-        norm_epsilon=settings.layer_norm_epsilon,
-        **({"attention_span": settings.mem_len} if settings.same_length else {}),
-    )
+    return model_config(**transformer_xl_transformers.values(settings.to_dict()))
 
 
 def transfo_xl_state(state: Mapping[str, Tensor], settings: Settings) -> dict[str, Tensor]:
-    """Mostly the names of the original PyTorch code, so its map does most."""
-    result: dict[str, Tensor] = {}
-    original: dict[str, Tensor] = {}
-    for name, value in state.items():
-        match name.removeprefix("transformer.").split("."):
-            case ["layers", i, "dec_attn", "r_w_bias" | "r_r_bias" as which]:
-                if settings.untie_r:
-                    result[f"trunk.reader.biases.{i}.{_XLNET_BIASES[which]}"] = value
-                else:
-                    assert torch.equal(value, state[f"transformer.{which}"])
-            case ["crit", "out_layers", i, "weight"]:
-                if settings.tie_word_embeddings:
-                    assert torch.equal(value, state[f"transformer.word_emb.emb_layers.{i}.weight"])
-                else:
-                    result[f"softmax.tables.{i}"] = value
-            case ["crit", "out_projs", i] if settings.tie_projs[int(i)]:
-                source = i if settings.div_val > 1 else "0"
-                assert torch.equal(value, state[f"transformer.word_emb.emb_projs.{source}"])
-            case ["score", "weight"]:
-                result["classifier.weight"] = value
-            case parts:
-                original[".".join(parts)] = value
-    return result | pytorch_state({name: value.numpy() for name, value in original.items()})
+    """Weights or gradients of a model, or of one with classes, whose missing bias is zero."""
+    head = transformer_xl_transformers.head(settings.to_dict(), state)
+    table = transformer_xl_transformers.table(transfo_xl_config(settings), head)
+    zeros = {zero.ours: state["score.weight"].new_zeros(settings.num_labels) for zero in table.zeros}
+    return mapped(table, state) | zeros

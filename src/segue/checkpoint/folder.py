@@ -1,25 +1,39 @@
-"""The model folder: `config.toml`, `model.safetensors` and, where there is one, `tokenizer/`.
+"""The model folder: `config.toml`, `model.safetensors`, where there is one `tokenizer/`, and a card, `README.md`.
 
 In: a LanguageModel and a path, or a path. Out: a folder, or a LanguageModel. Other formats are for converters.
+
+A folder is judged before anything is allocated for it: the header of the weights must fit the size of its file, and the
+config must ask for exactly the tensors that the header names. Then the hashes of the files are compared, then the
+weights are read.
 """
 
 import shutil
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from segue.checkpoint.files import locate, write_folder
-from segue.config import Config, dump
-from segue.config import load as load_config
+from segue.checkpoint.card import Facts, make_card
+from segue.checkpoint.files import CARD, inside, locate, read_small, shortened, verify, write_folder
+from segue.checkpoint.header import Header, read_header
+from segue.config import Config, ModelConfig, dump, parse
 from segue.errors import CheckpointError
 from segue.model import LanguageModel
 
-FORMAT = "segue-1"
-CONFIG, WEIGHTS, TOKENIZER = "config.toml", "model.safetensors", "tokenizer"
+FORMAT = 1
+CONFIG, HEAD, WEIGHTS, TOKENIZER = "config.toml", "head.toml", "model.safetensors", "tokenizer"
+LARGEST_CONFIG, LONGEST_LINE = 1 << 16, 1 << 12
+
+Contents: TypeAlias = tuple[dict[str, Any], dict[str, Tensor]]
+"""The values of `config.toml` and the tensors by name."""
+UPGRADES: Mapping[int, Callable[[dict[str, Any], dict[str, Tensor]], Contents]] = {}
+"""From a format number to the next: renames, reshapes and adds, without looking at the numbers in the tensors, because
+it is tried on their shapes alone first."""
 
 
 def save(
@@ -28,67 +42,171 @@ def save(
     *,
     config: Config | None = None,
     tokenizer: Path | None = None,
+    facts: Facts | None = None,
     also: Callable[[Path], None] | None = None,
 ) -> None:
     """Writes the folder whole or not at all. `config` has settings besides the model's, `tokenizer` is a folder to
-    copy, `also` may write more into it."""
+    copy, `facts` is what the card says of the training, `also` may write more into it."""
     target = Path(folder)
     if target.exists() and not (target / CONFIG).exists():
         raise CheckpointError(
             f"{target} must be a model folder or not exist; got something else. Choose another place."
         )
+    parameters = sum(parameter.numel() for parameter in model.parameters())
 
     def write(new: Path) -> None:
         (new / CONFIG).write_text(dump(config or Config(model=model.config)), encoding="utf-8")
         write_tensors(dict(model.state_dict()), new / WEIGHTS)
         if tokenizer is not None:
             shutil.copytree(tokenizer, new / TOKENIZER)
+        (new / CARD).write_text(make_card(model.config, parameters, facts or Facts()), encoding="utf-8")
         if also is not None:
             also(new)
 
     write_folder(target, write)
 
 
-def load(folder: str | Path) -> LanguageModel:
-    """The model as it was saved, in the same dtype."""
+def load(folder: str | Path, *, check: bool = True) -> LanguageModel:
+    """The model as it was saved, in the same dtype. `check` compares the files with their hashes; without it, a config
+    that was edited by hand is taken as it is."""
     path = locate(Path(folder))
-    if not (path / CONFIG).is_file() or not (path / WEIGHTS).is_file():
-        raise CheckpointError(
-            f"a model folder must hold {CONFIG} and {WEIGHTS}; got {path} without them. Check the path."
-        )
-    config = load_config(path / CONFIG).model
-    weights = read_tensors(path / WEIGHTS)
-    with torch.device("meta"):
-        model = LanguageModel(config)
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in weights.items()}
-    if expected != found:
-        wrong = sorted(name for name in expected | found if expected.get(name) != found.get(name))
-        name = wrong[0]
-        raise CheckpointError(
-            f"{path / WEIGHTS} must hold the tensors of its config; got {len(wrong)} that do not fit, first {name}: "
-            f"config {expected.get(name)}, file {found.get(name)}. The config belongs to other weights."
-        )
+    model, number = _examined(path)
+    if check:
+        verify(path, [CONFIG, WEIGHTS])
+    _, weights = upgraded(_config_values(path / CONFIG), _tensors(path / WEIGHTS), number=number)
     model.load_state_dict(weights, assign=True)
     return model
+
+
+def read_config(folder: str | Path) -> tuple[ModelConfig, int]:
+    """The config of a model folder and the number of its parameters, without reading weights. Refuses what `load`
+    refuses, but for changed numbers."""
+    model, _ = _examined(locate(Path(folder)))
+    return model.config, sum(parameter.numel() for parameter in model.parameters())
+
+
+def is_model_folder(path: Path) -> bool:
+    """Whether the parts that make a model folder are there; they may still be broken."""
+    return (path / CONFIG).is_file() and (path / WEIGHTS).is_file()
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Named tensors to a safetensors file."""
     contiguous = {name: value.detach().contiguous().cpu() for name, value in tensors.items()}
     try:
-        save_file(contiguous, path, metadata={"format": FORMAT})
+        save_file(contiguous, path, metadata={"format": f"segue-{FORMAT}"})
     except SafetensorError as error:  # how it reports a full disk
         raise OSError(str(error)) from None
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Named tensors of a file that `write_tensors` wrote."""
+    header = read_header(path)
+    if _number(header, path) != FORMAT:
+        raise CheckpointError(f"{path} must have format segue-{FORMAT}; got {header.format}. Save it again.")
+    return _tensors(path)
+
+
+def upgraded(values: dict[str, Any], tensors: dict[str, Tensor], *, number: int) -> Contents:
+    """The contents of a folder of an older format in that of today."""
+    while number < FORMAT:
+        if number not in UPGRADES:
+            raise CheckpointError(
+                f"a model folder must have format segue-{FORMAT} or one that can be upgraded; got segue-{number}. "
+                "Load it with the version that wrote it, and save it in a newer one."
+            )
+        values, tensors = UPGRADES[number](values, tensors)
+        number += 1
+    return values, tensors
+
+
+def _examined(path: Path) -> tuple[LanguageModel, int]:
+    """The model without its numbers, and the number of its format, if config and weights belong together."""
+    if not is_model_folder(path):
+        raise CheckpointError(
+            f"a model folder must hold {CONFIG} and {WEIGHTS}; got {path} without them. Check the path."
+        )
+    if (path / HEAD).is_file():
+        raise CheckpointError(
+            f"{path} must hold a language model; got a model with a head, {HEAD}. Use segue.checkpoint.heads.load_head."
+        )
+    for name in (CONFIG, WEIGHTS):
+        if not inside(path, path / name):
+            raise CheckpointError(f"{path / name} must be in its folder; it links to a place outside. Copy it there.")
+    header = read_header(path / WEIGHTS)
+    number = _number(header, path / WEIGHTS)
+    shapes = {name: torch.empty(info.shape, dtype=info.dtype, device="meta") for name, info in header.tensors.items()}
+    values, shapes = upgraded(_config_values(path / CONFIG), shapes, number=number)
+    try:
+        config = parse(values).model
+    except (ValueError, RecursionError) as error:  # an integer of too many digits to print, or tables in tables
+        raise CheckpointError(f"{path / CONFIG} must be a config; got {shortened(error)}. Use another copy.") from None
+    return _fitting(config, shapes, path / WEIGHTS), number
+
+
+def _number(header: Header, path: Path) -> int:
+    name, _, number = (header.format or "").partition("-")
+    if name != "segue" or not number.isascii() or not number.isdigit() or len(number) > 4:
+        raise CheckpointError(
+            f"{path} must have format segue-{FORMAT}; got {shortened(header.format)}. Convert it: segue convert."
+        )
+    if int(number) > FORMAT:
+        raise CheckpointError(
+            f"{path} must have format segue-{FORMAT} or an older one; got segue-{number}. Update segue to read it."
+        )
+    return int(number)
+
+
+def _config_values(path: Path) -> dict[str, Any]:
+    data = read_small(path, limit=LARGEST_CONFIG)
+    if max(map(len, data.splitlines()), default=0) > LONGEST_LINE:  # keys with thousands of dots take long to read
+        raise CheckpointError(f"{path} must have lines of at most {LONGEST_LINE} bytes; got more. Use another copy.")
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} must be TOML; got {shortened(error)}. Use another copy.") from None
+
+
+def _fitting(config: ModelConfig, shapes: dict[str, Tensor], path: Path) -> LanguageModel:
+    """The model of the config, without numbers, if the tensors are its own. A config that asks for much more than there
+    is would take long to build even without numbers, so that is refused first."""
+    there = sum(value.numel() for value in shapes.values())
+    targets = 1 if config.auxiliary is None else config.auxiliary.targets
+    queries = config.num_layers * config.num_heads * config.resolved_head_width * config.width
+    if max(config.num_layers * targets, len(config.vocabulary.cutoffs)) > len(shapes) or queries > there:
+        raise CheckpointError(
+            f"{path} must hold the tensors of its config; got {len(shapes)} tensors of {there:,} numbers together, "
+            "fewer than the config needs. The config belongs to other weights."
+        )
+    try:
+        with torch.device("meta"):
+            model = LanguageModel(config)
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise CheckpointError(
+            f"{path} must hold the tensors of its config, and that model cannot be built; got {shortened(error)}. "
+            "The config belongs to other weights."
+        ) from None
+    expected = model.state_dict()
+    wrong = sorted(name for name in expected | shapes if _kind(expected.get(name)) != _kind(shapes.get(name)))
+    if wrong:
+        name = wrong[0]
+        raise CheckpointError(
+            f"{path} must hold the tensors of its config; got {len(wrong)} that do not fit, first {shortened(name)}: "
+            f"config {_kind(expected.get(name))}, file {_kind(shapes.get(name))}. The config belongs to other weights."
+        )
+    return model
+
+
+def _kind(tensor: Tensor | None) -> str:
+    """Shape, and dtype where it is not one of numbers with a fraction."""
+    if tensor is None:
+        return "none"
+    return f"{tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else f" {tensor.dtype}")
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
-            written = (file.metadata() or {}).get("format")
-            if written != FORMAT:
-                raise CheckpointError(f"{path} must have format {FORMAT}; got {written}. Convert it.")
             # Cloned: the file's alignment is not the allocator's, and sums round differently with it.
             return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:

@@ -247,3 +247,91 @@ def sample(
         print_samples()
     else:
         write(name, Path(f"{name}.txt") if out is None else out, replace=replace)
+
+
+@app.command()
+def push(
+    folder: Annotated[Path, typer.Argument(help="A model folder, or a run folder.")],
+    name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Where it goes on the hub.")],
+    private: Annotated[bool, typer.Option("--private", help="If it is new there: only for you.")] = False,
+    revision: Annotated[str | None, typer.Option(help="A branch; made if it is not there. Left out: main.")] = None,
+    message: Annotated[str | None, typer.Option(help="Of the commit.")] = None,
+    license: Annotated[str | None, typer.Option(help="For the card: apache-2.0, mit, other, say.")] = None,
+    language: Annotated[list[str] | None, typer.Option(help="For the card, any number: en, zh, say.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files and their sizes.")] = False,
+) -> None:
+    """Upload a model folder with its card to the hub, checked first."""
+    from segue.cli.push import run_push
+
+    run_push(
+        folder,
+        name,
+        private=private,
+        revision=revision,
+        message=message,
+        licence=license,
+        languages=language or [],
+        dry_run=dry_run,
+    )
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A model folder; a folder of transformers; a TensorFlow checkpoint, by its prefix or folder; a "
+            "model.pt or state dict of the original PyTorch code; a safetensors file."
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    to: Annotated[
+        Literal["segue", "hf", "tf", "original"],
+        typer.Option(
+            help="segue: a model folder. hf: for transformers. tf: for the TensorFlow code. original: a state dict of "
+            "the original PyTorch code, as safetensors. Pickles are read, without running them, and never written."
+        ),
+    ] = "segue",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="What the source does not say: model.memory.length=1600, head.summary=mean.",
+        ),
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="Which of several fine-tuned heads of a TensorFlow checkpoint; none: no head.")
+    ] = None,
+    vocabulary: Annotated[
+        Path | None, typer.Option(help="A spiece.model, vocab.txt or pickled vocabulary that is not beside the source.")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option(help="Compare logits on real text with transformers, where it is installed.")
+    ] = True,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the folder of an earlier conversion.")] = False,
+) -> None:
+    """Convert a checkpoint of Transformer-XL or XLNet from or to another library, with a report of every tensor."""
+    from segue.cli.convert import run_conversion
+
+    run_conversion(
+        source,
+        out,
+        to=to,
+        settings=settings or [],
+        head=head,
+        vocabulary=vocabulary,
+        compare=compare,
+        replace=replace,
+    )
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(help="A file or a folder.")],
+    tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
+) -> None:
+    """Say what a file or folder is, of anyone's format, without loading weights."""
+    from segue.cli.inspect import run_inspection
+
+    run_inspection(path, tensors=tensors)

@@ -10,6 +10,7 @@ model folders; whoever iterates shows them to people. A run folder holds:
 """
 
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -25,10 +26,12 @@ from typing import Any
 
 import torch
 
+from segue.checkpoint.card import Facts, Metric, TrainingData
 from segue.checkpoint.files import locate
 from segue.checkpoint.folder import save
 from segue.config import Config, DataConfig, TrainConfig, dump
 from segue.config import load as load_config
+from segue.data import manifest
 from segue.data.batches import Batches
 from segue.data.store import Store
 from segue.errors import ConfigError, DataError
@@ -218,10 +221,20 @@ def _validate(
         state.best = loss
         model = whole_model(state.model)
         if rank() == 0:
-            save(model, run / "best", config=config, tokenizer=tokenizer)
+            facts = Facts(
+                data=_training_data(Path(data.store)),
+                metrics=[Metric(name="validation loss", value=loss, step=state.step)],
+            )
+            save(model, run / "best", config=config, tokenizer=tokenizer, facts=facts)
     if state.average is not None:
         state.average.exchange(state.model)
     return Validated(step=state.step, loss=loss, best=best)
+
+
+def _training_data(store: Path) -> TrainingData:
+    """For the card of the model."""
+    digest = hashlib.sha256((store / manifest.NAME).read_bytes()).hexdigest()
+    return TrainingData(name=store.resolve().name, tokens=manifest.load_manifest(store).tokens, sha256=digest)
 
 
 @torch.no_grad()

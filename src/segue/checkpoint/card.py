@@ -1,0 +1,199 @@
+"""The model card, `README.md`: what a model is, what it was trained on, how well, by which command, under what licence.
+
+In: the config and the facts that whoever trained it knows. Out: Markdown with the front matter that model hubs read.
+What is not known is said to be unknown.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from segue.config import ModelConfig, XLPositions
+from segue.errors import CheckpointError
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingData:
+    """A store: its name, its size, and the sha256 of its `manifest.json`, which vouches for every token."""
+
+    name: str
+    tokens: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A value, and the step after which it was measured."""
+
+    name: str
+    value: float
+    step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What the config does not say of a model."""
+
+    data: TrainingData | None = None
+    metrics: Sequence[Metric] = ()
+    command: str | None = None
+    origin: str | None = None
+    """Where the weights come from, if they were not trained here."""
+    licence: str | None = None
+    """As hubs write it: apache-2.0, mit, cc-by-4.0, other."""
+    languages: Sequence[str] = ()
+    """As codes: en, zh."""
+
+
+def make_card(config: ModelConfig, parameters: int, facts: Facts) -> str:
+    """The whole card."""
+    front = _front([], licence=facts.licence or UNKNOWN, languages=facts.languages, tags=["segue", *_tags(config)])
+    sections = [
+        f"# {_title(config)}",
+        f"{_about(config, parameters)}\n\n" + 'Load it with `segue.load("FOLDER")`, or by its name on a hub.',
+        "## Training data\n\n" + _data(facts),
+        "## Metrics\n\n" + _metrics(facts),
+        "## Command\n\n" + (f"    {_line(facts.command)}" if facts.command else _UNKNOWN),
+        _licence_section(facts.licence),
+    ]
+    return front + "\n" + "\n\n".join(sections) + "\n"
+
+
+def updated_card(card: str, *, licence: str | None = None, languages: Sequence[str] = ()) -> str:
+    """The card with this licence and these languages, where they are given, and with segue as its library. All else
+    that people wrote into it stays."""
+    front, body = _split(card)
+    if licence is not None:
+        body = body.replace(_licence_section(None), _licence_section(licence))
+    return _front(front, licence=licence, languages=languages, tags=()) + body
+
+
+# ------------------------------------------------------------------------------------------------------ the text
+
+_UNKNOWN = "Unknown."
+
+
+def _title(config: ModelConfig) -> str:
+    names = {"causal": "language model", "permutation": "permutation language model", "masked": "masked language model"}
+    family = _family(config)
+    return f"A {names[config.objective]}" + (f" ({family})" if family else "")
+
+
+def _family(config: ModelConfig) -> str | None:
+    if not isinstance(config.positions, XLPositions) or config.directions == "both":
+        return None
+    return {"causal": "Transformer-XL", "permutation": "XLNet"}.get(config.objective)
+
+
+def _tags(config: ModelConfig) -> list[str]:
+    family = _family(config)
+    return [f"{config.objective}-language-model", *([] if family is None else [family.lower()])]
+
+
+def _about(config: ModelConfig, parameters: int) -> str:
+    words, memory = config.vocabulary, config.memory
+    rows = [
+        ("parameters", f"{parameters:,}"),
+        ("objective", config.objective),
+        ("layers", f"{config.num_layers}"),
+        ("width", f"{config.width}, inner {config.inner_width}"),
+        ("heads", f"{config.num_heads} of width {config.resolved_head_width}"),
+        ("positions", config.positions.kind),
+        ("memory", "none" if memory is None else f"{memory.length} tokens"),
+        ("vocabulary", f"{words.size:,} tokens" + (f" in {len(words.cutoffs) + 1} bins" if words.cutoffs else "")),
+    ]
+    return _table(("setting", "value"), rows)
+
+
+def _licence_section(licence: str | None) -> str:
+    return f"## Licence\n\n{licence or _UNKNOWN}"
+
+
+def _data(facts: Facts) -> str:
+    lines = []
+    if facts.origin:
+        lines.append(f"The weights come from {_line(facts.origin)}.")
+    if facts.data is not None:
+        lines.append(
+            f"{_line(facts.data.name)}: {facts.data.tokens:,} tokens; "
+            f"sha256 of its manifest `{_line(facts.data.sha256)}`."
+        )
+    return "\n\n".join(lines) or _UNKNOWN
+
+
+def _metrics(facts: Facts) -> str:
+    rows = [
+        (_line(metric.name), f"{metric.value:.6g}", "" if metric.step is None else f"{metric.step:,}")
+        for metric in facts.metrics
+    ]
+    return _table(("metric", "value", "step"), rows) if rows else _UNKNOWN
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _line(text: str) -> str:
+    """One line, whatever it held."""
+    return " ".join(text.split())
+
+
+# -------------------------------------------------------------------------------------------------- front matter
+
+
+def _front(front: list[str], *, licence: str | None, languages: Sequence[str], tags: Sequence[str]) -> str:
+    if licence is not None:
+        front = _set(front, "license", f"license: {_scalar(_licence(licence))}")
+    if languages:
+        front = _set(front, "language", "\n".join(["language:", *(f"- {_scalar(_code(code))}" for code in languages)]))
+    if tags:
+        front = _set(front, "tags", "\n".join(["tags:", *(f"- {_scalar(tag)}" for tag in tags)]))
+    front = _set(front, "library_name", "library_name: segue")
+    return "---\n" + "\n".join(front) + "\n---\n"
+
+
+def _split(card: str) -> tuple[list[str], str]:
+    """The lines of the front matter and the text after it."""
+    lines = card.splitlines()
+    if lines and lines[0].rstrip() == "---" and "---" in (line.rstrip() for line in lines[1:]):
+        end = next(number for number, line in enumerate(lines[1:], start=1) if line.rstrip() == "---")
+        return lines[1:end], "".join(f"{line}\n" for line in lines[end + 1 :])
+    return [], card
+
+
+def _set(front: list[str], key: str, text: str) -> list[str]:
+    """The value of a key, in its place or at the end; its lists and tables go with it."""
+    start = next((number for number, line in enumerate(front) if re.match(rf"{key}\s*:", line)), None)
+    if start is None:
+        return [*front, text]
+    end = start + 1
+    while end < len(front) and re.match(r"[\s\-]|$", front[end]):
+        end += 1
+    return [*front[:start], text, *front[end:]]
+
+
+def _licence(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]{0,63}", text):
+        raise CheckpointError(
+            f"a licence must be written as hubs do, in small letters without spaces; got {text!r}. "
+            "Use apache-2.0, mit, cc-by-4.0, other or unknown, say."
+        )
+    return text
+
+
+def _code(text: str) -> str:
+    if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*", text):
+        raise CheckpointError(f"a language must be a code of two or three letters; got {text!r}. Use en or zh, say.")
+    return text
+
+
+def _scalar(text: str) -> str:
+    """As YAML: bare where it can only be a string, else quoted. `no` is Norwegian, not false."""
+    bare = re.fullmatch(r"[A-Za-z][A-Za-z0-9.+-]*", text) and text.lower() not in {
+        "y", "n", "yes", "no", "on", "off", "true", "false", "null",
+    }  # fmt: skip
+    return text if bare else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,157 @@
+"""Whether another library computes the same from the same weights, on real text, where it is installed.
+
+In: a model, and the class, settings and weights of the same model in transformers. Out: a `Comparison`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from segue.checkpoint.heads import HeadConfig, model_config_of
+from segue.errors import CheckpointError
+from segue.model import Batch
+from segue.text.tokenizer import Tokenizer
+
+SENTENCES = (
+    "The quick brown fox jumps over the lazy dog, and the dog does not wake up before the fox is gone.",
+    "床前明月光，疑是地上霜。举头望明月，低头思故乡。",
+)
+MOST_PARAMETERS = 200_000_000
+TOLERANCE = 1e-4
+"""Of the largest difference to the largest logit, in float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Logits of both, on the same ids."""
+
+    library: str
+    inputs: str
+    tokens: int
+    logits: int
+    largest: float
+    """Difference of two logits."""
+    highest: float
+    """Logit, by its absolute value."""
+
+    @property
+    def agrees(self) -> bool:
+        """As far as float32 can tell."""
+        return self.largest <= TOLERANCE * max(1.0, self.highest)
+
+    def __str__(self) -> str:
+        verdict = "the same" if self.agrees else "NOT the same"
+        return (
+            f"{self.library} computes {verdict}: {self.logits:,} logits of {self.tokens} tokens ({self.inputs}) differ "
+            f"by {self.largest:.1e} at most, where the largest is {self.highest:.3g}"
+        )
+
+
+def unavailable(architecture: str, parameters: int) -> str | None:
+    """Why there is no comparison; None if there can be one."""
+    if find_spec("transformers") is None:
+        return "transformers is not installed"
+    if parameters > MOST_PARAMETERS:
+        return f"the model has {parameters:,} parameters, more than {MOST_PARAMETERS:,}"
+    if not hasattr(import_module("transformers"), architecture):
+        return f"transformers {import_module('transformers').__version__} has no {architecture}"
+    return None
+
+
+def built(architecture: str, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Any:
+    """The model of transformers with these weights; no file is read."""
+    kind = getattr(import_module("transformers"), architecture)
+    model = kind(kind.config_class(**{**settings, "bi_data": False}))  # bi_data needs rows in pairs
+    found = model.load_state_dict({name: value.float() for name, value in weights.items()}, strict=False)
+    tied = set(getattr(model, "_tied_weights_keys", None) or [])
+    missing = [name for name in found.missing_keys if name not in tied and not name.endswith("inv_freq")]
+    if missing or found.unexpected_keys:
+        raise CheckpointError(
+            f"transformers must find all weights of {architecture}; missing {missing[:4]}, unknown "
+            f"{found.unexpected_keys[:4]}. Report this: the name table is wrong."
+        )
+    model.tie_weights()
+    return model.eval()
+
+
+def loaded(architecture: str, folder: Path) -> Any:
+    """The model as transformers itself loads it from a folder."""
+    kind = getattr(import_module("transformers"), architecture)
+    return kind.from_pretrained(folder, local_files_only=True).float().eval()
+
+
+@torch.no_grad()
+def compare(model: nn.Module, head: HeadConfig | None, theirs: Any, tokenizer: Tokenizer | None) -> Comparison:
+    """Both read the same two sentences, or the same numbers where there is no tokeniser."""
+    theirs.config.pad_token_id = None  # or the text of Transformer-XL's classifier ends where this id first occurs
+    rows = _rows(tokenizer, model_config_of(model).vocabulary.size)
+    dtype = next(model.parameters()).dtype
+    model = model.float().eval()
+    largest, highest, count = 0.0, 0.0, 0
+    for ids in rows:
+        for ours, other in zip(_ours(model, head, ids), _theirs(theirs, head, ids), strict=True):
+            largest = max(largest, float((ours - other).abs().max()))
+            highest = max(highest, float(other.abs().max()))
+            count += other.numel()
+    model.to(dtype)
+    version = import_module("transformers").__version__
+    inputs = "fixed ids" if tokenizer is None else "an English and a Chinese sentence"
+    return Comparison(
+        library=f"transformers {version}",
+        inputs=inputs,
+        tokens=sum(ids.shape[1] for ids in rows),
+        logits=count,
+        largest=largest,
+        highest=highest,
+    )
+
+
+def _rows(tokenizer: Tokenizer | None, size: int) -> list[Tensor]:
+    if tokenizer is None:
+        return [torch.from_numpy(np.random.default_rng(seed).integers(size, size=(1, 32))) for seed in (0, 1)]
+    rows = [torch.from_numpy(tokenizer.encode(text))[None] for text in SENTENCES]
+    return [ids for ids in rows if ids.shape[1]]
+
+
+def _ours(model: Any, head: HeadConfig | None, ids: Tensor) -> list[Tensor]:
+    batch = Batch(ids_BQ=ids)
+    if head is None:
+        logits = model.logits(model(batch).output.hidden_BQD)
+        return [logits if model.config.segments == "relative" else logits.log_softmax(-1)]
+    match head.kind:
+        case "sequence_classifier" | "token_tagger":
+            return [model(batch).logits]
+        case "sequence_scorer":
+            return [model(Batch(ids_BQ=torch.cat([ids, ids.flip(1)])), group=2).logits]
+        case "simple_answerer":
+            answer = model(batch)
+            return [answer.start_logits_BQ, answer.end_logits_BQ]
+        case "beam_answerer":
+            answer = model(batch, cls_B=torch.tensor([ids.shape[1] - 1]))
+            return [answer.start_log_probability_BS, answer.impossible_B]
+
+
+def _theirs(model: Any, head: HeadConfig | None, ids: Tensor) -> list[Tensor]:
+    if head is None:
+        output = model(ids)
+        return [
+            output.prediction_scores if "prediction_scores" in output else output.logits
+        ]  # log-probabilities, logits
+    match head.kind:
+        case "sequence_classifier" | "token_tagger":
+            return [model(ids).logits]
+        case "sequence_scorer":
+            return [model(torch.stack([ids, ids.flip(1)], dim=1)).logits]
+        case "simple_answerer":
+            output = model(ids)
+            return [output.start_logits, output.end_logits]
+        case "beam_answerer":  # what it calls log-probabilities are probabilities
+            output = model(ids, cls_index=torch.tensor([ids.shape[1] - 1]))
+            return [output.start_top_log_probs.log(), output.cls_logits]

@@ -1,0 +1,223 @@
+"""What a file or a folder is, of anyone's format, without reading weights.
+
+In: a path. Out: a `Detected`: its kind, whose names its tensors have, its settings, and an open `TensorSource`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from torch import Tensor
+
+from segue.checkpoint.files import locate, read_small, shortened
+from segue.checkpoint.folder import CONFIG, HEAD, WEIGHTS, is_model_folder
+from segue.checkpoint.names import transformer_xl_original, transformer_xl_tensorflow, xlnet_tensorflow
+from segue.checkpoint.safetensors_files import INDEX, SINGLE, ShardedFiles, open_safetensors
+from segue.checkpoint.source import TensorInfo, TensorSource
+from segue.checkpoint.tensorflow import open_tensorflow
+from segue.checkpoint.torch_files import open_torch
+from segue.errors import CheckpointError, SegueError
+from segue.text.folder import FORMAT as TOKENIZER_FORMAT
+from segue.text.folder import HEADER as TOKENIZER_HEADER
+from segue.text.folder import PIECES_FILE
+from segue.text.released import read_pieces
+
+Kind: TypeAlias = Literal[
+    "segue model",
+    "segue model with a head",
+    "segue run",
+    "segue store",
+    "segue tokeniser",
+    "transformers folder",
+    "TensorFlow checkpoint",
+    "torch file",
+    "safetensors",
+    "SentencePiece model",
+]
+Family: TypeAlias = Literal[
+    "xlnet_tensorflow",
+    "xlnet_transformers",
+    "transformer_xl_tensorflow",
+    "transformer_xl_original",
+    "transformer_xl_transformers",
+]
+BIN, BIN_INDEX, MODULE = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt"
+SETTINGS, XLNET_SETTINGS = "config.json", "xlnet_config.json"
+LARGEST_SETTINGS = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detected:
+    """A file or folder, and what it says of itself."""
+
+    path: Path
+    kind: Kind
+    family: Family | None = None
+    """Whose names the tensors have, where they are those of a model that segue knows."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The config as it is written there."""
+    attributes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Of a pickled module and its parts."""
+    source: TensorSource | None = None
+    """The tensors, if there are any."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its tokeniser would be."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+
+def detect(path: str | Path) -> Detected:
+    """Says what is there, or raises a CheckpointError that says what was looked for."""
+    place = locate(Path(path))
+    try:
+        found = _folder(place) if place.is_dir() else _file(place)
+    except OSError as error:
+        raise CheckpointError(f"{place} must be readable; got {error}. Check the path.") from None
+    if found is not None:
+        return found
+    if not place.exists():
+        raise CheckpointError(f"{place} must be a file or a folder; there is none. Check the path.")
+    raise CheckpointError(
+        f"{place} must be a model folder, a run, a store, a tokeniser, a folder of transformers, a TensorFlow "
+        "checkpoint, a file of torch.save, safetensors or a SentencePiece model; got none of these. Check the path."
+    )
+
+
+# ------------------------------------------------------------------------------------------------- folders
+
+
+def _folder(path: Path) -> Detected | None:
+    if is_model_folder(path):
+        kind: Kind = "segue model with a head" if (path / HEAD).is_file() else "segue model"
+        return Detected(path=path, kind=kind, source=open_safetensors(path / WEIGHTS))
+    if any((path / name / CONFIG).is_file() for name in ("best", "last")):
+        return Detected(path=path, kind="segue run")
+    if (path / "manifest.json").is_file():
+        manifest = read_settings(path / "manifest.json")
+        if manifest.get("kind") == "segue-store":
+            return Detected(path=path, kind="segue store", settings=manifest)
+    settings = read_settings(path / SETTINGS) if (path / SETTINGS).is_file() else {}
+    if any(path.glob("*.ckpt*.index")) or (path / XLNET_SETTINGS).is_file() or (path / "checkpoint").is_file():
+        return _tensorflow(path)
+    source, attributes, module = _weights(path)
+    if source is not None:
+        kind = "transformers folder" if "model_type" in settings else "torch file" if module else "safetensors"
+        return _with_tensors(path, kind, source, settings, attributes)
+    if "model_type" in settings:
+        raise CheckpointError(
+            f"{path} must hold {SINGLE}, {BIN} or an index of either; got {SETTINGS} alone. Copy the weights too."
+        )
+    if (path / TOKENIZER_HEADER).is_file():
+        header = read_settings(path / TOKENIZER_HEADER)
+        if header.get("format") == TOKENIZER_FORMAT:
+            return Detected(path=path, kind="segue tokeniser", settings=header)
+    return _pieces(path / PIECES_FILE) if (path / PIECES_FILE).is_file() else None
+
+
+def _weights(path: Path) -> tuple[TensorSource | None, Mapping[str, Mapping[str, object]], bool]:
+    """The weights of a folder, attributes of a module, and whether they are torch's."""
+    if (path / SINGLE).is_file() or (path / INDEX).is_file():
+        return open_safetensors(path), {}, False
+    if (path / BIN_INDEX).is_file():
+        return ShardedFiles(path / BIN_INDEX, open_torch), {}, True
+    for name in (BIN, MODULE):
+        if (path / name).is_file():
+            file = open_torch(path / name)
+            return file, file.attributes, True
+    return None, {}, False
+
+
+def _tensorflow(path: Path) -> Detected:
+    source = open_tensorflow(path)
+    beside = (path if path.is_dir() else path.parent) / XLNET_SETTINGS
+    settings = read_settings(beside) if beside.is_file() else {}
+    return _with_tensors(path, "TensorFlow checkpoint", source, settings)
+
+
+# --------------------------------------------------------------------------------------------------- files
+
+
+def _file(path: Path) -> Detected | None:
+    if path.name.endswith(".index") or path.with_name(f"{path.name}.index").is_file():
+        return _tensorflow(path)
+    if not path.is_file():
+        return None
+    beside = path.parent / SETTINGS
+    settings = read_settings(beside) if beside.is_file() else {}
+    if path.name in (INDEX, BIN_INDEX):
+        source = open_safetensors(path) if path.name == INDEX else ShardedFiles(path, open_torch)
+        return _with_tensors(path, "transformers folder", source, settings)
+    with path.open("rb") as file:
+        start = file.read(16)
+    if path.suffix == ".safetensors" or start[8:9] == b"{":
+        return _with_tensors(path, "safetensors", open_safetensors(path), settings)
+    if start[:4] == b"PK\x03\x04" or start[:1] == b"\x80":
+        torch_file = open_torch(path)
+        return _with_tensors(path, "torch file", torch_file, settings, torch_file.attributes)
+    return _pieces(path)
+
+
+def _pieces(path: Path) -> Detected | None:
+    try:
+        tokenizer = read_pieces(path)
+    except SegueError:
+        return None
+    return Detected(path=path, kind="SentencePiece model", settings={"pieces": tokenizer.size})
+
+
+# ----------------------------------------------------------------------------------------------- contents
+
+
+def _with_tensors(
+    path: Path,
+    kind: Kind,
+    source: TensorSource,
+    settings: Mapping[str, Any],
+    attributes: Mapping[str, Mapping[str, object]] | None = None,
+) -> Detected:
+    if source.tensors and all(name.startswith("module.") for name in source.tensors):
+        source = _Unwrapped(source)
+    family = family_of(source.tensors, settings)
+    return Detected(path=path, kind=kind, family=family, settings=settings, attributes=attributes or {}, source=source)
+
+
+def family_of(names: Iterable[str], settings: Mapping[str, Any]) -> Family | None:
+    """Whose names these are; None if nobody's that segue knows."""
+    known = list(names)
+    if xlnet_tensorflow.is_mine(known):
+        return "xlnet_tensorflow"
+    if transformer_xl_tensorflow.is_mine(known):
+        return "transformer_xl_tensorflow"
+    if any(name in known for name in ("word_embedding.weight", "transformer.word_embedding.weight")):
+        return "xlnet_transformers"
+    if "transformer.word_emb.emb_layers.0.weight" in known or settings.get("model_type") == "transfo-xl":
+        return "transformer_xl_transformers"
+    return "transformer_xl_original" if transformer_xl_original.is_mine(known) else None
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """A small JSON file with a table in it."""
+    try:
+        values = json.loads(read_small(path, limit=LARGEST_SETTINGS).decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} must be JSON; got {shortened(error)}. Use another copy.") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} must hold a table of settings; got {type(values).__name__}. Use another copy.")
+    return values
+
+
+class _Unwrapped:
+    """A source without the `module.` that data-parallel training puts before every name."""
+
+    def __init__(self, source: TensorSource) -> None:
+        self._source = source
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        return {name.removeprefix("module."): info for name, info in self._source.tensors.items()}
+
+    def read(self, name: str) -> Tensor:
+        return self._source.read(f"module.{name}")

@@ -1,0 +1,352 @@
+"""Models by name: from a folder, a run, a model hub or a mirror of one; and back to the hub.
+
+In: a path, or a name `owner/name`. Out: a folder on this machine with the commit it is of, or the model in it. The hub
+is reached through huggingface_hub, with its cache, its login and its settings (HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE).
+
+A mirror is a folder with `owner/name/` below it, each with the files of the hub, or with a folder for each revision
+that is asked for. Where there is a mirror (SEGUE_MIRROR, or an argument), names are looked up there and nowhere else.
+
+What is not a model folder of this project is converted, once: the result is kept in the cache folder
+($XDG_CACHE_HOME or ~/.cache, then segue), by its commit.
+"""
+
+import hashlib
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import segue
+from segue.checkpoint.card import Facts, make_card, updated_card
+from segue.checkpoint.files import CARD, MANIFEST, inside, locate, manifest_text, read_manifest, read_small, verify
+from segue.checkpoint.folder import CONFIG, HEAD, TOKENIZER, WEIGHTS, is_model_folder, read_config
+from segue.checkpoint.folder import load as load_folder
+from segue.checkpoint.header import read_header
+from segue.checkpoint.heads import read_head
+from segue.config import ModelConfig
+from segue.errors import CheckpointError
+from segue.model import LanguageModel
+
+ALIASES = {
+    "xlnet-base-cased": "xlnet/xlnet-base-cased",
+    "xlnet-large-cased": "xlnet/xlnet-large-cased",
+    "transfo-xl-wt103": "transfo-xl/transfo-xl-wt103",
+}
+"""Names from before hubs had owners."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
+_SMALL_FILES = (
+    CONFIG, HEAD, MANIFEST, CARD, f"{TOKENIZER}/*",
+    "config.json", "generation_config.json", "model*.index.json", "pytorch_model*.index.json",
+    "spiece.model", "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.bin", "vocab.json", "vocab.pkl",
+    "xlnet_config.json",
+)  # fmt: skip
+_WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin",), ("*.ckpt*", "checkpoint"), ("model.pt",))
+"""One kind is downloaded, the first that there is: many models are kept in several."""
+
+
+_LARGEST_CARD = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A model on this machine, of anyone's format."""
+
+    path: Path
+    name: str | None = None
+    """`owner/name`, where it came by name."""
+    commit: str | None = None
+    """The commit of the hub that was asked or found in its cache: as `revision`, it gives the same files for ever."""
+
+
+def load(
+    source: str | Path, *, revision: str | None = None, offline: bool | None = None, mirror: str | Path | None = None
+) -> LanguageModel:
+    """The model of a model folder, a run folder (its `best/`, else its `last/`), a checkpoint of another library, or a
+    name on the hub. `revision` is a branch, a tag or a commit; `offline` asks the cache of the hub alone."""
+    return load_folder(model_folder(find(source, revision=revision, offline=offline, mirror=mirror)))
+
+
+def find(
+    source: str | Path, *, revision: str | None = None, offline: bool | None = None, mirror: str | Path | None = None
+) -> Found:
+    """Where the files of a model are, and which commit; downloads them if need be. A path comes before a name."""
+    path = locate(Path(source))
+    if os.path.exists(path) and str(source):
+        if revision is not None:
+            raise CheckpointError(f"{path} is on this machine and has no revisions; got {revision!r}. Leave it out.")
+        return Found(path=_of_run(path))
+    given = str(source)
+    name = ALIASES.get(given, given)
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise CheckpointError(
+            f"a model must be a folder, a name owner/name, or one of {', '.join(ALIASES)}; got {given!r}. "
+            "Check the path."
+        )
+    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
+        raise CheckpointError(f"a revision must be a branch, a tag or a commit; got {revision!r}. Use main, say.")
+    mirror = mirror or os.environ.get("SEGUE_MIRROR")
+    if mirror:
+        return _in_mirror(Path(mirror), name, given, revision)
+    return _on_hub(name, given, revision, offline=_is_offline() if offline is None else offline)
+
+
+def model_folder(found: Found) -> Path:
+    """The model folder itself, or what the conversion of a foreign checkpoint gave."""
+    if (found.path / CONFIG).is_file():
+        return found.path
+    from segue.checkpoint.convert import convert
+
+    source = found.name.replace("/", "--") if found.name else found.path.name
+    place = _cache_folder() / "converted" / source / (found.commit or _fingerprint(found.path))
+    if is_model_folder(place):
+        return place
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".converting.") as work:
+            made = Path(work) / "model"
+            convert(found.path, made, compare=False)
+            if found.name:
+                at = f" at commit {found.commit}" if found.commit else ""
+                card = make_card(*_described(made), Facts(origin=f"{found.name}{at}"))
+                (made / CARD).write_text(card, encoding="utf-8")
+            if not is_model_folder(place):  # another process may have been quicker
+                made.rename(place)
+    except OSError as error:
+        raise CheckpointError(
+            f"{place.parent} must be writable; got {error}. Set XDG_CACHE_HOME to a folder that is."
+        ) from None
+    return place
+
+
+def _of_run(path: Path) -> Path:
+    """The model in a run folder; any other path is itself."""
+    for part in ("best", "last"):
+        model = locate(path / part)
+        if not is_model_folder(path) and is_model_folder(model):
+            return model
+    return path
+
+
+def _fingerprint(path: Path) -> str:
+    """Changes when any file below changes its size or time."""
+    files = sorted(inner for inner in path.rglob("*") if inner.is_file()) if path.is_dir() else [path]
+    states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(states).encode()).hexdigest()[:40]
+
+
+def _cache_folder() -> Path:
+    configured = os.environ.get("XDG_CACHE_HOME")
+    base = Path(configured) if configured and Path(configured).is_absolute() else Path.home() / ".cache"
+    return base / "segue"
+
+
+# ------------------------------------------------------------------------------------------------ mirror, hub
+
+
+def _in_mirror(mirror: Path, name: str, given: str, revision: str | None) -> Found:
+    for base in (mirror / name, mirror / given):
+        place = base if revision is None else base / revision
+        if place.is_dir():
+            commit = revision if revision and re.fullmatch("[0-9a-f]{40}", revision) else None
+            return Found(path=place, name=name, commit=commit)
+    wanted = name if revision is None else f"{name}/{revision}"
+    raise CheckpointError(
+        f"the mirror must hold {wanted} as a folder; got {mirror} without it. Copy the files of the model there."
+    )
+
+
+def _on_hub(name: str, given: str, revision: str | None, *, offline: bool) -> Found:
+    hub = _hub()
+    with _hub_errors(hub, name if revision is None else f"{name} at {revision}"):
+        for weights in _WEIGHTS:
+            folder = _snapshot(hub, [name, given], revision, weights, offline=offline)
+            if any(next(folder.glob(pattern), None) for pattern in weights):
+                return Found(path=folder, name=name, commit=folder.name)
+    raise CheckpointError(
+        f"{name} must have weights that segue reads ({', '.join(pattern for kind in _WEIGHTS for pattern in kind)}); "
+        f"got none, at commit {folder.name}. Choose another revision."
+    )
+
+
+def _snapshot(hub: Any, names: list[str], revision: str | None, weights: Sequence[str], *, offline: bool) -> Path:
+    def download(name: str, *, offline: bool) -> Path:
+        patterns = [*_SMALL_FILES, *weights]
+        return Path(
+            hub.snapshot_download(
+                name,
+                revision=revision,
+                allow_patterns=patterns,
+                local_files_only=offline,
+                library_name="segue",
+                library_version=segue.__version__,
+            )
+        )
+
+    try:
+        return download(names[0], offline=offline)
+    except hub.errors.LocalEntryNotFoundError:
+        with suppress(hub.errors.LocalEntryNotFoundError, ValueError):  # an old cache has the old name
+            return download(names[1], offline=True)
+        raise
+
+
+def _is_offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def _hub() -> Any:
+    try:
+        import_module("huggingface_hub.errors")
+        return import_module("huggingface_hub")
+    except ImportError:
+        raise CheckpointError(
+            "a model by name needs huggingface_hub; it is not installed. pip install 'segue[hub]', or use a mirror."
+        ) from None
+
+
+@contextmanager
+def _hub_errors(hub: Any, thing: str) -> Iterator[None]:
+    """What the hub and the way to it can answer, as errors that say what to do."""
+    errors = hub.errors
+    try:
+        yield
+    except errors.GatedRepoError:
+        raise CheckpointError(
+            f"{thing} must be open to you; the hub asks for consent first. Agree on its page, then `hf auth login`."
+        ) from None
+    except errors.RepositoryNotFoundError:
+        raise CheckpointError(
+            f"{thing} must be a folder here or a model on the hub; there is none, or it is private. "
+            "Check the name, or log in with `hf auth login`."
+        ) from None
+    except errors.RevisionNotFoundError:
+        raise CheckpointError(f"{thing} must be a revision on the hub; there is none. Check its name.") from None
+    except errors.IncompleteSnapshotError as error:
+        raise CheckpointError(
+            f"{thing} must be whole in the cache of the hub; got {_first_line(error)} Try again with a connection."
+        ) from None
+    except errors.LocalEntryNotFoundError as error:
+        if isinstance(error.__cause__, errors.HfHubHTTPError):
+            raise _refused(thing, error.__cause__) from None
+        reason = _first_line(error.__cause__ or "offline mode")
+        raise CheckpointError(
+            f"{thing} must be a folder here, in the cache of the hub, or on the hub within reach; got {reason}. "
+            "Check the connection, or use a mirror: SEGUE_MIRROR=FOLDER with owner/name in it."
+        ) from None
+    except errors.HfHubHTTPError as error:
+        raise _refused(thing, error) from None
+    except CheckpointError:
+        raise
+    except (OSError, ValueError, EOFError) as error:  # a full disk, a file shorter than announced, a hostile listing
+        raise CheckpointError(f"{thing} must come whole from the hub; got {_first_line(error)}. Try again.") from None
+    except Exception as error:
+        if not type(error).__module__.startswith(("http", "hf_xet")):
+            raise
+        raise CheckpointError(
+            f"{thing} must come whole from the hub; got {_first_line(error) or type(error).__name__}. Try again."
+        ) from None
+
+
+def _refused(thing: str, error: Any) -> CheckpointError:
+    remedies = {
+        401: "Log in with `hf auth login`.",
+        403: "Log in with `hf auth login`, with a token that may do this.",
+        404: "Check the name and the revision.",
+        429: "It has had too many requests: wait some minutes and try again.",
+    }
+    remedy = remedies.get(getattr(error.response, "status_code", 0), "Try again later.")
+    return CheckpointError(f"{thing}: the hub must answer; got {_first_line(error)}. {remedy}")
+
+
+def _first_line(error: object) -> str:
+    return next((line.strip().rstrip(".:") for line in str(error).splitlines() if line.strip()), "")
+
+
+# ------------------------------------------------------------------------------------------------------- push
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upload:
+    """What goes from a model folder to the hub: each file by its name there, with its size."""
+
+    folder: Path
+    name: str
+    files: dict[str, int]
+    card: str
+    manifest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushed:
+    """Where a model went."""
+
+    url: str
+    commit: str
+
+
+def plan_push(folder: str | Path, name: str, *, licence: str | None = None, languages: Sequence[str] = ()) -> Upload:
+    """What `push` will send of a model folder or a run, after all checks: the model and its tokeniser, not the state
+    of training. Its card is the one that is there, with this licence and these languages."""
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise CheckpointError(f"a model on the hub must be named owner/name; got {name!r}. Give both.")
+    model = _of_run(locate(Path(folder)))
+    config, parameters = _described(model)
+    verify(model)
+    hashes = read_manifest(model)
+    names = [file for file in hashes if file in (CONFIG, HEAD, WEIGHTS) or file.startswith(f"{TOKENIZER}/")]
+    card = updated_card(_card(model) or make_card(config, parameters, Facts()), licence=licence, languages=languages)
+    manifest = manifest_text({file: hashes[file] for file in names})
+    sizes = {file: (model / file).stat().st_size for file in names}
+    sizes |= {MANIFEST: len(manifest), CARD: len(card.encode("utf-8"))}
+    return Upload(folder=model, name=name, files=sizes, card=card, manifest=manifest)
+
+
+def push(upload: Upload, *, private: bool = False, revision: str | None = None, message: str | None = None) -> Pushed:
+    """Writes the card into the folder and uploads all of it; makes the model on the hub, and the branch `revision`, if
+    they are not there."""
+    hub = _hub()
+    with tempfile.TemporaryDirectory(prefix="segue-push-") as work, _hub_errors(hub, upload.name):
+        (upload.folder / CARD).write_text(upload.card, encoding="utf-8")
+        staged = Path(work)
+        for file in upload.files:
+            if file != MANIFEST:
+                (staged / file).parent.mkdir(exist_ok=True)
+                (staged / file).symlink_to((upload.folder / file).resolve())
+        (staged / MANIFEST).write_text(upload.manifest, encoding="utf-8")
+        api = hub.HfApi(library_name="segue", library_version=segue.__version__)
+        api.create_repo(upload.name, private=private or None, exist_ok=True)
+        if revision is not None:
+            api.create_branch(upload.name, branch=revision, exist_ok=True)
+        done = api.upload_folder(
+            repo_id=upload.name, folder_path=staged, revision=revision, commit_message=message or "Upload a segue model"
+        )
+    return Pushed(url=str(done.commit_url), commit=str(done.oid))
+
+
+def _card(folder: Path) -> str | None:
+    """The text of the card, if there is one."""
+    path = folder / CARD
+    if not path.is_symlink() and not path.exists():
+        return None
+    if not inside(folder, path):
+        raise CheckpointError(f"{path} must be a file in its folder; it links to a place outside. Copy it there.")
+    try:
+        return read_small(path, limit=_LARGEST_CARD).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path} must be UTF-8; got {error}. Correct it.") from None
+
+
+def _described(folder: Path) -> tuple[ModelConfig, int]:
+    """The config and the number of parameters, of a language model or of a model with a head."""
+    if not (folder / HEAD).is_file():
+        return read_config(folder)
+    config, _ = read_head(folder)
+    return config, sum(math.prod(info.shape) for info in read_header(folder / WEIGHTS).tensors.values())

@@ -1,0 +1,222 @@
+"""Transformer-XL of the TensorFlow code and its releases (wt103, enwik8, text8, lm1b).
+
+There is no config file: the shapes show the sizes, and `FLAGS` are the names that the code has for all settings.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+from segue.checkpoint.names.rules import (
+    FLIPPED,
+    SAME,
+    TRANSPOSED,
+    Rule,
+    Table,
+    by_layer,
+    joined,
+    rule,
+    split,
+    then,
+)
+from segue.checkpoint.names.xlnet_tensorflow import OPTIMIZER, layer_rules
+from segue.checkpoint.source import TensorInfo
+from segue.config import ModelConfig, XLPositions
+from segue.errors import CheckpointError
+
+FAMILY = "Transformer-XL in TensorFlow"
+EPSILON = 1e-12
+FLAGS = (
+    "n_token",
+    "n_layer",
+    "d_model",
+    "d_embed",
+    "n_head",
+    "d_head",
+    "d_inner",
+    "cutoffs",
+    "div_val",
+    "untie_r",
+    "proj_share_all_but_first",
+    "proj_same_dim",
+    "mem_len",
+    "clamp_len",
+    "same_length",
+)
+_EMBED, _SOFTMAX = "transformer/adaptive_embed/", "transformer/adaptive_softmax/"
+
+# --------------------------------------------------------------------------------------------------- names
+
+
+def table(config: ModelConfig) -> Table:
+    """All variables of a model."""
+    positions = config.positions
+    assert isinstance(positions, XLPositions)
+    count = 1 if positions.shared_biases else config.num_layers
+    rules = _vocabulary(config) + _softmax(config)
+    for theirs, ours in (("r_w_bias", "content_HE"), ("r_r_bias", "position_HE")):
+        names = [f"trunk.reader.biases.{i}.{ours}" for i in range(count)]
+        rules.append(rule(f"transformer/{theirs}", names, by_layer(shared=positions.shared_biases)))
+    for i in range(config.num_layers):
+        theirs, ours = f"transformer/layer_{i}/", f"trunk.reader.layers.{i}."
+        parts = [f"{ours}attention.{part}.weight" for part in ("query", "key", "value")]
+        rules += [
+            rule(f"{theirs}rel_attn/qkv/kernel", parts, then(TRANSPOSED, split(3))),
+            rule(f"{theirs}rel_attn/o/kernel", f"{ours}attention.out.weight", TRANSPOSED),
+            rule(f"{theirs}rel_attn/r/kernel", f"{ours}attention.relative.projection.weight", TRANSPOSED),
+            *layer_rules(theirs, ours),
+        ]
+    return Table(family=FAMILY, rules=rules, explained=OPTIMIZER)
+
+
+def _vocabulary(config: ModelConfig) -> list[Rule]:
+    words = config.vocabulary
+    bins = [""] if words.shrink == 1 else [f"cutoff_{i}/" for i in range(len(words.cutoffs) + 1)]
+    rules = [rule(f"{_EMBED}{name}lookup_table", f"trunk.vocabulary.tables.{i}") for i, name in enumerate(bins)]
+    return rules + [
+        rule(f"{_EMBED}{name}proj_W", f"trunk.vocabulary.projections.{i}", TRANSPOSED)
+        for i, name in enumerate(bins)
+        if projected(config, i)
+    ]
+
+
+def _softmax(config: ModelConfig) -> list[Rule]:
+    words = config.vocabulary
+    if not words.cutoffs:
+        return [rule(f"{_SOFTMAX}bias", "softmax.token_biases.0")]
+    count = len(words.cutoffs) + 1
+    biases, own = [f"{_SOFTMAX}cutoff_{i}/b" for i in range(count)], range(own_projections(config))
+    order = FLIPPED if words.cluster_order == "reversed" else SAME
+    rules = [
+        rule(f"{_SOFTMAX}cutoff_0/cluster_W", "softmax.cluster_weight", order),
+        rule(f"{_SOFTMAX}cutoff_0/cluster_b", "softmax.cluster_bias", order),
+        *(
+            rule(f"{_SOFTMAX}cutoff_{i}/proj", f"softmax.projections.{i}", TRANSPOSED)
+            for i in own
+            if projected(config, i)
+        ),
+    ]
+    if words.shrink == 1:  # one table for all bins has one bias for all bins
+        sizes = [stop - start for start, stop in pairwise([0, *words.cutoffs, words.size])]
+        return [*rules, rule(biases, "softmax.token_biases.0", joined(sizes))]
+    return rules + [rule(bias, f"softmax.token_biases.{i}") for i, bias in enumerate(biases)]
+
+
+def projected(config: ModelConfig, bin_index: int) -> bool:
+    """Whether a projection stands between a bin and the model."""
+    words = config.vocabulary
+    width = (words.width or config.width) // words.shrink**bin_index
+    return width != config.width or (words.shrink > 1 and words.project_first_bin)
+
+
+def own_projections(config: ModelConfig) -> int:
+    """How many bins, from the first on, have a projection of their own in the softmax."""
+    count = len(config.vocabulary.cutoffs) + 1
+    return {"none": count, "all_but_first": 1, "all": 0}[config.vocabulary.tie_projections]
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+def values(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The `[model]` table of the flags. Initial memory and norms are as the code has them."""
+    shared = settings["proj_share_all_but_first"]
+    cutoffs, memory, clamp = settings["cutoffs"], settings.get("mem_len"), settings.get("clamp_len", -1)
+    tied = ("all_but_first" if shared else "none") if cutoffs else "all"
+    result: dict[str, Any] = {
+        "vocabulary": {
+            "size": settings["n_token"],
+            "width": settings["d_embed"],
+            "scale": True,
+            "cutoffs": list(cutoffs),
+            "shrink": settings["div_val"],
+            "project_first_bin": settings["proj_same_dim"],
+            "tie_projections": tied,
+            "cluster_order": "forward",
+        },
+        "positions": {"kind": "xl", "shared_biases": not settings["untie_r"]},
+        "num_layers": settings["n_layer"],
+        "width": settings["d_model"],
+        "num_heads": settings["n_head"],
+        "head_width": settings["d_head"],
+        "inner_width": settings["d_inner"],
+        "norm_epsilon": EPSILON,
+    }
+    if clamp > 0:
+        result["positions"]["clamp_distance"] = clamp
+    if memory:
+        result["memory"] = {"length": memory, "initial": "zeros"}
+        if settings.get("same_length"):  # the TensorFlow code lets a token see the memory and itself
+            result["attention_span"] = memory + 1
+    return result
+
+
+def settings(config: ModelConfig) -> dict[str, Any]:
+    """The flags of a config."""
+    words, positions, memory = config.vocabulary, config.positions, config.memory
+    assert isinstance(positions, XLPositions)
+    same = memory is not None and config.attention_span == memory.length + 1
+    return {
+        "n_token": words.size,
+        "n_layer": config.num_layers,
+        "d_model": config.width,
+        "d_embed": words.width or config.width,
+        "n_head": config.num_heads,
+        "d_head": config.resolved_head_width,
+        "d_inner": config.inner_width,
+        "cutoffs": list(words.cutoffs),
+        "div_val": words.shrink,
+        "untie_r": not positions.shared_biases,
+        "proj_share_all_but_first": words.tie_projections != "none",
+        "proj_same_dim": words.project_first_bin,
+        "mem_len": 0 if memory is None else memory.length,
+        "clamp_len": positions.clamp_distance or -1,
+        "same_length": same,
+    }
+
+
+def settings_of_shapes(infos: Mapping[str, TensorInfo]) -> dict[str, Any]:
+    """The flags that names and shapes show: all but the lengths."""
+    inner = infos["transformer/layer_0/ff/layer_1/kernel"].shape
+    bias = infos["transformer/r_w_bias"].shape
+    layers = {found[1] for name in infos if (found := re.match(r"transformer/layer_(\d+)/", name))}
+    sizes = _series(infos, f"{_SOFTMAX}cutoff_{{}}/b", axis=0)
+    widths = _series(infos, f"{_EMBED}cutoff_{{}}/lookup_table", axis=1)
+    if widths:
+        first, shrink = widths[0], widths[0] // max(widths[1], 1) if len(widths) > 1 else 1
+    else:
+        first, shrink = infos[f"{_EMBED}lookup_table"].shape[1], 1
+    own = [i for i in range(len(sizes)) if f"{_SOFTMAX}cutoff_{i}/proj" in infos]
+    return {
+        "n_token": sum(sizes) if sizes else infos[f"{_EMBED}lookup_table"].shape[0],
+        "n_layer": len(layers),
+        "d_model": inner[0],
+        "d_embed": first,
+        "n_head": bias[-2],
+        "d_head": bias[-1],
+        "d_inner": inner[1],
+        "cutoffs": list(accumulate(sizes))[:-1],
+        "div_val": shrink,
+        "untie_r": len(bias) == 3,
+        "proj_share_all_but_first": not any(i > 0 for i in own),
+        "proj_same_dim": first != inner[0] or f"{_EMBED}cutoff_0/proj_W" in infos or shrink == 1,
+    }
+
+
+def _series(infos: Mapping[str, TensorInfo], pattern: str, *, axis: int) -> list[int]:
+    """One size of each of the variables 0, 1, 2, ..."""
+    sizes: list[int] = []
+    while (info := infos.get(pattern.format(len(sizes)))) is not None:
+        if len(info.shape) <= axis:
+            raise CheckpointError(
+                f"{pattern.format(len(sizes))} must have more than {axis} dimensions; got {list(info.shape)}. "
+                "Use another copy."
+            )
+        sizes.append(info.shape[axis])
+    return sizes
+
+
+def is_mine(names: Sequence[str]) -> bool:
+    """Whether variables of these names are of this family."""
+    return any(name.startswith(_EMBED) for name in names)

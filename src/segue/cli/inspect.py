@@ -1,0 +1,91 @@
+"""`segue inspect`: what a file or folder is, of anyone's format, without loading weights."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from segue.checkpoint.detect import Detected, detect
+from segue.checkpoint.folder import CONFIG, read_config
+from segue.checkpoint.heads import read_head
+from segue.checkpoint.source import TensorInfo
+from segue.cli.paragraphs import say
+from segue.config import ModelConfig
+
+_LARGEST = 5
+_FAMILIES = {
+    "xlnet_tensorflow": "XLNet in TensorFlow",
+    "xlnet_transformers": "XLNet of transformers",
+    "transformer_xl_tensorflow": "Transformer-XL in TensorFlow",
+    "transformer_xl_original": "Transformer-XL in the original PyTorch code",
+    "transformer_xl_transformers": "Transformer-XL of transformers",
+}
+_SHOWN = 300
+"""Characters of the settings."""
+
+
+def run_inspection(path: Path, *, tensors: bool) -> None:
+    """Prints what is there; `tensors` lists all of them."""
+    console = Console(highlight=False)
+    found = detect(path)
+    family = "" if found.family is None else f": {_FAMILIES[found.family]}"
+    say(console, f"{path}: {found.kind}{family}", hang=2, style="bold")
+    for line in _settings(found):
+        say(console, line, indent=2, hang=2)
+    if found.source is not None:
+        _print_tensors(console, found.source.tensors, every=tensors)
+
+
+def _settings(found: Detected) -> Iterator[str]:
+    match found.kind:
+        case "segue model":
+            yield _in_short(read_config(found.path)[0])
+        case "segue model with a head":
+            config, head = read_head(found.path)
+            yield _in_short(config)
+            yield f"head: {_listed(head.model_dump(exclude_defaults=True))}"
+        case "segue run":
+            parts = sorted(part.parent.name for part in found.path.glob(f"*/{CONFIG}"))
+            yield f"with {' and '.join(parts)}: `segue inspect {found.path / parts[0]}` says more"
+        case "segue store":
+            counts = ("tokens", "documents", "vocabulary_size", "bytes")
+            yield _listed({name: found.settings.get(name) for name in counts})
+        case _:
+            if listed := _listed(found.settings):
+                yield f"settings: {listed}"
+            if root := found.attributes.get(""):
+                yield f"attributes: {_listed(root)}"
+
+
+def _in_short(config: ModelConfig) -> str:
+    memory = "no memory" if config.memory is None else f"memory of {config.memory.length}"
+    return (
+        f"{config.objective}, {config.positions.kind} positions, {memory}: {config.num_layers} layers of "
+        f"{config.width}, {config.num_heads} heads, vocabulary of {config.vocabulary.size:,}"
+    )
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    """Names and values in one line of bounded length, whatever a file says."""
+    plain = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
+    text = ", ".join(f"{name} {value}" for name, value in plain.items())
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+
+
+def _print_tensors(console: Console, tensors: Mapping[str, TensorInfo], *, every: bool) -> None:
+    sizes = {name: math.prod(info.shape) for name, info in tensors.items()}
+    dtypes = Counter(str(info.dtype).removeprefix("torch.") for info in tensors.values())
+    kinds = ", ".join(f"{count} {dtype}" for dtype, count in dtypes.most_common())
+    say(console, f"{len(tensors)} tensors, {sum(sizes.values()):,} numbers: {kinds}", indent=2, hang=2)
+    names = list(tensors) if every else sorted(sizes, key=lambda name: -sizes[name])[:_LARGEST]
+    if not every and names:
+        say(console, "the largest:", indent=2)
+    for name in names:
+        info = tensors[name]
+        shape = " x ".join(map(str, info.shape)) or "one number"
+        dtype = str(info.dtype).removeprefix("torch.")
+        console.print(f"    {name}  {shape}  {dtype}", soft_wrap=True, markup=False)

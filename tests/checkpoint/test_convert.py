@@ -1,0 +1,355 @@
+"""Conversions through files: every format in, every format out, reports, tokenisers, refusals."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from segue.checkpoint.convert import REPORT, convert
+from segue.checkpoint.detect import detect
+from segue.checkpoint.folder import load, save
+from segue.checkpoint.heads import build, load_head, save_head
+from segue.checkpoint.tensorflow import open_tensorflow, write_tensorflow
+from segue.errors import CheckpointError, SegueError
+from segue.model import Batch, LanguageModel
+from segue.text.files import load_tokenizer
+from tests.checkpoint.test_names import HEADS, PYTORCH, XLNET_CONFIG, head_of, variant
+from tests.originals import FIXTURES, arrays, expected, load_pytorch, load_tensorflow, load_xlnet, tensors
+from tests.text.samples import released_model
+from tests.tiny import MODELS
+
+
+def tensorflow(folder: Path, name: str, tmp_path: Path) -> Path:
+    """A TensorFlow checkpoint of a fixture, with its settings beside it."""
+    place = tmp_path / "tf"
+    variables = tensors(arrays(folder / f"{name}.npz"))
+    write_tensorflow(place / "model.ckpt", variables)
+    if (folder / "xlnet_config.json").is_file():
+        (place / "xlnet_config.json").write_bytes((folder / "xlnet_config.json").read_bytes())
+    return place
+
+
+def equal(one: nn.Module, other: nn.Module) -> None:
+    first, second = one.state_dict(), other.state_dict()
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+class MemTransformerLM(nn.Module):
+    """Like the original's module: its attributes and its state dict, without its code."""
+
+    def __init__(self, state: dict[str, Tensor], attributes: dict[str, dict[str, Any]]) -> None:
+        super().__init__()
+        for name, value in state.items():
+            *path, last = name.split(".")
+            part: nn.Module = self
+            for step in path:
+                if step not in part._modules:
+                    part.add_module(step, nn.Module())
+                part = part._modules[step]
+            part.register_parameter(last, nn.Parameter(value))
+        for path, values in attributes.items():
+            self.get_submodule(path).__dict__.update(values)
+
+
+def module_of(name: str) -> MemTransformerLM:
+    folder = FIXTURES / "transformer_xl_pytorch" / name
+    settings = json.loads((folder / "config.json").read_text())["model"]
+    root = {key: settings[key] for key in settings if key not in ("tie_weight", "tie_projs", "cutoffs", "dropout")}
+    cutoffs = [*settings["cutoffs"], settings["n_token"]]
+    attributes = {"": root, "crit": {"cutoffs": cutoffs}, "layers.0.dec_attn": {"pre_lnorm": settings["pre_lnorm"]}}
+    return MemTransformerLM(tensors(arrays(folder / "state.npz")), attributes)
+
+
+# ------------------------------------------------------------------------------------------- in from others
+
+
+@pytest.mark.parametrize("name", ["A1_gelu_untied", "A2_relu_tied"])
+def test_xlnet_from_tensorflow_and_back(name: str, tmp_path: Path) -> None:
+    source = tensorflow(FIXTURES / "xlnet" / name, "model", tmp_path)
+    report = convert(source, tmp_path / "ours", compare=False)
+    model = load(tmp_path / "ours")
+    equal(model, load_xlnet(name, torch.float32))
+    want = expected(FIXTURES / "xlnet" / name, "expected", torch.float32)
+    with torch.no_grad():
+        hidden = model.eval()(Batch(ids_BQ=want["enc.input_ids"].T.long())).output.hidden_BQD
+    torch.testing.assert_close(hidden, want["enc_plain.output"].transpose(0, 1), rtol=0, atol=1e-5)
+    text = (tmp_path / "ours" / REPORT).read_text()
+    assert text == report.markdown()
+    assert all(f"`{key}`" in text for key in arrays(FIXTURES / "xlnet" / name / "model.npz"))
+    assert "| `global_step` | - | [] | the step of the training |" in text
+
+    straight = convert(source, tmp_path / "hf", to="hf", compare=False).markdown()
+    assert "`model/transformer/r_w_bias`" in straight
+    assert "`transformer.layer.0.rel_attn.r_w_bias`" in straight
+    convert(tmp_path / "ours", tmp_path / "back", to="tf", compare=False)
+    theirs, back = open_tensorflow(source), open_tensorflow(tmp_path / "back")
+    assert theirs.tensors == back.tensors
+    assert all(torch.equal(theirs.read(key), back.read(key)) for key in theirs.tensors if key != "global_step")
+    settings = [json.loads((place / "xlnet_config.json").read_text()) for place in (source, tmp_path / "back")]
+    assert settings[0] == settings[1]
+
+
+@pytest.mark.parametrize("name", ["D1_wt103_like", "D2_enwik8_like", "D3_lm1b_like", "D4_wt103_base_like"])
+def test_transformer_xl_from_tensorflow_and_back(name: str, tmp_path: Path) -> None:
+    source = tensorflow(FIXTURES / "transformer_xl_tf" / name, "model", tmp_path)
+    with pytest.raises(CheckpointError, match=r"model\.memory\.length must be given"):
+        convert(source, tmp_path / "ours", compare=False)
+    convert(source / "model.ckpt", tmp_path / "ours", overrides=["model.memory.length=8"], compare=False)
+    model = load(tmp_path / "ours")
+    other = load_tensorflow(name, "train_like", torch.float32)
+    equal(model, other)
+    assert model.config.memory == other.config.memory
+    convert(tmp_path / "ours", tmp_path / "back", to="tf", compare=False)
+    theirs, back = open_tensorflow(source), open_tensorflow(tmp_path / "back")
+    assert theirs.tensors == back.tensors
+    assert all(torch.equal(theirs.read(key), back.read(key)) for key in theirs.tensors if key != "global_step")
+    assert "--mem_len=8\n" in (tmp_path / "back" / "flags.txt").read_text()
+
+
+def test_settings_may_not_contradict_the_shapes(tmp_path: Path) -> None:
+    source = tensorflow(FIXTURES / "transformer_xl_tf" / "D2_enwik8_like", "model", tmp_path)
+    for override in ("model.width=48", "model.num_layers=2", "model.positions.shared_biases=false", "model.width=x"):
+        with pytest.raises(SegueError):
+            convert(source, tmp_path / "ours", overrides=["model.memory.length=8", override], compare=False)
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("name", [name for name in PYTORCH if not name.startswith(("C4", "C9"))])
+@pytest.mark.parametrize("old", [False, True], ids=["zip", "2019"])
+def test_original_module(name: str, old: bool, tmp_path: Path) -> None:
+    """A whole pickled module knows its settings; then out as safetensors, and in again."""
+    path = tmp_path / "model.pt"
+    torch.save(module_of(name), path, _use_new_zipfile_serialization=not old)
+    convert(path, tmp_path / "ours", compare=False)
+    other, _ = load_pytorch(name, torch.float32)
+    model = load(tmp_path / "ours")
+    equal(model, other)
+    assert model.config.norm_first == other.config.norm_first
+    assert model.config.memory == other.config.memory
+    assert model.config.positions == other.config.positions
+
+    convert(tmp_path / "ours", tmp_path / "original", to="original", compare=False)
+    state = arrays(FIXTURES / "transformer_xl_pytorch" / name / "state.npz")
+    with safe_open(tmp_path / "original" / "model.safetensors", "pt") as file:
+        assert set(file.keys()) == set(state)
+        assert file.metadata() == {"format": "pt"}
+    convert(tmp_path / "original", tmp_path / "again", compare=False)
+    assert load(tmp_path / "again").config == model.config
+    equal(load(tmp_path / "again"), model)
+
+
+def test_original_state_dict(tmp_path: Path) -> None:
+    """A bare state dict shows shapes alone; data-parallel training puts `module.` before each name."""
+    state = tensors(arrays(FIXTURES / "transformer_xl_pytorch" / "C7_adaptive_div1" / "state.npz"))
+    torch.save({f"module.{name}": value for name, value in state.items()}, tmp_path / "state.pt")
+    with pytest.raises(CheckpointError, match=r"model\.vocabulary\.cutoffs, model\.memory\.length must be given"):
+        convert(tmp_path / "state.pt", tmp_path / "ours", compare=False)
+    given = ["model.vocabulary.cutoffs=[20, 50]", "model.memory.length=8"]
+    report = convert(tmp_path / "state.pt", tmp_path / "ours", overrides=given, compare=False)
+    assert any("norm_first" in note for note in report.notes)
+    equal(load(tmp_path / "ours"), load_pytorch("C7_adaptive_div1", torch.float32)[0])
+
+
+def test_fine_tuned_tensorflow_heads(tmp_path: Path) -> None:
+    source = tensorflow(FIXTURES / "xlnet" / "A1_gelu_untied", "finetuned", tmp_path)
+    with pytest.raises(CheckpointError, match="mnli_matched, sts-b, choice, answers"):
+        convert(source, tmp_path / "none", compare=False)
+    want = expected(FIXTURES / "xlnet" / "A1_gelu_untied", "expected", torch.float32)
+    batch = Batch(
+        ids_BQ=want["enc.input_ids"].T.long(),
+        real_BQ=want["enc.input_mask"].T == 0,
+        segments_BQ=want["enc.seg_ids"].T.long(),
+    )
+    for scope, key in (("mnli_matched", "cls"), ("sts-b", "reg")):
+        convert(source, tmp_path / scope, head=scope, overrides=["head.summary=last"], compare=False)
+        model, head = load_head(tmp_path / scope)
+        assert head.kind == "sequence_classifier"
+        with torch.no_grad():
+            logits = model.eval()(batch).logits
+        torch.testing.assert_close(logits.squeeze(-1), want[f"{key}.logits"], rtol=0, atol=1e-5)
+    convert(source, tmp_path / "trunk", head="none", compare=False)
+    assert not load(tmp_path / "trunk").softmax.token_biases[0].any()
+    with pytest.raises(CheckpointError, match="--head must be one of"):
+        convert(source, tmp_path / "no", head="cola", compare=False)
+
+
+# ------------------------------------------------------------------------------------------- out to others
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("form", ["safetensors", "sharded", "bin"])
+def test_transformers_folder_and_back(name: str, form: str, tmp_path: Path) -> None:
+    """Out as a folder for transformers, then in again from each of the forms that such folders have."""
+    torch.manual_seed(0)
+    head = head_of(name)
+    if head is None:
+        save(LanguageModel(XLNET_CONFIG), tmp_path / "ours")
+    else:
+        save_head(build(XLNET_CONFIG, head), head, tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "hf", to="hf", compare=False)
+    assert detect(tmp_path / "hf").family == "xlnet_transformers"
+    reshaped(tmp_path / "hf", form)
+    convert(tmp_path / "hf", tmp_path / "again", compare=False)
+    if head is None:
+        equal(load(tmp_path / "again"), load(tmp_path / "ours"))
+    else:
+        again, ours = load_head(tmp_path / "again"), load_head(tmp_path / "ours")
+        equal(again[0], ours[0])
+        assert again[1] == ours[1]
+
+
+def reshaped(folder: Path, form: str) -> None:
+    """The weights of a folder in another form."""
+    path = folder / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if form == "bin":
+        torch.save(state, folder / "pytorch_model.bin")
+    if form == "sharded":
+        names = sorted(state)
+        where = {name: f"model-0000{1 + (i % 2)}-of-00002.safetensors" for i, name in enumerate(names)}
+        for shard in set(where.values()):
+            save_file({name: state[name] for name in names if where[name] == shard}, folder / shard)
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    if form != "safetensors":
+        path.unlink()
+
+
+@pytest.mark.parametrize("name", ["one_bin", "shrinking", "reversed_clusters", "one_bias_a_layer", "narrow_apart"])
+def test_transformer_xl_for_transformers_and_back(name: str, tmp_path: Path) -> None:
+    model = LanguageModel(variant(name))
+    save(model, tmp_path / "ours")
+    report = convert(tmp_path / "ours", tmp_path / "hf", to="hf", compare=False)
+    assert "model.memory.initial: 'empty' here, 'zeros' there." in report.notes
+    convert(tmp_path / "hf", tmp_path / "again", compare=False)
+    with torch.no_grad():
+        ids_BQ = torch.arange(20)[None] * 3
+        batch = Batch(ids_BQ=ids_BQ)
+        one, other = (m.adjusted(memory=None).eval() for m in (model, load(tmp_path / "again")))
+        first, second = (m.logits(m(batch).output.hidden_BQD) for m in (one, other))
+    torch.testing.assert_close(first, second)
+
+
+def test_what_others_cannot_express(tmp_path: Path) -> None:
+    for name, to, message in (
+        ("bert-base", "hf", "positions.kind"),
+        ("gpt", "original", "cannot express this model: model.activation"),
+        ("shaw", "tf", "positions.kind"),
+        ("one_bias_a_layer", "original", "model.positions.shared_biases must be True, got False"),
+        ("norm_first", "tf", "model.norm_first must be False, got True"),
+        ("untied_softmax", "tf", "model.vocabulary.tie_weights must be True, got False"),
+    ):
+        config = MODELS[name] if name in MODELS else variant(name)
+        save(LanguageModel(config), tmp_path / name)
+        with pytest.raises(CheckpointError, match=message.replace(".", r"\.")):
+            convert(tmp_path / name, tmp_path / "out", to=to, compare=False)
+    assert not (tmp_path / "out").exists()
+
+
+# ---------------------------------------------------------------------------------------------- tokenisers
+
+
+def test_pieces_travel_with_the_model(tmp_path: Path) -> None:
+    source = tensorflow(FIXTURES / "xlnet" / "A1_gelu_untied", "model", tmp_path)
+    (source / "spiece.model").write_bytes(released_model())
+    with pytest.raises(CheckpointError, match="at most the 64 ids of the model"):
+        convert(source, tmp_path / "small", compare=False)
+    config = XLNET_CONFIG.model_copy(update={"vocabulary": XLNET_CONFIG.vocabulary.model_copy(update={"size": 1000})})
+    save(LanguageModel(config), tmp_path / "plain")
+    convert(tmp_path / "plain", tmp_path / "hf", to="hf", compare=False)
+    (tmp_path / "hf" / "spiece.model").write_bytes(released_model())
+    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    convert(tmp_path / "hf", tmp_path / "ours", compare=False)
+    tokenizer = load_tokenizer(tmp_path / "ours" / "tokenizer")
+    assert tokenizer.encode("KEEPER").tolist() == tokenizer.encode("keeper").tolist()
+    convert(tmp_path / "ours", tmp_path / "out", to="hf", compare=False)
+    assert (tmp_path / "out" / "spiece.model").read_bytes() == released_model()
+    assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())["do_lower_case"] is True
+
+
+class Vocab:
+    """Like the original's class."""
+
+
+@pytest.mark.parametrize("form", ["txt", "bin", "pkl", "corpus"])
+def test_word_vocabularies(form: str, tmp_path: Path) -> None:
+    words = ["<eos>", "the", "<unk>", "Ship", "船"]
+    state = {"idx2sym": words, "sym2idx": {word: i for i, word in enumerate(words)}, "lower_case": False}
+    vocab = Vocab()
+    vocab.__dict__.update(state)
+    path = tmp_path / "v" / {"txt": "vocab.txt", "bin": "vocab.bin", "pkl": "vocab.pkl", "corpus": "cache.pkl"}[form]
+    path.parent.mkdir()
+    match form:
+        case "txt":
+            path.write_text("\n".join(words), encoding="utf-8")
+        case "bin":
+            torch.save(state, path)
+        case "pkl":
+            path.write_bytes(pickle.dumps(state))
+        case "corpus":
+            path.write_bytes(pickle.dumps({"vocab": vocab}))
+    torch.save(module_of("C1_softmax_tied"), tmp_path / "model.pt")
+    convert(tmp_path / "model.pt", tmp_path / "ours", vocabulary=path, compare=False)
+    tokenizer = load_tokenizer(tmp_path / "ours" / "tokenizer")
+    assert tokenizer.encode("the 船 sank\n").tolist() == [1, 4, 2, 0]
+    convert(tmp_path / "ours", tmp_path / "out", to="original", compare=False)
+    assert (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").split() == words
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+def test_a_folder_is_replaced_only_if_asked_and_only_a_conversion(tmp_path: Path) -> None:
+    save(LanguageModel(XLNET_CONFIG), tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "hf", to="hf", compare=False)
+    with pytest.raises(CheckpointError, match="--replace"):
+        convert(tmp_path / "ours", tmp_path / "hf", to="hf", compare=False)
+    convert(tmp_path / "ours", tmp_path / "hf", to="hf", compare=False, replace=True)
+    with pytest.raises(CheckpointError, match="something else"):
+        convert(tmp_path / "hf", tmp_path / "ours", compare=False, replace=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_layer": 10**9}, "must hold the tensors of its config"),
+        ({"n_layer": "three"}, "num_layers"),
+        ({"clamp_len": "far"}, "settings and tensors of its kind"),
+        ({"d_model": 0}, "width"),
+        ({"n_head": 0, "d_head": None}, "settings and tensors of its kind"),
+        ({"d_inner": 41}, r"must have the shape \[41, 24\]"),
+        ({"vocab_size": 10**15}, "must have the shape"),
+        ({"architectures": 5}, "settings and tensors of its kind"),
+    ],
+)
+def test_a_config_that_is_nonsense(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    save(LanguageModel(XLNET_CONFIG), tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "hf", to="hf", compare=False)
+    path = tmp_path / "hf" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(SegueError, match=message):
+        convert(tmp_path / "hf", tmp_path / "again", compare=False)
+    path.write_text("[" * 100_000)
+    with pytest.raises(CheckpointError, match="must be JSON"):
+        convert(tmp_path / "hf", tmp_path / "again", compare=False)
+
+
+def test_what_is_not_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    for path in ("text.txt", "empty"):
+        with pytest.raises(CheckpointError, match="got none of these"):
+            detect(tmp_path / path)
+    with pytest.raises(CheckpointError, match="there is none"):
+        detect(tmp_path / "nowhere")
+    save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors")
+    assert detect(tmp_path / "other.safetensors").kind == "safetensors"
+    with pytest.raises(CheckpointError, match="Transformer-XL or an XLNet"):
+        convert(tmp_path / "other.safetensors", tmp_path / "out")

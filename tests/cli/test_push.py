@@ -1,0 +1,68 @@
+"""`segue push` as a user meets it: through the installed script, against a hub in a thread."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from segue.checkpoint.folder import save
+from segue.model import LanguageModel
+from tests.checkpoint.hub_server import Hub, running
+from tests.tiny import MODELS
+
+pytest.importorskip("huggingface_hub")
+SCRIPT = Path(sys.executable).parent / "segue"
+
+
+def push(home: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "COLUMNS": "200",
+        "PATH": "/usr/bin:/bin",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUTF8": "1",
+        "HF_HOME": str(home / "hf"),
+        "HF_ENDPOINT": url,
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }
+    command = [str(SCRIPT), "push", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+
+
+def test_a_rehearsal_then_the_push(tmp_path) -> None:
+    save(LanguageModel(MODELS["gpt"]), tmp_path / "run" / "best")
+    before = (tmp_path / "run" / "best" / "README.md").read_text()
+    with running(Hub()) as hub:
+        rehearsal = push(tmp_path, hub.url, str(tmp_path / "run"), "me/model", "--license", "mit", "--dry-run")
+        assert rehearsal.returncode == 0, rehearsal.stderr
+        assert "12.9 kB  model.safetensors" in rehearsal.stdout
+        assert "4 files of" in rehearsal.stdout
+        assert "Nothing was written or sent." in rehearsal.stdout
+        assert hub.requests == []
+        assert (tmp_path / "run" / "best" / "README.md").read_text() == before
+
+        real = push(
+            tmp_path, hub.url, str(tmp_path / "run"), "me/model", "--license", "mit", "--language", "en",
+            "--private", "--revision", "draft", "--message", "A first one",
+        )  # fmt: skip
+        assert real.returncode == 0, real.stderr
+        assert f'segue.load("me/model", revision="{hub.refs["me/model"]["draft"]}")' in real.stdout
+        assert hub.messages == ["A first one"]
+        assert hub.private == {"me/model": True}
+        _, files = hub.files("me/model", "draft") or ("", {})
+        assert b"license: mit" in files["README.md"]
+
+
+def test_errors_are_one_message(tmp_path) -> None:
+    save(LanguageModel(MODELS["gpt"]), tmp_path / "model")
+    with running(Hub()) as hub:
+        hub.broken = [("/api/repos/create", 401)]
+        for arguments, message in (
+            ((str(tmp_path / "model"), "me/model"), "Log in with"),
+            ((str(tmp_path / "model"), "model"), "must be named owner/name"),
+            ((str(tmp_path / "nowhere"), "me/model"), "a model folder must hold config.toml"),
+        ):
+            result = push(tmp_path, hub.url, *arguments)
+            assert result.returncode == 2
+            assert message in result.stderr
+            assert "Traceback" not in result.stderr
