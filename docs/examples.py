@@ -209,7 +209,7 @@ NUMBERS: tuple[Callable[[], str], ...] = (
 
 def unknown_lines(page: str) -> list[str]:
     """Lines that the page quotes as code of segue, but that are not in it."""
-    source = {line.strip() for path in (DOCS.parent / "src/segue/model").glob("*.py") for line in path.open()}
+    source = {line.strip() for path in (DOCS.parent / "src/segue/model").rglob("*.py") for line in path.open()}
     blocks = (DOCS / page).read_text(encoding="utf-8").split("```python\n")[1:]
     quoted = [line.strip() for block in blocks for line in block.split("```")[0].splitlines()]
     return [line for line in quoted if line and line != "..." and line not in source]
