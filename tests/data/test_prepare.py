@@ -253,7 +253,12 @@ def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[bytes]:
     script = Path(sys.executable).parent / "segue"
     command = [str(script), "prepare", "in.txt", "--out", "store", "--kind", "bytes", "--workers", "2", *arguments]
     return subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
 
 
