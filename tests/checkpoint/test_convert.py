@@ -2,6 +2,8 @@
 
 import json
 import pickle
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from segue.checkpoint.card import Facts
 from segue.checkpoint.convert import REPORT, convert
 from segue.checkpoint.detect import detect
 from segue.checkpoint.folder import load, save
 from segue.checkpoint.heads import build, load_head, save_head
 from segue.checkpoint.tensorflow import open_tensorflow, write_tensorflow
-from segue.errors import CheckpointError, SegueError
+from segue.errors import CheckpointError, DataError, SegueError
 from segue.model import Batch, LanguageModel
 from segue.text.files import load_tokenizer
 from tests.checkpoint.test_names import HEADS, PYTORCH, XLNET_CONFIG, head_of, variant
@@ -111,6 +114,20 @@ def test_transformer_xl_from_tensorflow_and_back(name: str, tmp_path: Path) -> N
     assert theirs.tensors == back.tensors
     assert all(torch.equal(theirs.read(key), back.read(key)) for key in theirs.tensors if key != "global_step")
     assert "--mem_len=8\n" in (tmp_path / "back" / "flags.txt").read_text()
+
+
+def test_the_step_of_the_training_goes_along(tmp_path: Path) -> None:
+    """Of a run's state, or of TensorFlow; a model alone has none, and 0 is written."""
+
+    def also(new: Path) -> None:
+        (new / "training").mkdir()
+        (new / "training" / "state.json").write_text('{"step": 1234}')
+
+    save(LanguageModel(XLNET_CONFIG), tmp_path / "last", also=also)
+    save(LanguageModel(XLNET_CONFIG), tmp_path / "alone")
+    for source, out, step in (("last", "a", 1234), ("a", "b", 1234), ("alone", "c", 0)):
+        convert(tmp_path / source, tmp_path / out, to="tf", compare=False)
+        assert int(open_tensorflow(tmp_path / out).read("global_step")) == step
 
 
 def test_settings_may_not_contradict_the_shapes(tmp_path: Path) -> None:
@@ -303,7 +320,71 @@ def test_word_vocabularies(form: str, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").split() == words
 
 
+def converted_vocabulary(symbols: list[str], tmp_path: Path) -> tuple[Any, list[str]]:
+    """A tokeniser through a pickled corpus into a model folder, and the notes on it; then out again."""
+    vocab = Vocab()
+    vocab.__dict__.update({"idx2sym": symbols, "lower_case": False})
+    (tmp_path / "cache.pkl").write_bytes(pickle.dumps({"vocab": vocab}))
+    torch.save(module_of("C1_softmax_tied"), tmp_path / "model.pt")
+    report = convert(tmp_path / "model.pt", tmp_path / "ours", compare=False)
+    convert(tmp_path / "ours", tmp_path / "out", to="original", compare=False)
+    assert (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1] == symbols
+    return load_tokenizer(tmp_path / "ours" / "tokenizer"), list(report.notes)
+
+
+def test_the_vocabulary_of_enwik8_is_bytes(tmp_path: Path) -> None:
+    """As `prep_enwik8.py` writes them: the number of each byte, and a real line break, which `split` then drops."""
+    text = "A <b>船</b>\ngoes on\n\n"
+    written = " ".join(str(byte) if byte != ord("\n") else "\n" for byte in text.encode())
+    counted = Counter(symbol for line in written.split("\n") for symbol in line.split())
+    symbols = [symbol for symbol, _ in counted.most_common()]
+    tokenizer, notes = converted_vocabulary(symbols, tmp_path)
+    assert [symbols[i] for i in tokenizer.encode(text)] == written.split()
+    assert tokenizer.decode(tokenizer.encode(text)) == text.replace("\n", "")
+    encoding = tokenizer.encode_with_offsets(text)
+    assert {text[start:end] for start, end in zip(encoding.starts, encoding.ends, strict=True)} == set(text) - {"\n"}
+    assert notes[-1].startswith("cache.pkl: its numbers are bytes, as in enwik8")
+    with pytest.raises(DataError, match="got 'z'"):
+        tokenizer.encode("z")
+
+
+def test_the_vocabulary_of_text8_is_characters(tmp_path: Path) -> None:
+    """As `prep_text8.py` writes them: letters, and `_` for a space."""
+    symbols = ["_", *"etaonisrhldcumfpgwybvkxjzq"]
+    tokenizer, notes = converted_vocabulary(symbols, tmp_path)
+    text = " the quick brown fox"
+    assert "".join(symbols[i] for i in tokenizer.encode(text)) == text.replace(" ", "_")
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert notes[-1].startswith("cache.pkl: its symbols are characters")
+
+
+def test_words_that_are_numbers_among_others_are_words(tmp_path: Path) -> None:
+    tokenizer, notes = converted_vocabulary(["<S>", "the", "12", "<UNK>", "_"], tmp_path)
+    assert tokenizer.encode("<S> the 12 unseen <S>").tolist() == [0, 1, 2, 3, 0]
+    assert not notes
+
+
 # ------------------------------------------------------------------------------------------------ refusals
+
+
+def test_a_run_is_its_best_model(tmp_path: Path) -> None:
+    save(LanguageModel(XLNET_CONFIG), tmp_path / "run" / "best")
+    convert(tmp_path / "run", tmp_path / "hf", to="hf", compare=False)
+    convert(tmp_path / "hf", tmp_path / "again", compare=False)
+    equal(load(tmp_path / "again"), load(tmp_path / "run" / "best"))
+
+
+def test_a_copy_of_a_segue_model_keeps_its_card(tmp_path: Path) -> None:
+    save(LanguageModel(XLNET_CONFIG), tmp_path / "ours", facts=Facts(command="segue pretrain x"))
+    convert(tmp_path / "ours", tmp_path / "copy", compare=False)
+    assert (tmp_path / "copy" / "README.md").read_text() == (tmp_path / "ours" / "README.md").read_text()
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    save(LanguageModel(XLNET_CONFIG), tmp_path / "ours")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"file/out must be writable; got .*File exists"):
+        convert(tmp_path / "ours", tmp_path / "file" / "out", to="hf", compare=False)
 
 
 def test_a_folder_is_replaced_only_if_asked_and_only_a_conversion(tmp_path: Path) -> None:
@@ -327,6 +408,7 @@ def test_a_folder_is_replaced_only_if_asked_and_only_a_conversion(tmp_path: Path
         ({"d_inner": 41}, r"must have the shape \[41, 24\]"),
         ({"vocab_size": 10**15}, "must have the shape"),
         ({"architectures": 5}, "settings and tensors of its kind"),
+        ({"model_type": "bert"}, 'model_type in config.json must be "xlnet"'),
     ],
 )
 def test_a_config_that_is_nonsense(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -341,14 +423,63 @@ def test_a_config_that_is_nonsense(changes: dict[str, Any], message: str, tmp_pa
         convert(tmp_path / "hf", tmp_path / "again", compare=False)
 
 
+def hf(tmp_path: Path) -> Path:
+    """A folder for transformers."""
+    torch.manual_seed(0)
+    save(LanguageModel(XLNET_CONFIG), tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "hf", to="hf", compare=False)
+    return tmp_path / "hf"
+
+
+def changed(folder: Path, change: Callable[[str, Tensor], Tensor]) -> None:
+    """The weights of a folder, each changed."""
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        state = {name: change(name, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+    save_file(state, folder / "model.safetensors")
+
+
+def test_weights_of_several_dtypes_become_one(tmp_path: Path) -> None:
+    folder = hf(tmp_path)
+    changed(folder, lambda name, value: value if "norm" in name else value.bfloat16())
+    report = convert(folder, tmp_path / "again", compare=False)
+    assert "tensors of bfloat16 and float32: all are float32 now, with the same values." in report.notes
+    again, ours = load(tmp_path / "again").state_dict(), load(tmp_path / "ours").state_dict()
+    assert all(
+        torch.equal(again[name], value if "norm" in name else value.bfloat16().float()) for name, value in ours.items()
+    )
+
+
+def test_quantised_weights_are_refused(tmp_path: Path) -> None:
+    folder = hf(tmp_path)
+    changed(folder, lambda name, value: value.to(torch.float8_e4m3fn))
+    with pytest.raises(CheckpointError, match=r"got float8_e4m3fn\. Use weights that are not quantised"):
+        convert(folder, tmp_path / "again", compare=False)
+
+
+def test_weights_that_are_not_numbers_are_pointed_out(tmp_path: Path) -> None:
+    folder = hf(tmp_path)
+    changed(folder, lambda name, value: value * torch.nan if name.endswith("1.rel_attn.q") else value)
+    report = convert(folder, tmp_path / "again")
+    assert (
+        "CAREFUL: 1 tensors hold NaN or infinity, first trunk.reader.layers.1.attention.query.weight"
+        in report.notes[-1]
+    )
+    assert report.comparison is None
+    assert "CAREFUL" in (tmp_path / "again" / REPORT).read_text()
+
+
 def test_what_is_not_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("hello")
     (tmp_path / "empty").mkdir()
-    for path in ("text.txt", "empty"):
-        with pytest.raises(CheckpointError, match="got none of these"):
+    for path, seen in (("text.txt", "a file that starts with b'hello'"), ("empty", "an empty folder")):
+        with pytest.raises(CheckpointError, match=f"got none of these but {seen}"):
             detect(tmp_path / path)
     with pytest.raises(CheckpointError, match="there is none"):
         detect(tmp_path / "nowhere")
+    (tmp_path / "vocab.txt").write_text("the\na\n")
+    assert detect(tmp_path / "vocab.txt").kind == "vocabulary"
+    with pytest.raises(CheckpointError, match="must hold a model; got a vocabulary"):
+        convert(tmp_path / "vocab.txt", tmp_path / "out")
     save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors")
     assert detect(tmp_path / "other.safetensors").kind == "safetensors"
     with pytest.raises(CheckpointError, match="Transformer-XL or an XLNet"):

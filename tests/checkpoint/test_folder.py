@@ -68,7 +68,7 @@ def test_missing_parts(folder, tmp_path) -> None:
 def test_truncated_weights(folder, keep: int) -> None:
     data = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(data[:keep])
-    with pytest.raises(CheckpointError, match="whole safetensors file"):
+    with pytest.raises(CheckpointError, match=r"must be (whole|a safetensors file)"):
         load(folder)
 
 
@@ -84,7 +84,7 @@ def test_a_config_of_other_weights(folder) -> None:
 
 def test_foreign_safetensors(folder) -> None:
     save_file({"x": torch.zeros(1)}, folder / WEIGHTS)
-    with pytest.raises(CheckpointError, match="must have format segue-1; got None"):
+    with pytest.raises(CheckpointError, match="must have format segue-1; got none"):
         load(folder)
 
 

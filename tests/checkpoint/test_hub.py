@@ -14,6 +14,8 @@ from segue.checkpoint import hub as hubs
 from segue.checkpoint.card import Facts
 from segue.checkpoint.files import CARD, MANIFEST, verify
 from segue.checkpoint.folder import CONFIG, WEIGHTS, save
+from segue.config import load as load_config
+from segue.config import parse
 from segue.errors import CheckpointError, SegueError
 from segue.model import LanguageModel
 from tests.checkpoint.hub_server import Hub, running
@@ -257,11 +259,12 @@ def conversions(folder, monkeypatch) -> list[Path]:
 
     module = types.ModuleType("segue.checkpoint.convert")
     monkeypatch.setattr(module, "convert", convert, raising=False)
+    monkeypatch.setattr(module, "VERSION", 1, raising=False)
     monkeypatch.setitem(sys.modules, "segue.checkpoint.convert", module)
     return calls
 
 
-def test_foreign_models_are_converted_once_a_commit(hub, folder, conversions, tmp_path) -> None:
+def test_foreign_models_are_converted_once_a_commit(hub, folder, conversions, tmp_path, monkeypatch) -> None:
     files = {"config.json": b"{}", "pytorch_model.bin": b"x", "spiece.model": b"y", "rust_model.ot": b"z"}
     commit = hub.add("xlnet/xlnet-base-cased", files)
     for _ in range(2):
@@ -269,11 +272,14 @@ def test_foreign_models_are_converted_once_a_commit(hub, folder, conversions, tm
     assert len(conversions) == 1
     assert sorted(path.name for path in conversions[0].iterdir()) == sorted(set(files) - {"rust_model.ot"})
     (made,) = (tmp_path / "cache" / "segue" / "converted" / "xlnet--xlnet-base-cased").iterdir()
-    assert made.name == commit
+    assert made.name == f"{commit}-v1"
     assert f"The weights come from xlnet/xlnet-base-cased at commit {commit}." in (made / CARD).read_text()
     hub.add("xlnet/xlnet-base-cased", files | {"pytorch_model.bin": b"newer"})
     segue.load("xlnet-base-cased")
     assert len(conversions) == 2
+    monkeypatch.setattr(sys.modules["segue.checkpoint.convert"], "VERSION", 2)
+    segue.load("xlnet-base-cased")
+    assert len(conversions) == 3
 
 
 def test_safetensors_come_before_pickles(hub, conversions) -> None:
@@ -293,6 +299,26 @@ def test_foreign_folders_and_files_are_converted_when_they_change(conversions, t
     (foreign / "model.pt").write_bytes(b"longer")
     segue.load(foreign)
     assert len(conversions) == 3
+    (foreign / "vocab.txt").write_text("the")  # beside the file
+    segue.load(foreign / "model.pt")
+    assert len(conversions) == 4
+
+
+def test_the_prefix_of_a_tensorflow_checkpoint_is_a_path(conversions, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "owner").mkdir()
+    (tmp_path / "owner" / "model.ckpt.index").write_bytes(b"x")
+    monkeypatch.chdir(tmp_path)
+    segue.load("owner/model.ckpt")
+    assert conversions == [Path("owner/model.ckpt")]
+
+
+def test_a_folder_without_a_name_is_kept_in_its_place(conversions, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    segue.load("..")
+    assert len(list((tmp_path / "cache" / "segue" / "converted" / "a").iterdir())) == 1
 
 
 def test_a_conversion_that_fails_leaves_nothing(conversions, tmp_path, monkeypatch) -> None:
@@ -348,6 +374,29 @@ def test_push_sends_no_state_of_training_and_no_other_files(hub, tmp_path) -> No
     _, files = hub.files("me/model", pushed.commit)
     assert sorted(files) == sorted([CARD, CONFIG, MANIFEST, WEIGHTS])
     verify(hubs.find("me/model").path)
+
+
+def test_push_tells_nobody_where_things_are(hub, tmp_path) -> None:
+    data = {"store": "/home/me/secret/wiki", "validation": "../valid/", "segment_length": 16}
+    config = parse({"model": MODEL.model_dump(exclude_none=True), "data": data})
+    facts = Facts(command="segue pretrain a.toml data.store=/home/me/secret/wiki --out '/tmp/my runs/x' data.lanes=4")
+    save(LanguageModel(MODEL), tmp_path / "model", config=config, facts=facts)
+    before = contents(tmp_path / "model")
+    upload = hubs.plan_push(tmp_path / "model", "me/model")
+    assert upload.stripped == [
+        "data.store in config.toml",
+        "data.validation in config.toml",
+        "the command in README.md",
+    ]
+    _, files = hub.files("me/model", hubs.push(upload).commit)
+    assert not [name for name, data in files.items() if b"secret" in data or b"/tmp" in data]
+    assert b"    segue pretrain a.toml data.store=wiki --out x data.lanes=4\n" in files[CARD]
+    assert {name: len(data) for name, data in files.items()} == upload.files
+    pushed = hubs.find("me/model").path
+    verify(pushed)
+    assert segue.load(pushed).config == MODEL
+    assert (load_config(pushed / CONFIG).data.store, load_config(pushed / CONFIG).data.validation) == ("wiki", "valid")
+    assert contents(tmp_path / "model") == before
 
 
 def test_push_to_a_branch_and_again(hub, folder) -> None:

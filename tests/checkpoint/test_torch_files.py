@@ -513,3 +513,10 @@ def test_reading_is_lazy(tmp_path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 2**22
     finally:
         tracemalloc.stop()
+
+
+def test_a_pickle_of_an_archive_is_not_read_whatever_its_size(tmp_path, monkeypatch) -> None:
+    torch.save({"a": torch.ones(2)}, tmp_path / "a.pt")
+    monkeypatch.setattr("segue.checkpoint.torch_files.MAX_PICKLE", 10)
+    with pytest.raises(CheckpointError, match=r"a pickle of at most 10 bytes; got \d+\. Save model"):
+        open_torch(tmp_path / "a.pt")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from segue.checkpoint.card import Facts
 from segue.checkpoint.folder import save
 from segue.model import LanguageModel
 from tests.checkpoint.hub_server import Hub, running
@@ -51,6 +52,13 @@ def test_a_rehearsal_then_the_push(tmp_path) -> None:
         assert hub.private == {"me/model": True}
         _, files = hub.files("me/model", "draft") or ("", {})
         assert b"license: mit" in files["README.md"]
+
+
+def test_paths_of_this_machine_are_named(tmp_path) -> None:
+    save(LanguageModel(MODELS["gpt"]), tmp_path / "model", facts=Facts(command="segue pretrain /home/me/secret.toml"))
+    result = push(tmp_path, "http://127.0.0.1:9", str(tmp_path / "model"), "me/model", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    assert "only their last names go up: the command in README.md." in result.stdout
 
 
 def test_errors_are_one_message(tmp_path) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from segue.checkpoint.convert import convert
 from segue.model import Batch, LanguageModel, Memory
 from segue.model.heads import SequenceClassifier
+from tests.originals import FIXTURES
 from tests.parity.weights import (
     Settings,
     close,
@@ -177,3 +178,15 @@ def test_conversion(kind: str, choices: dict[str, object], dtype: torch.dtype, t
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     state = result.state_dict()
     assert all(torch.equal(state[name], value) for name, value in other.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["C1_softmax_tied", "C2_adaptive_div2"])
+def test_original_modules_compare_with_transformers(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Though the original begins with no memory, and transformers with zeros."""
+    if dtype != torch.float32:
+        pytest.skip("compares in float32")
+    report = convert(FIXTURES / "transformer_xl_pytorch" / name / "model.pt", tmp_path / "ours")
+    again = convert(tmp_path / "ours", tmp_path / "hf", to="hf")
+    for one in (report, again):
+        assert one.comparison.largest <= 1e-5
+    assert "model.memory.initial: 'empty' here, 'zeros' there." in again.notes

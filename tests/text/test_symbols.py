@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given, settings
 
 from segue.errors import DataError
-from segue.text.symbols import ByteTokenizer, CharacterTokenizer, collect_characters
+from segue.text.files import load_tokenizer, save_tokenizer
+from segue.text.symbols import ByteTokenizer, CharacterTokenizer, ListedBytes, collect_characters
 from tests.text.samples import any_text, repaired
 
 
@@ -40,6 +41,28 @@ def test_bytes_are_their_own_ids() -> None:
     assert encoding.starts.tolist() == [0, 1, 1, 1, 2, 3, 3]
     assert tokenizer.decode([0x41, 257, 0xE8, 0x88]) == "A\ufffd"
     assert [tokenizer.token(index) for index in (0x41, 0x20, 0xE8, 256)] == ["A", "<0x20>", "<0xE8>", "<cls>"]
+
+
+def test_listed_bytes_have_the_ids_of_their_list(tmp_path) -> None:
+    tokenizer = ListedBytes([0x88, 0xE8, 0x20, 0xB9, 0x41])
+    assert (tokenizer.size, tokenizer.specials) == (5, {})
+    encoding = tokenizer.encode_with_offsets("A\n 船\n")
+    assert encoding.ids.tolist() == tokenizer.encode("A\n 船\n").tolist() == [4, 2, 1, 0, 3]
+    assert encoding.starts.tolist() == [0, 2, 3, 3, 3]
+    assert encoding.ends.tolist() == [1, 3, 4, 4, 4]
+    assert tokenizer.decode([4, 2, 1, 0]) == "A \ufffd"
+    assert [tokenizer.token(index) for index in (2, 4)] == ["<0x20>", "A"]
+    assert tokenizer.word_starts().tolist() == [False, True, True, False, False]
+    assert tokenizer.encode("").tolist() == []
+    assert ListedBytes([10, 65]).encode("A\nA").tolist() == [1, 0, 1]  # a line break that is listed is a token
+    with pytest.raises(DataError, match="got 'B'"):
+        tokenizer.encode("AB")
+    for wrong in ([1, 1], [256], [-1]):
+        with pytest.raises(DataError, match="different numbers from 0 to 255"):
+            ListedBytes(wrong)
+    save_tokenizer(tokenizer, tmp_path)
+    assert load_tokenizer(tmp_path).fingerprint() == tokenizer.fingerprint()
+    assert load_tokenizer(tmp_path).encode("A 船").tolist() == [4, 2, 1, 0, 3]
 
 
 def test_word_starts() -> None:

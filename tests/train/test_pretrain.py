@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -131,7 +132,19 @@ def test_stopped_and_resumed_equals_never_stopped(work: Path, straight: Path, ho
     assert "goes on at step" in output
     for name in ("last/model.safetensors", "best/model.safetensors", "last/training/optimizer.safetensors"):
         assert (work / run / name).read_bytes() == (straight / name).read_bytes(), name
+    for name in ("last/README.md", "best/README.md"):
+        assert (work / run / name).read_text().replace(run, "straight") == (straight / name).read_text(), name
     assert steps_logged(work / run) == list(range(1, 61))
+
+
+def test_the_cards_say_what_is_known(work: Path, straight: Path) -> None:
+    command_line = shlex.join(["segue", "pretrain", *arguments(work, "straight")])
+    for name in ("last", "best"):
+        card = (straight / name / "README.md").read_text()
+        assert f"## Command\n\n    {command_line}\n" in card
+        assert "store: " in card
+        assert "| validation loss | " in card
+    assert "| training loss of one step | " in (straight / "last" / "README.md").read_text()
 
 
 def test_a_finished_run_has_nothing_to_do(work: Path, straight: Path) -> None:

@@ -6,7 +6,7 @@ What is not known is said to be unknown.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from segue.config import ModelConfig, XLPositions
@@ -48,15 +48,16 @@ class Facts:
     """As codes: en, zh."""
 
 
-def make_card(config: ModelConfig, parameters: int, facts: Facts) -> str:
-    """The whole card."""
-    front = _front([], licence=facts.licence or UNKNOWN, languages=facts.languages, tags=["segue", *_tags(config)])
+def make_card(config: ModelConfig, parameters: int, facts: Facts, *, head: Mapping[str, str] | None = None) -> str:
+    """The whole card. `head`: the settings of a head by name, its `kind` among them."""
+    tags = ["segue", *_tags(config, head)]
+    front = _front([], licence=facts.licence or UNKNOWN, languages=facts.languages, tags=tags)
     sections = [
-        f"# {_title(config)}",
-        f"{_about(config, parameters)}\n\n" + 'Load it with `segue.load("FOLDER")`, or by its name on a hub.',
+        f"# {_title(config, head)}",
+        f"{_about(config, parameters, head or {})}\n\n{_loading(head)}",
         "## Training data\n\n" + _data(facts),
         "## Metrics\n\n" + _metrics(facts),
-        "## Command\n\n" + (f"    {_line(facts.command)}" if facts.command else _UNKNOWN),
+        _COMMAND + (f"    {_line(facts.command)}" if facts.command else _UNKNOWN),
         _licence_section(facts.licence),
     ]
     return front + "\n" + "\n\n".join(sections) + "\n"
@@ -74,12 +75,20 @@ def updated_card(card: str, *, licence: str | None = None, languages: Sequence[s
 # ------------------------------------------------------------------------------------------------------ the text
 
 _UNKNOWN = "Unknown."
+_COMMAND = "## Command\n\n"
 
 
-def _title(config: ModelConfig) -> str:
+def _title(config: ModelConfig, head: Mapping[str, str] | None) -> str:
     names = {"causal": "language model", "permutation": "permutation language model", "masked": "masked language model"}
     family = _family(config)
-    return f"A {names[config.objective]}" + (f" ({family})" if family else "")
+    model = f"a {names[config.objective]}" + (f" ({family})" if family else "")
+    return f"A {_line(head['kind'])} on {model}" if head else f"A{model[1:]}"
+
+
+def _loading(head: Mapping[str, str] | None) -> str:
+    if head:
+        return 'Load it with `segue.checkpoint.heads.load_head("FOLDER")`.'
+    return 'Load it with `segue.load("FOLDER")`, or by its name on a hub.'
 
 
 def _family(config: ModelConfig) -> str | None:
@@ -88,12 +97,13 @@ def _family(config: ModelConfig) -> str | None:
     return {"causal": "Transformer-XL", "permutation": "XLNet"}.get(config.objective)
 
 
-def _tags(config: ModelConfig) -> list[str]:
+def _tags(config: ModelConfig, head: Mapping[str, str] | None) -> list[str]:
     family = _family(config)
-    return [f"{config.objective}-language-model", *([] if family is None else [family.lower()])]
+    kind = f"{config.objective}-language-model" if head is None else head["kind"].replace(" ", "-")
+    return [kind, *([] if family is None else [family.lower()])]
 
 
-def _about(config: ModelConfig, parameters: int) -> str:
+def _about(config: ModelConfig, parameters: int, head: Mapping[str, str]) -> str:
     words, memory = config.vocabulary, config.memory
     rows = [
         ("parameters", f"{parameters:,}"),
@@ -104,6 +114,7 @@ def _about(config: ModelConfig, parameters: int) -> str:
         ("positions", config.positions.kind),
         ("memory", "none" if memory is None else f"{memory.length} tokens"),
         ("vocabulary", f"{words.size:,} tokens" + (f" in {len(words.cutoffs) + 1} bins" if words.cutoffs else "")),
+        *(("head" if name == "kind" else f"head, {name}", _line(value)) for name, value in head.items()),
     ]
     return _table(("setting", "value"), rows)
 

@@ -84,23 +84,29 @@ def built(architecture: str, settings: Mapping[str, Any], weights: Mapping[str, 
 def loaded(architecture: str, folder: Path) -> Any:
     """The model as transformers itself loads it from a folder."""
     kind = getattr(import_module("transformers"), architecture)
-    return kind.from_pretrained(folder, local_files_only=True).float().eval()
+    logging = import_module("transformers.utils.logging")
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        return kind.from_pretrained(folder, local_files_only=True).float().eval()
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 @torch.no_grad()
 def compare(model: nn.Module, head: HeadConfig | None, theirs: Any, tokenizer: Tokenizer | None) -> Comparison:
-    """Both read the same two sentences, or the same numbers where there is no tokeniser."""
+    """Both read the same two sentences, or the same numbers where there is no tokeniser. The model is made float32."""
     theirs.config.pad_token_id = None  # or the text of Transformer-XL's classifier ends where this id first occurs
     rows = _rows(tokenizer, model_config_of(model).vocabulary.size)
-    dtype = next(model.parameters()).dtype
     model = model.float().eval()
     largest, highest, count = 0.0, 0.0, 0
     for ids in rows:
         for ours, other in zip(_ours(model, head, ids), _theirs(theirs, head, ids), strict=True):
-            largest = max(largest, float((ours - other).abs().max()))
+            difference = torch.where(ours == other, 0.0, (ours - other).abs())
+            largest = max(largest, float(difference.nan_to_num(nan=torch.inf).max()))
             highest = max(highest, float(other.abs().max()))
             count += other.numel()
-    model.to(dtype)
     version = import_module("transformers").__version__
     inputs = "fixed ids" if tokenizer is None else "an English and a Chinese sentence"
     return Comparison(
@@ -141,9 +147,8 @@ def _ours(model: Any, head: HeadConfig | None, ids: Tensor) -> list[Tensor]:
 def _theirs(model: Any, head: HeadConfig | None, ids: Tensor) -> list[Tensor]:
     if head is None:
         output = model(ids)
-        return [
-            output.prediction_scores if "prediction_scores" in output else output.logits
-        ]  # log-probabilities, logits
+        # Log-probabilities of Transformer-XL, logits of XLNet.
+        return [output.prediction_scores if "prediction_scores" in output else output.logits]
     match head.kind:
         case "sequence_classifier" | "token_tagger":
             return [model(ids).logits]

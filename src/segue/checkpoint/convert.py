@@ -5,42 +5,40 @@ In: a path of any supported format and the format to write. Out: a folder, and a
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from segue.checkpoint import compare as comparing
 from segue.checkpoint.card import Facts
 from segue.checkpoint.compare import Comparison
-from segue.checkpoint.detect import SETTINGS, XLNET_SETTINGS, Family
-from segue.checkpoint.files import write_folder
-from segue.checkpoint.folder import save
+from segue.checkpoint.detect import SETTINGS
+from segue.checkpoint.files import CARD, LARGEST_CARD, read_small, shortened, write_folder
+from segue.checkpoint.folder import parameters_of, save
 from segue.checkpoint.foreign import Foreign, read_foreign
-from segue.checkpoint.heads import HeadConfig, save_head
-from segue.checkpoint.names import (
-    transformer_xl_original,
-    transformer_xl_tensorflow,
-    transformer_xl_transformers,
-    xlnet_tensorflow,
-    xlnet_transformers,
-)
-from segue.checkpoint.names.rules import Mapped, Row, Table, to_theirs
+from segue.checkpoint.heads import build, save_head
+from segue.checkpoint.names.rules import Mapped, Row, to_theirs
+from segue.checkpoint.source import TensorSource
+from segue.checkpoint.targets import MODULES, Target, expressible, family_for, written_as
 from segue.checkpoint.tensorflow import write_tensorflow
 from segue.checkpoint.vocabularies import write_tokenizer
 from segue.config import ModelConfig, XLPositions, model_config
-from segue.errors import CheckpointError
+from segue.errors import CheckpointError, SegueError
 from segue.model import LanguageModel
 from segue.text.files import save_tokenizer
 
-Target: TypeAlias = Literal["segue", "hf", "tf", "original"]
+VERSION = 1
+"""Of the conversions to a model folder, for those who keep their results. To be raised when one gives other files."""
 REPORT = "conversion.md"
-WEIGHTS, PREFIX, FLAGS = "model.safetensors", "model.ckpt", "flags.txt"
+WEIGHTS, PREFIX = "model.safetensors", "model.ckpt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +60,7 @@ class Report:
     written_explained: Sequence[Row]
     notes: Sequence[str]
     comparison: Comparison | None = None
-    not_compared: str | None = None
+    not_compared: str = ""
     """Why there is no comparison."""
 
     def summary(self) -> list[str]:
@@ -113,7 +111,8 @@ def convert(
     """Reads `source` and writes the folder `out`. See `foreign.read_foreign` for what may be read and how.
 
     to="segue": a model folder. "hf": a folder that transformers loads, XLNet in version 5, Transformer-XL up to 4.37.
-    "tf": the variables and settings of the TensorFlow code. "original": a state dict and the arguments of the original
+    "tf": the variables and settings of the TensorFlow code, with the step of the training if the source says it, else
+    0. "original": a state dict and the arguments of the original
     PyTorch code, as safetensors. No pickle is ever written.
     """
     target = Path(out)
@@ -159,26 +158,33 @@ class _Writer:
 
 
 def _segue_writer(foreign: Foreign) -> _Writer:
-    def write(target: Path, also: Callable[[Path], None]) -> None:
+    card = foreign.detected.path / CARD
+
+    def write(target: Path, then: Callable[[Path], None]) -> None:
+        def also(new: Path) -> None:
+            if foreign.detected.kind.startswith("segue ") and card.is_file():  # it knows more than can be said here
+                (new / CARD).write_bytes(read_small(card, limit=LARGEST_CARD))
+            then(new)
+
         with TemporaryDirectory() as work:
             tokenizer = None
             if foreign.tokenizer is not None:
                 tokenizer = Path(work) / "tokenizer"
                 save_tokenizer(foreign.tokenizer, tokenizer)
+            facts = Facts(origin=foreign.format)
             if foreign.head is not None:
-                save_head(foreign.model, foreign.head, target, tokenizer=tokenizer, also=also)
+                save_head(foreign.model, foreign.head, target, tokenizer=tokenizer, facts=facts, also=also)
             else:
                 assert isinstance(foreign.model, LanguageModel)
-                facts = Facts(origin=f"converted from {foreign.format}")
                 save(foreign.model, target, tokenizer=tokenizer, facts=facts, also=also)
 
     return _Writer(words="a segue model", write=write)
 
 
 def _other_writer(foreign: Foreign, to: Target) -> _Writer:
-    family, config, head = _family(foreign.config, to), foreign.config, foreign.head
-    notes = _expressible(family, config, head)
-    table, files, words = _target(family, config, head, foreign.scope)
+    family, config, head = family_for(foreign.config, to), foreign.config, foreign.head
+    notes = expressible(family, config, head)
+    table, files, words = written_as(family, config, head, foreign.scope)
     mapped = to_theirs(
         table, dict(foreign.model.state_dict()), copies=to == "original" or family != "xlnet_transformers"
     )
@@ -188,7 +194,7 @@ def _other_writer(foreign: Foreign, to: Target) -> _Writer:
             for name, text in files.items():
                 (new / name).write_text(text, encoding="utf-8")
             if to == "tf":
-                write_tensorflow(new / PREFIX, mapped.tensors, global_step=0)
+                write_tensorflow(new / PREFIX, mapped.tensors, global_step=foreign.step or 0)
             else:
                 _write_safetensors(mapped.tensors, new / WEIGHTS)
             if foreign.tokenizer is not None and (note := write_tokenizer(foreign.tokenizer, new)):
@@ -201,37 +207,6 @@ def _other_writer(foreign: Foreign, to: Target) -> _Writer:
     return _Writer(words=words, write=write, mapped=mapped, notes=notes, loads=loads)
 
 
-def _target(
-    family: Family, config: ModelConfig, head: HeadConfig | None, scope: str
-) -> tuple[Table, dict[str, str], str]:
-    """The table, the files with settings, and what to call it."""
-    match family:
-        case "xlnet_transformers":
-            settings = {SETTINGS: xlnet_transformers.settings(config, head)}
-            return xlnet_transformers.table(config, head), _json(settings), xlnet_transformers.FAMILY
-        case "transformer_xl_transformers":
-            settings = {SETTINGS: transformer_xl_transformers.settings(config, head)}
-            return transformer_xl_transformers.table(config, head), _json(settings), transformer_xl_transformers.FAMILY
-        case "xlnet_tensorflow":
-            settings = {XLNET_SETTINGS: xlnet_tensorflow.settings(config)}
-            return xlnet_tensorflow.table(config, head, scope=scope), _json(settings), xlnet_tensorflow.FAMILY
-        case "transformer_xl_tensorflow":
-            flags = transformer_xl_tensorflow.settings(config)
-            lines = {FLAGS: "".join(f"--{name}={_flag(flags[name])}\n" for name in transformer_xl_tensorflow.FLAGS)}
-            return transformer_xl_tensorflow.table(config), lines, transformer_xl_tensorflow.FAMILY
-        case "transformer_xl_original":
-            settings = {SETTINGS: transformer_xl_original.settings(config)}
-            return transformer_xl_original.table(config), _json(settings), transformer_xl_original.FAMILY
-
-
-def _json(files: Mapping[str, Any]) -> dict[str, str]:
-    return {name: json.dumps(values, indent=1) + "\n" for name, values in files.items()}
-
-
-def _flag(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
 def _write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     own = {name: value.detach().clone().contiguous() for name, value in tensors.items()}
     try:
@@ -240,93 +215,16 @@ def _write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         raise OSError(str(error)) from None
 
 
-# ----------------------------------------------------------------------------------- what others can express
-
-_TRAINING = {"dropout", "attention_dropout", "init_std", "projection_init_std"}
-_NOTED = {"norm_epsilon", "attention_span", "positions.clamp_distance"}
-
-
-def _family(config: ModelConfig, to: Target) -> Family:
-    """Whose names a model gets."""
-    xlnet = config.segments == "relative"
-    match to:
-        case "hf":
-            return "xlnet_transformers" if xlnet else "transformer_xl_transformers"
-        case "tf":
-            return "xlnet_tensorflow" if xlnet else "transformer_xl_tensorflow"
-        case _:
-            return "transformer_xl_original"
-
-
-def _expressible(family: Family, config: ModelConfig, head: HeadConfig | None) -> list[str]:
-    """Notes on settings that are others there but change no weights. Raises where the model would be another one: the
-    settings are translated there and back, and must come back."""
-    module: Any = {
-        "xlnet_transformers": xlnet_transformers,
-        "transformer_xl_transformers": transformer_xl_transformers,
-        "xlnet_tensorflow": xlnet_tensorflow,
-        "transformer_xl_tensorflow": transformer_xl_tensorflow,
-        "transformer_xl_original": transformer_xl_original,
-    }[family]
-    if head is not None and family in ("transformer_xl_tensorflow", "transformer_xl_original"):
-        raise CheckpointError(f"{module.FAMILY} has no heads; got a {head.kind}. Write it as segue or as hf.")
-    if family != "transformer_xl_original" and not isinstance(config.positions, XLPositions):
-        raise CheckpointError(
-            f'model.positions.kind must be "xl" for {module.FAMILY}; got "{config.positions.kind}". Keep it as segue.'
-        )
-    if family == "transformer_xl_original":
-        module.table(config)  # which knows the kinds of positions
-    there = _flat(model_config(**module.values(module.settings(config))))
-    here = _flat(config)
-    handled = {"vocabulary.cluster_order"} | _handled(family, config)
-    different = {name for name in here | there if here.get(name) != there.get(name)} - _TRAINING - handled
-    noted = {name for name in different if name in _NOTED or name.startswith("memory")}
-    if wrong := sorted(different - noted):
-        found = "; ".join(f"model.{name} must be {there.get(name)!r}, got {here.get(name)!r}" for name in wrong)
-        raise CheckpointError(f"{module.FAMILY} cannot express this model: {found}. Keep it as segue.")
-    return [f"model.{name}: {here.get(name)!r} here, {there.get(name)!r} there." for name in sorted(noted)]
-
-
-def _handled(family: Family, config: ModelConfig) -> set[str]:
-    """Settings that make no difference, because the table or the shape of the model takes care of them."""
-    found = set()
-    words, bins = config.vocabulary, range(len(config.vocabulary.cutoffs) + 1)
-    if family == "xlnet_transformers":
-        found.add("positions.shared_biases")
-    if not any(transformer_xl_tensorflow.projected(config, i) for i in bins):
-        found |= {"vocabulary.tie_projections", "vocabulary.project_first_bin"}
-    if words.shrink == 1:
-        found.add("vocabulary.project_first_bin")
-    if len(bins) == 1 and words.tie_projections != "all" and family != "transformer_xl_tensorflow":
-        found.add("vocabulary.tie_projections")
-    return found
-
-
-def _flat(config: ModelConfig) -> dict[str, Any]:
-    """Dotted names and values, with the defaults that depend on others filled in."""
-    values = config.model_dump()
-    values["head_width"] = config.resolved_head_width
-    values["vocabulary"]["width"] = config.vocabulary.width or config.width
-    return dict(_pairs(values))
-
-
-def _pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        found += (
-            _pairs(value, f"{name}.") if isinstance(value, Mapping) else [(name, value)] if value is not None else []
-        )
-    return found
-
-
 # -------------------------------------------------------------------------------------------------- report
 
 
 def _report(foreign: Foreign, writer: _Writer, new: Path, *, source: str, out: str, compare: bool) -> Report:
-    model = foreign.model
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    comparison, why = _compared(foreign, writer, new, parameters) if compare else (None, "it was not asked for")
+    parameters, broken = parameters_of(foreign.model), _not_finite(foreign.model)
+    comparison, why = None, "it was not asked for"
+    if broken:
+        why = "no numbers to compare come out of weights that are not finite"
+    elif compare:
+        comparison, why = _compared(foreign, writer, new, parameters)
     if comparison is not None and not comparison.agrees:
         raise CheckpointError(f"a conversion must compute the same; got another result: {comparison}. Report this.")
     return Report(
@@ -339,38 +237,97 @@ def _report(foreign: Foreign, writer: _Writer, new: Path, *, source: str, out: s
         explained=foreign.explained,
         written_rows=writer.mapped.rows if writer.mapped else (),
         written_explained=writer.mapped.explained if writer.mapped else (),
-        notes=[*foreign.notes, *writer.notes],
+        notes=[*foreign.notes, *writer.notes, *([_warning(broken)] if broken else [])],
         comparison=comparison,
         not_compared=why,
     )
 
 
-def _compared(foreign: Foreign, writer: _Writer, new: Path, parameters: int) -> tuple[Comparison | None, str | None]:
-    """With the folder as transformers loads it, or with the source's own tensors, or with the same weights there."""
-    settings: Mapping[str, Any] = foreign.detected.settings
-    weights: Mapping[str, Tensor] = {}
-    architecture = writer.loads
-    if architecture is None and foreign.detected.family in ("xlnet_transformers", "transformer_xl_transformers"):
-        architecture, weights = next(iter(settings.get("architectures") or []), None), _raw(foreign)
-        if architecture in (None, xlnet_transformers.BASE, transformer_xl_transformers.BASE):
-            return None, "a model without a head has no logits"
-    elif architecture is None:
-        family = _family(foreign.config, "hf")
-        try:
-            _expressible(family, foreign.config, foreign.head)
-            table, files, _ = _target(family, foreign.config, foreign.head, foreign.scope)
-        except CheckpointError:
-            return None, "transformers has no such model"
-        settings, weights = json.loads(files[SETTINGS]), to_theirs(table, dict(foreign.model.state_dict())).tensors
-        architecture = settings["architectures"][0]
-    assert isinstance(architecture, str)
-    if why := comparing.unavailable(architecture, parameters):
+def _not_finite(model: nn.Module) -> list[str]:
+    return [name for name, value in model.state_dict().items() if not bool(value.isfinite().all())]
+
+
+def _warning(names: Sequence[str]) -> str:
+    return (
+        f"CAREFUL: {len(names)} tensors hold NaN or infinity, first {names[0]}: a training that failed, or a bad copy."
+    )
+
+
+def _compared(foreign: Foreign, writer: _Writer, new: Path, parameters: int) -> tuple[Comparison | None, str]:
+    """The comparison, or why there is none."""
+    found = _in_transformers(foreign, writer, new)
+    if isinstance(found, str):
+        return None, found
+    if why := comparing.unavailable(found.architecture, parameters):
         return None, why
-    other = comparing.built(architecture, settings, weights) if weights else comparing.loaded(architecture, new)
-    return comparing.compare(foreign.model, foreign.head, other, foreign.tokenizer), None
+    model = _under_settings(foreign, found.config)
+    try:
+        return comparing.compare(model, foreign.head, found.make(), foreign.tokenizer), ""
+    except SegueError:
+        raise
+    except Exception as error:  # whatever another library makes of files of others
+        return None, f"transformers failed with {type(error).__name__}: {shortened(error)}"
 
 
-def _raw(foreign: Foreign) -> dict[str, Tensor]:
-    source = foreign.detected.source
-    assert source is not None
-    return {name: source.read(name) for name in source.tensors}
+@dataclass(frozen=True, kw_only=True)
+class _Theirs:
+    """A model as transformers has it."""
+
+    architecture: str
+    make: Callable[[], Any]
+    config: ModelConfig
+    """What its settings mean here."""
+
+
+def _in_transformers(foreign: Foreign, writer: _Writer, new: Path) -> _Theirs | str:
+    """From the written folder as transformers loads it, or with the source's own settings and tensors, or with the same
+    weights as they are there. Or why there is none."""
+    family, source = family_for(foreign.config, "hf"), foreign.detected.source
+    try:
+        expressible(family, foreign.config, foreign.head)
+        table, files, _ = written_as(family, foreign.config, foreign.head, foreign.scope)
+    except CheckpointError:
+        return "transformers has no such model"
+    settings: Mapping[str, Any] = json.loads(files[SETTINGS])
+    architecture: str = settings["architectures"][0]
+    if writer.loads is not None:
+        make = partial(comparing.loaded, architecture, new)
+    elif source is None or foreign.detected.family != family:
+        tensors = to_theirs(table, dict(foreign.model.state_dict())).tensors
+        make = partial(comparing.built, architecture, settings, tensors)
+    elif not any(name.startswith("transformer.") for name in source.tensors):
+        return "a model without a head has no logits"
+    else:
+        # Of the file's settings those of the model: others would have the library do something else.
+        settings = {name: value for name, value in foreign.detected.settings.items() if name in settings}
+        make = partial(comparing.built, architecture, settings, _Tensors(source))
+    return _Theirs(architecture=architecture, make=make, config=model_config(**MODULES[family].values(settings)))
+
+
+def _under_settings(foreign: Foreign, there: ModelConfig) -> nn.Module:
+    """The same weights with the lengths and the epsilon of others, which the report notes where they differ: so that
+    what is compared is the weights and their use."""
+    changes: dict[str, Any] = {name: getattr(there, name) for name in ("norm_epsilon", "attention_span", "memory")}
+    positions = foreign.config.positions
+    if isinstance(positions, XLPositions) and isinstance(there.positions, XLPositions):
+        changes["positions"] = positions.model_copy(update={"clamp_distance": there.positions.clamp_distance})
+    with torch.device("meta"):
+        model = build(foreign.config.model_copy(update=changes), foreign.head)
+    model.load_state_dict(foreign.model.state_dict(), assign=True)
+    return model
+
+
+class _Tensors(Mapping[str, Tensor]):
+    """The tensors of a source, each read when it is asked for."""
+
+    def __init__(self, source: TensorSource) -> None:
+        self._source = source
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._source.read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._source.tensors)
+
+    def __len__(self) -> int:
+        return len(self._source.tensors)

@@ -6,6 +6,7 @@ In: a path. Out: a `Detected`: its kind, whose names its tensors have, its setti
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -18,6 +19,7 @@ from segue.checkpoint.safetensors_files import INDEX, SINGLE, ShardedFiles, open
 from segue.checkpoint.source import TensorInfo, TensorSource
 from segue.checkpoint.tensorflow import open_tensorflow
 from segue.checkpoint.torch_files import open_torch
+from segue.checkpoint.vocabularies import PICKLED, WORDS, find_tokenizer
 from segue.errors import CheckpointError, SegueError
 from segue.text.folder import FORMAT as TOKENIZER_FORMAT
 from segue.text.folder import HEADER as TOKENIZER_HEADER
@@ -35,6 +37,7 @@ Kind: TypeAlias = Literal[
     "torch file",
     "safetensors",
     "SentencePiece model",
+    "vocabulary",
 ]
 Family: TypeAlias = Literal[
     "xlnet_tensorflow",
@@ -45,7 +48,7 @@ Family: TypeAlias = Literal[
 ]
 BIN, BIN_INDEX, MODULE = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt"
 SETTINGS, XLNET_SETTINGS = "config.json", "xlnet_config.json"
-LARGEST_SETTINGS = 1 << 20
+LARGEST_SETTINGS, MAX_VOCABULARY = 1 << 20, 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +85,22 @@ def detect(path: str | Path) -> Detected:
         raise CheckpointError(f"{place} must be a file or a folder; there is none. Check the path.")
     raise CheckpointError(
         f"{place} must be a model folder, a run, a store, a tokeniser, a folder of transformers, a TensorFlow "
-        "checkpoint, a file of torch.save, safetensors or a SentencePiece model; got none of these. Check the path."
+        "checkpoint, a file of torch.save, safetensors, a SentencePiece model or a vocabulary; got none of these but "
+        f"{_glimpse(place)}. Check the path."
     )
+
+
+def _glimpse(path: Path) -> str:
+    """What a person would see there, in a few words."""
+    if path.is_dir():
+        names = sorted(inner.name for inner in islice(path.iterdir(), 100))
+        shown = ", ".join(shortened(name) for name in names[:4]) + (" and others" if len(names) > 4 else "")
+        return f"a folder with {shown}" if names else "an empty folder"
+    if not path.is_file():
+        return "a device or a pipe"
+    with path.open("rb") as file:
+        start = file.read(40)
+    return f"a file that starts with {start!r}" if start else "an empty file"
 
 
 # ------------------------------------------------------------------------------------------------- folders
@@ -154,6 +171,8 @@ def _file(path: Path) -> Detected | None:
         start = file.read(16)
     if path.suffix == ".safetensors" or start[8:9] == b"{":
         return _with_tensors(path, "safetensors", open_safetensors(path), settings)
+    if path.name in (WORDS, *PICKLED):
+        return _vocabulary(path)
     if start[:4] == b"PK\x03\x04" or start[:1] == b"\x80":
         torch_file = open_torch(path)
         return _with_tensors(path, "torch file", torch_file, settings, torch_file.attributes)
@@ -166,6 +185,12 @@ def _pieces(path: Path) -> Detected | None:
     except SegueError:
         return None
     return Detected(path=path, kind="SentencePiece model", settings={"pieces": tokenizer.size})
+
+
+def _vocabulary(path: Path) -> Detected:
+    tokenizer, notes = find_tokenizer(path, size=MAX_VOCABULARY, settings={})
+    assert tokenizer is not None
+    return Detected(path=path, kind="vocabulary", settings={"symbols": tokenizer.size, "notes": " ".join(notes)})
 
 
 # ----------------------------------------------------------------------------------------------- contents

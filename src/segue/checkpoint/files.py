@@ -14,19 +14,19 @@ from pathlib import Path, PurePosixPath
 from segue.errors import CheckpointError
 
 MANIFEST, CARD = "manifest.json", "README.md"
-LARGEST_MANIFEST = 1 << 20
+LARGEST_MANIFEST, LARGEST_CARD = 1 << 20, 1 << 20
 
 
 def write_folder(target: Path, write: Callable[[Path], None]) -> None:
     """Calls `write` with an empty folder, then puts that folder in the place of `target`."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     new, old = _beside(target)
-    if old.exists() and not target.exists():  # a writer was killed between two moves
-        old.rename(target)
-    for leftover in (new, old):
-        shutil.rmtree(leftover, ignore_errors=True)
-    new.mkdir()
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if old.exists() and not target.exists():  # a writer was killed between two moves
+            old.rename(target)
+        for leftover in (new, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        new.mkdir()
         write(new)
         files = sorted(path for path in new.rglob("*") if path.is_file())
         hashes = {path.relative_to(new).as_posix(): _sha256(path) for path in files}
@@ -35,18 +35,19 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
             path.chmod(0o644)
             _sync(path)
         _sync(new)
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
+        _sync(target.parent)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
         raise CheckpointError(
-            f"{target} must be writable; got {error}. Make room and try again; what was there before is untouched."
+            f"{target} must be writable; got {error}. Make room or choose another place; what was there before is "
+            "untouched."
         ) from error
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
-    if target.exists():
-        target.rename(old)
-    new.rename(target)
-    _sync(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -110,7 +111,8 @@ def read_small(path: Path, *, limit: int) -> bytes:
         if not path.is_file():  # a device or a pipe would have no end
             raise CheckpointError(f"{path} must be a file; there is none. Check the path, or use another copy.")
         with path.open("rb") as file:
-            data = file.read(limit + 1)
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(min(size, limit) + 1)  # memory for what is there, not for what may be
     except OSError as error:
         raise CheckpointError(f"{path} must be readable; got {error}. Check the path.") from None
     if len(data) > limit:

@@ -11,16 +11,17 @@ import shutil
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from segue.checkpoint.card import Facts, make_card
 from segue.checkpoint.files import CARD, inside, locate, read_small, shortened, verify, write_folder
 from segue.checkpoint.header import Header, read_header
+from segue.checkpoint.source import FLOATS
 from segue.config import Config, ModelConfig, dump, parse
 from segue.errors import CheckpointError
 from segue.model import LanguageModel
@@ -29,6 +30,7 @@ FORMAT = 1
 CONFIG, HEAD, WEIGHTS, TOKENIZER = "config.toml", "head.toml", "model.safetensors", "tokenizer"
 LARGEST_CONFIG, LONGEST_LINE = 1 << 16, 1 << 12
 
+Model = TypeVar("Model", bound=nn.Module)
 Contents: TypeAlias = tuple[dict[str, Any], dict[str, Tensor]]
 """The values of `config.toml` and the tensors by name."""
 UPGRADES: Mapping[int, Callable[[dict[str, Any], dict[str, Tensor]], Contents]] = {}
@@ -52,14 +54,13 @@ def save(
         raise CheckpointError(
             f"{target} must be a model folder or not exist; got something else. Choose another place."
         )
-    parameters = sum(parameter.numel() for parameter in model.parameters())
 
     def write(new: Path) -> None:
         (new / CONFIG).write_text(dump(config or Config(model=model.config)), encoding="utf-8")
         write_tensors(dict(model.state_dict()), new / WEIGHTS)
         if tokenizer is not None:
             shutil.copytree(tokenizer, new / TOKENIZER)
-        (new / CARD).write_text(make_card(model.config, parameters, facts or Facts()), encoding="utf-8")
+        (new / CARD).write_text(make_card(model.config, parameters_of(model), facts or Facts()), encoding="utf-8")
         if also is not None:
             also(new)
 
@@ -70,24 +71,37 @@ def load(folder: str | Path, *, check: bool = True) -> LanguageModel:
     """The model as it was saved, in the same dtype. `check` compares the files with their hashes; without it, a config
     that was edited by hand is taken as it is."""
     path = locate(Path(folder))
-    model, number = _examined(path)
+    model, number = _language_model(path)
     if check:
         verify(path, [CONFIG, WEIGHTS])
-    _, weights = upgraded(_config_values(path / CONFIG), _tensors(path / WEIGHTS), number=number)
-    model.load_state_dict(weights, assign=True)
+    fill(model, path, number=number)
     return model
 
 
 def read_config(folder: str | Path) -> tuple[ModelConfig, int]:
     """The config of a model folder and the number of its parameters, without reading weights. Refuses what `load`
     refuses, but for changed numbers."""
-    model, _ = _examined(locate(Path(folder)))
-    return model.config, sum(parameter.numel() for parameter in model.parameters())
+    model, _ = _language_model(locate(Path(folder)))
+    return model.config, parameters_of(model)
 
 
 def is_model_folder(path: Path) -> bool:
     """Whether the parts that make a model folder are there; they may still be broken."""
     return (path / CONFIG).is_file() and (path / WEIGHTS).is_file()
+
+
+def model_of_run(path: Path) -> Path:
+    """The model in a run folder, its `best/` or else its `last/`; any other path is itself."""
+    for part in ("best", "last"):
+        model = locate(path / part)
+        if not is_model_folder(path) and is_model_folder(model):
+            return model
+    return path
+
+
+def parameters_of(model: nn.Module) -> int:
+    """How many numbers it learns."""
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -101,9 +115,9 @@ def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Named tensors of a file that `write_tensors` wrote."""
-    header = read_header(path)
-    if _number(header, path) != FORMAT:
-        raise CheckpointError(f"{path} must have format segue-{FORMAT}; got {header.format}. Save it again.")
+    number = _number(read_header(path), path)
+    if number != FORMAT:
+        raise CheckpointError(f"{path} must have format segue-{FORMAT}; got segue-{number}. Save it again.")
     return _tensors(path)
 
 
@@ -120,15 +134,12 @@ def upgraded(values: dict[str, Any], tensors: dict[str, Tensor], *, number: int)
     return values, tensors
 
 
-def _examined(path: Path) -> tuple[LanguageModel, int]:
-    """The model without its numbers, and the number of its format, if config and weights belong together."""
+def examined(path: Path, make: Callable[[ModelConfig], Model]) -> tuple[Model, int]:
+    """The model that `make` gives for the config, without its numbers, and the number of the folder's format, if config
+    and weights belong together."""
     if not is_model_folder(path):
         raise CheckpointError(
             f"a model folder must hold {CONFIG} and {WEIGHTS}; got {path} without them. Check the path."
-        )
-    if (path / HEAD).is_file():
-        raise CheckpointError(
-            f"{path} must hold a language model; got a model with a head, {HEAD}. Use segue.checkpoint.heads.load_head."
         )
     for name in (CONFIG, WEIGHTS):
         if not inside(path, path / name):
@@ -136,28 +147,22 @@ def _examined(path: Path) -> tuple[LanguageModel, int]:
     header = read_header(path / WEIGHTS)
     number = _number(header, path / WEIGHTS)
     shapes = {name: torch.empty(info.shape, dtype=info.dtype, device="meta") for name, info in header.tensors.items()}
-    values, shapes = upgraded(_config_values(path / CONFIG), shapes, number=number)
+    values, shapes = upgraded(read_toml(path / CONFIG), shapes, number=number)
     try:
         config = parse(values).model
     except (ValueError, RecursionError) as error:  # an integer of too many digits to print, or tables in tables
         raise CheckpointError(f"{path / CONFIG} must be a config; got {shortened(error)}. Use another copy.") from None
-    return _fitting(config, shapes, path / WEIGHTS), number
+    return _fitting(config, make, shapes, path / WEIGHTS), number
 
 
-def _number(header: Header, path: Path) -> int:
-    name, _, number = (header.format or "").partition("-")
-    if name != "segue" or not number.isascii() or not number.isdigit() or len(number) > 4:
-        raise CheckpointError(
-            f"{path} must have format segue-{FORMAT}; got {shortened(header.format)}. Convert it: segue convert."
-        )
-    if int(number) > FORMAT:
-        raise CheckpointError(
-            f"{path} must have format segue-{FORMAT} or an older one; got segue-{number}. Update segue to read it."
-        )
-    return int(number)
+def fill(model: nn.Module, path: Path, *, number: int) -> None:
+    """Reads the weights of a folder of this format into the model that `examined` gave for it."""
+    _, weights = upgraded(read_toml(path / CONFIG), _tensors(path / WEIGHTS), number=number)
+    model.load_state_dict(weights, assign=True)
 
 
-def _config_values(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a small TOML file."""
     data = read_small(path, limit=LARGEST_CONFIG)
     if max(map(len, data.splitlines()), default=0) > LONGEST_LINE:  # keys with thousands of dots take long to read
         raise CheckpointError(f"{path} must have lines of at most {LONGEST_LINE} bytes; got more. Use another copy.")
@@ -167,7 +172,29 @@ def _config_values(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} must be TOML; got {shortened(error)}. Use another copy.") from None
 
 
-def _fitting(config: ModelConfig, shapes: dict[str, Tensor], path: Path) -> LanguageModel:
+def _language_model(path: Path) -> tuple[LanguageModel, int]:
+    if (path / HEAD).is_file():
+        raise CheckpointError(
+            f"{path} must hold a language model; got a model with a head, {HEAD}. Use segue.checkpoint.heads.load_head."
+        )
+    return examined(path, LanguageModel)
+
+
+def _number(header: Header, path: Path) -> int:
+    written = header.metadata.get("format", "none")
+    name, _, number = written.partition("-")
+    if name != "segue" or not number.isascii() or not number.isdigit() or len(number) > 4:
+        raise CheckpointError(
+            f"{path} must have format segue-{FORMAT}; got {shortened(written)}. Convert it: segue convert."
+        )
+    if int(number) > FORMAT:
+        raise CheckpointError(
+            f"{path} must have format segue-{FORMAT} or an older one; got segue-{number}. Update segue to read it."
+        )
+    return int(number)
+
+
+def _fitting(config: ModelConfig, make: Callable[[ModelConfig], Model], shapes: dict[str, Tensor], path: Path) -> Model:
     """The model of the config, without numbers, if the tensors are its own. A config that asks for much more than there
     is would take long to build even without numbers, so that is refused first."""
     there = sum(value.numel() for value in shapes.values())
@@ -180,7 +207,7 @@ def _fitting(config: ModelConfig, shapes: dict[str, Tensor], path: Path) -> Lang
         )
     try:
         with torch.device("meta"):
-            model = LanguageModel(config)
+            model = make(config)
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(
             f"{path} must hold the tensors of its config, and that model cannot be built; got {shortened(error)}. "
@@ -198,10 +225,10 @@ def _fitting(config: ModelConfig, shapes: dict[str, Tensor], path: Path) -> Lang
 
 
 def _kind(tensor: Tensor | None) -> str:
-    """Shape, and dtype where it is not one of numbers with a fraction."""
+    """Shape, and dtype where it is not one that weights may have."""
     if tensor is None:
         return "none"
-    return f"{tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else f" {tensor.dtype}")
+    return f"{tuple(tensor.shape)}" + ("" if tensor.dtype in FLOATS else f" {tensor.dtype}")
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

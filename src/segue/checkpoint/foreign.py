@@ -6,16 +6,16 @@ In: a path of any supported format, settings that it does not say. Out: a `Forei
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from segue.checkpoint.detect import Detected, detect, read_settings
-from segue.checkpoint.files import shortened
-from segue.checkpoint.folder import TOKENIZER, load
+from segue.checkpoint.files import locate, shortened
+from segue.checkpoint.folder import TOKENIZER, load, model_of_run
 from segue.checkpoint.heads import HeadConfig, build, head_config, load_head
 from segue.checkpoint.names import (
     transformer_xl_original,
@@ -46,6 +46,8 @@ class Foreign:
     head: HeadConfig | None = None
     scope: str = "task"
     """The name of a fine-tuned task, where the format has one."""
+    step: int | None = None
+    """Of the training, where the checkpoint says it."""
     tokenizer: Tokenizer | None = None
     rows: list[Row] = field(default_factory=list)
     explained: list[Row] = field(default_factory=list)
@@ -75,16 +77,19 @@ def read_foreign(
     head: str | None = None,
     vocabulary: str | Path | None = None,
 ) -> Foreign:
-    """Reads a checkpoint of anyone's, a segue folder too. `overrides` are `model.key=value` and `head.key=value`;
-    `head` chooses among several heads of one checkpoint; `vocabulary` is a tokeniser that is not beside the weights."""
-    detected = detect(path)
+    """Reads a checkpoint of anyone's, a segue folder or run too. `overrides` are `model.key=value` and
+    `head.key=value`; `head` chooses among several heads of one checkpoint; `vocabulary` is a tokeniser that is not
+    beside the weights."""
+    detected = detect(model_of_run(locate(Path(path))))
     if detected.kind in ("segue model", "segue model with a head"):
         if overrides or head:
             raise CheckpointError(
                 f"{path} is a model folder with a config of its own; got other settings too. Leave them out."
             )
         return _own(detected)
-    if detected.source is None or detected.family is None:
+    if detected.source is None:
+        raise CheckpointError(f"{path} must hold a model; got a {detected.kind}. Give the path of its weights.")
+    if detected.family is None:
         raise CheckpointError(
             f"{path} must hold the tensors of a Transformer-XL or an XLNet; got a {detected.kind} with others. "
             "`segue inspect` shows them."
@@ -111,7 +116,30 @@ def _own(detected: Detected) -> Foreign:
     trunk = model.get_submodule("trunk")
     config = trunk.config
     assert isinstance(config, ModelConfig)
-    return Foreign(detected=detected, format=detected.kind, model=model, config=config, head=head, tokenizer=tokenizer)
+    return Foreign(
+        detected=detected,
+        format=detected.kind,
+        model=model,
+        config=config,
+        head=head,
+        step=_own_step(path),
+        tokenizer=tokenizer,
+    )
+
+
+def _own_step(path: Path) -> int | None:
+    """That of a stopped run, which is kept with the state of its training."""
+    state = path / "training" / "state.json"
+    step = read_settings(state).get("step") if state.is_file() else None
+    return step if type(step) is int and 0 <= step < 1 << 63 else None
+
+
+def _tensorflow_step(source: TensorSource) -> int | None:
+    info = source.tensors.get("global_step")
+    if info is None or info.shape or info.dtype not in (torch.int64, torch.int32):
+        return None
+    step = int(source.read("global_step"))
+    return step if step >= 0 else None
 
 
 def _filled(
@@ -133,11 +161,12 @@ def _filled(
         ) from None
     table = plan.table(config, head)
     mapped = to_ours(table, source, model.state_dict())
-    model.load_state_dict(mapped.tensors, assign=True)
+    tensors, widened = _of_one_dtype(mapped.tensors)
+    model.load_state_dict(tensors, assign=True)
     place = detected.folder if vocabulary is None else Path(vocabulary)
     beside = (place if place.is_dir() else place.parent) / "tokenizer_config.json"
     settings = read_settings(beside) if beside.is_file() else {}
-    tokenizer = find_tokenizer(place, size=config.vocabulary.size, settings=settings)
+    tokenizer, known = find_tokenizer(place, size=config.vocabulary.size, settings=settings)
     return Foreign(
         detected=detected,
         format=f"{table.family} ({detected.kind})",
@@ -145,11 +174,22 @@ def _filled(
         config=config,
         head=head,
         scope=plan.scope,
+        step=_tensorflow_step(source),
         tokenizer=tokenizer,
         rows=mapped.rows,
         explained=mapped.explained,
-        notes=list(plan.notes),
+        notes=[*plan.notes, *widened, *known],
     )
+
+
+def _of_one_dtype(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """All in the narrowest dtype that holds each exactly, and a note if that changed any: a model computes in one."""
+    dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in tensors.values()})
+    if len(dtypes) < 2:
+        return tensors, []
+    widest = reduce(torch.promote_types, (value.dtype for value in tensors.values()))
+    note = f"tensors of {' and '.join(dtypes)}: all are {str(widest).removeprefix('torch.')} now, with the same values."
+    return {name: value.to(widest) for name, value in tensors.items()}, [note]
 
 
 # ------------------------------------------------------------------------------------------------ settings
@@ -223,15 +263,20 @@ def _plan(detected: Detected, source: TensorSource | None, head: str | None) -> 
             return _transformer_xl_original(detected, source)
 
 
-def _needs_settings(settings: Mapping[str, Any]) -> None:
+def _needs_settings(settings: Mapping[str, Any], model_type: str) -> None:
     if "model_type" not in settings:
         raise CheckpointError(
             "weights of transformers must have their config.json beside them; got none. Copy it there."
         )
+    if settings["model_type"] != model_type:
+        raise CheckpointError(
+            f'model_type in config.json must be "{model_type}", as the tensors are; got '
+            f"{shortened(repr(settings['model_type']))}. Use the config of these weights."
+        )
 
 
 def _xlnet_transformers(settings: Mapping[str, Any], source: TensorSource) -> _Plan:
-    _needs_settings(settings)
+    _needs_settings(settings, "xlnet")
     base = "word_embedding.weight" in source.tensors
     return _Plan(
         values=xlnet_transformers.values(settings),
@@ -242,7 +287,7 @@ def _xlnet_transformers(settings: Mapping[str, Any], source: TensorSource) -> _P
 
 
 def _transformer_xl_transformers(settings: Mapping[str, Any], source: TensorSource) -> _Plan:
-    _needs_settings(settings)
+    _needs_settings(settings, "transfo-xl")
     base = "word_emb.emb_layers.0.weight" in source.tensors
     return _Plan(
         values=transformer_xl_transformers.values(settings),

@@ -4,20 +4,28 @@ In: a head of `model.heads` or `model.answers` with its HeadConfig and a path, o
 """
 
 import shutil
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-import torch
 from pydantic import Field, ValidationError
 from torch import nn
 
-from segue.checkpoint.files import locate, read_small, verify, write_folder
-from segue.checkpoint.folder import CONFIG, HEAD, LARGEST_CONFIG, TOKENIZER, WEIGHTS, read_tensors, write_tensors
-from segue.checkpoint.header import read_header
-from segue.config import Config, ModelConfig, dump, parse
+from segue.checkpoint.card import Facts, make_card
+from segue.checkpoint.files import CARD, inside, locate, verify, write_folder
+from segue.checkpoint.folder import (
+    CONFIG,
+    HEAD,
+    TOKENIZER,
+    WEIGHTS,
+    examined,
+    fill,
+    parameters_of,
+    read_toml,
+    write_tensors,
+)
+from segue.config import Config, ModelConfig, dump
 from segue.config.schema import PositiveInt, Section
 from segue.errors import CheckpointError
 from segue.model import LanguageModel, Trunk
@@ -41,6 +49,8 @@ class HeadConfig(Section):
     """How a sequence_classifier or a sequence_scorer makes one vector of a sequence."""
     projected: bool = True
     """Whether a dense layer with tanh follows it."""
+    pool: Literal["last", "mean", "max", "attention"] = "last"
+    """How they make one vector of the segments of a long document."""
     num_starts: PositiveInt = 5
     """Of a beam_answerer."""
     num_ends: PositiveInt = 5
@@ -71,12 +81,19 @@ def build(config: ModelConfig, head: HeadConfig | None) -> nn.Module:
     match head.kind:
         case "sequence_classifier":
             return SequenceClassifier(
-                config, num_labels=head.num_labels, task=head.task, summary=head.summary, projected=head.projected
+                config,
+                num_labels=head.num_labels,
+                task=head.task,
+                summary=head.summary,
+                projected=head.projected,
+                pool=head.pool,
             )
         case "token_tagger":
             return TokenTagger(config, num_tags=head.num_labels)
         case "sequence_scorer":
-            return SequenceScorer(config, loss=head.loss, summary=head.summary, projected=head.projected)
+            return SequenceScorer(
+                config, loss=head.loss, summary=head.summary, projected=head.projected, pool=head.pool
+            )
         case "simple_answerer":
             return SimpleAnswerer(config)
         case "beam_answerer":
@@ -89,6 +106,7 @@ def save_head(
     folder: str | Path,
     *,
     tokenizer: Path | None = None,
+    facts: Facts | None = None,
     also: Callable[[Path], None] | None = None,
 ) -> None:
     """Writes the folder whole or not at all, as `folder.save` does for language models."""
@@ -98,13 +116,16 @@ def save_head(
             f"{target} must be the folder of a model with a head or not exist; got something else. "
             "Choose another place."
         )
+    config = model_config_of(model)
 
     def write(new: Path) -> None:
-        (new / CONFIG).write_text(dump(Config(model=model_config_of(model))), encoding="utf-8")
+        (new / CONFIG).write_text(dump(Config(model=config)), encoding="utf-8")
         (new / HEAD).write_text(tomli_w.dumps(head.model_dump(mode="json")), encoding="utf-8")
         write_tensors(dict(model.state_dict()), new / WEIGHTS)
         if tokenizer is not None:
             shutil.copytree(tokenizer, new / TOKENIZER)
+        card = make_card(config, parameters_of(model), facts or Facts(), head=on_card(head))
+        (new / CARD).write_text(card, encoding="utf-8")
         if also is not None:
             also(new)
 
@@ -114,33 +135,39 @@ def save_head(
 def load_head(folder: str | Path, *, check: bool = True) -> tuple[nn.Module, HeadConfig]:
     """The model with its head as it was saved, in the same dtype, and what it is."""
     path = locate(Path(folder))
-    config, head = read_head(path)
-    with torch.device("meta"):
-        model = build(config, head)
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: info.shape for name, info in read_header(path / WEIGHTS).tensors.items()}
-    if expected != found:
-        wrong = sorted(name for name in expected | found if expected.get(name) != found.get(name))
-        raise CheckpointError(
-            f"{path / WEIGHTS} must hold the tensors of its config and head; got {len(wrong)} that do not fit, first "
-            f"{wrong[0]}: config {expected.get(wrong[0])}, file {found.get(wrong[0])}. They belong to other weights."
-        )
+    model, head, number = _examined(path)
     if check:
         verify(path, [CONFIG, HEAD, WEIGHTS])
-    model.load_state_dict(read_tensors(path / WEIGHTS), assign=True)
+    fill(model, path, number=number)
     return model, head
 
 
-def read_head(path: Path) -> tuple[ModelConfig, HeadConfig]:
-    """The config and the head of a folder, without reading weights."""
-    values = {}
-    for name in (CONFIG, HEAD):
-        data = read_small(path / name, limit=LARGEST_CONFIG)
-        try:
-            values[name] = tomllib.loads(data.decode("utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise CheckpointError(f"{path / name} must be TOML; got {error}. Use another copy.") from None
-    return parse(values[CONFIG]).model, head_config(values[HEAD])
+def read_head(folder: str | Path) -> tuple[ModelConfig, HeadConfig, int]:
+    """The config, the head and the number of parameters of a folder, without reading weights. Refuses what `load_head`
+    refuses, but for changed numbers."""
+    model, head, _ = _examined(locate(Path(folder)))
+    return model_config_of(model), head, parameters_of(model)
+
+
+def _examined(path: Path) -> tuple[nn.Module, HeadConfig, int]:
+    """The model without its numbers, its head, and the number of its format."""
+    if not inside(path, path / HEAD):
+        raise CheckpointError(f"{path / HEAD} must be in its folder; it links to a place outside. Copy it there.")
+    head = head_config(read_toml(path / HEAD))
+    model, number = examined(path, lambda config: build(config, head))
+    return model, head, number
+
+
+def on_card(head: HeadConfig) -> dict[str, str]:
+    """What a card says of a head: its kind, and the settings that mean something for it."""
+    values = head.model_dump(exclude_defaults=True) | {"kind": head.kind.replace("_", " ")}
+    if head.kind in ("sequence_classifier", "token_tagger"):
+        values["num_labels"] = head.num_labels
+    return {
+        name.removeprefix("num_"): ", ".join(value) if isinstance(value, tuple | list) else str(value)
+        for name, value in values.items()
+        if not (name == "num_labels" and head.labels)
+    }
 
 
 def model_config_of(model: nn.Module) -> ModelConfig:

@@ -7,11 +7,11 @@ A mirror is a folder with `owner/name/` below it, each with the files of the hub
 that is asked for. Where there is a mirror (SEGUE_MIRROR, or an argument), names are looked up there and nowhere else.
 
 What is not a model folder of this project is converted, once: the result is kept in the cache folder
-($XDG_CACHE_HOME or ~/.cache, then segue), by its commit.
+($XDG_CACHE_HOME or ~/.cache, then segue), by its commit and by the version of the converter.
 """
 
+import glob
 import hashlib
-import math
 import os
 import re
 import tempfile
@@ -24,11 +24,30 @@ from typing import Any
 
 import segue
 from segue.checkpoint.card import Facts, make_card, updated_card
-from segue.checkpoint.files import CARD, MANIFEST, inside, locate, manifest_text, read_manifest, read_small, verify
-from segue.checkpoint.folder import CONFIG, HEAD, TOKENIZER, WEIGHTS, is_model_folder, read_config
+from segue.checkpoint.files import (
+    CARD,
+    LARGEST_CARD,
+    MANIFEST,
+    inside,
+    locate,
+    manifest_text,
+    read_manifest,
+    read_small,
+    verify,
+)
+from segue.checkpoint.folder import (
+    CONFIG,
+    HEAD,
+    LARGEST_CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    is_model_folder,
+    model_of_run,
+    read_config,
+)
 from segue.checkpoint.folder import load as load_folder
-from segue.checkpoint.header import read_header
-from segue.checkpoint.heads import read_head
+from segue.checkpoint.heads import HeadConfig, on_card, read_head
+from segue.checkpoint.private import public_card, public_config
 from segue.config import ModelConfig
 from segue.errors import CheckpointError
 from segue.model import LanguageModel
@@ -50,9 +69,6 @@ _SMALL_FILES = (
 )  # fmt: skip
 _WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin",), ("*.ckpt*", "checkpoint"), ("model.pt",))
 """One kind is downloaded, the first that there is: many models are kept in several."""
-
-
-_LARGEST_CARD = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +95,10 @@ def find(
 ) -> Found:
     """Where the files of a model are, and which commit; downloads them if need be. A path comes before a name."""
     path = locate(Path(source))
-    if os.path.exists(path) and str(source):
+    if str(source) and (os.path.exists(path) or os.path.isfile(f"{path}.index")):  # or the prefix of TensorFlow
         if revision is not None:
             raise CheckpointError(f"{path} is on this machine and has no revisions; got {revision!r}. Leave it out.")
-        return Found(path=_of_run(path))
+        return Found(path=model_of_run(path))
     given = str(source)
     name = ALIASES.get(given, given)
     if not _NAME.fullmatch(name) or ".." in name:
@@ -102,10 +118,10 @@ def model_folder(found: Found) -> Path:
     """The model folder itself, or what the conversion of a foreign checkpoint gave."""
     if (found.path / CONFIG).is_file():
         return found.path
-    from segue.checkpoint.convert import convert
+    from segue.checkpoint.convert import VERSION, convert
 
-    source = found.name.replace("/", "--") if found.name else found.path.name
-    place = _cache_folder() / "converted" / source / (found.commit or _fingerprint(found.path))
+    source = found.name.replace("/", "--") if found.name else found.path.resolve().name
+    place = _cache_folder() / "converted" / source / f"{found.commit or _fingerprint(found.path)}-v{VERSION}"
     if is_model_folder(place):
         return place
     try:
@@ -115,8 +131,7 @@ def model_folder(found: Found) -> Path:
             convert(found.path, made, compare=False)
             if found.name:
                 at = f" at commit {found.commit}" if found.commit else ""
-                card = make_card(*_described(made), Facts(origin=f"{found.name}{at}"))
-                (made / CARD).write_text(card, encoding="utf-8")
+                (made / CARD).write_text(_new_card(made, Facts(origin=f"{found.name}{at}")), encoding="utf-8")
             if not is_model_folder(place):  # another process may have been quicker
                 made.rename(place)
     except OSError as error:
@@ -126,20 +141,16 @@ def model_folder(found: Found) -> Path:
     return place
 
 
-def _of_run(path: Path) -> Path:
-    """The model in a run folder; any other path is itself."""
-    for part in ("best", "last"):
-        model = locate(path / part)
-        if not is_model_folder(path) and is_model_folder(model):
-            return model
-    return path
-
-
 def _fingerprint(path: Path) -> str:
-    """Changes when any file below changes its size or time."""
-    files = sorted(inner for inner in path.rglob("*") if inner.is_file()) if path.is_dir() else [path]
-    states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr(states).encode()).hexdigest()[:40]
+    """Changes when a file that a conversion may read changes its size or time: those of a folder, or those that are
+    named as the file is, and what may lie beside it."""
+    if path.is_dir():
+        files = {inner for inner in path.iterdir() if inner.is_file()}
+    else:
+        patterns = [f"{glob.escape(path.name)}*", *(name for name in _SMALL_FILES if "/" not in name)]
+        files = {inner for pattern in patterns for inner in path.parent.glob(pattern) if inner.is_file()}
+    states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
+    return hashlib.sha256(repr((str(path.resolve()), states)).encode()).hexdigest()[:40]
 
 
 def _cache_folder() -> Path:
@@ -281,7 +292,11 @@ class Upload:
     name: str
     files: dict[str, int]
     card: str
-    manifest: str
+    """As it will be in the folder."""
+    texts: dict[str, str]
+    """Files that are not sent as they are in the folder, without paths of this machine."""
+    stripped: list[str]
+    """Where such paths were."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,19 +309,24 @@ class Pushed:
 
 def plan_push(folder: str | Path, name: str, *, licence: str | None = None, languages: Sequence[str] = ()) -> Upload:
     """What `push` will send of a model folder or a run, after all checks: the model and its tokeniser, not the state
-    of training. Its card is the one that is there, with this licence and these languages."""
+    of training, and no paths of this machine. Its card is the one that is there, with this licence and these
+    languages."""
     if not _NAME.fullmatch(name) or ".." in name:
         raise CheckpointError(f"a model on the hub must be named owner/name; got {name!r}. Give both.")
-    model = _of_run(locate(Path(folder)))
-    config, parameters = _described(model)
+    model = model_of_run(locate(Path(folder)))
+    new_card = _new_card(model, Facts())
     verify(model)
     hashes = read_manifest(model)
     names = [file for file in hashes if file in (CONFIG, HEAD, WEIGHTS) or file.startswith(f"{TOKENIZER}/")]
-    card = updated_card(_card(model) or make_card(config, parameters, Facts()), licence=licence, languages=languages)
-    manifest = manifest_text({file: hashes[file] for file in names})
+    card = updated_card(_card(model) or new_card, licence=licence, languages=languages)
+    config, stripped = public_config(read_small(model / CONFIG, limit=LARGEST_CONFIG).decode("utf-8"))
+    public, has_paths = public_card(card)
+    hashes[CONFIG] = hashlib.sha256(config.encode("utf-8")).hexdigest()
+    texts = {CONFIG: config, CARD: public, MANIFEST: manifest_text({file: hashes[file] for file in names})}
     sizes = {file: (model / file).stat().st_size for file in names}
-    sizes |= {MANIFEST: len(manifest), CARD: len(card.encode("utf-8"))}
-    return Upload(folder=model, name=name, files=sizes, card=card, manifest=manifest)
+    sizes |= {file: len(text.encode("utf-8")) for file, text in texts.items()}
+    stripped = [f"{name} in {CONFIG}" for name in stripped] + ([f"the command in {CARD}"] if has_paths else [])
+    return Upload(folder=model, name=name, files=sizes, card=card, texts=texts, stripped=stripped)
 
 
 def push(upload: Upload, *, private: bool = False, revision: str | None = None, message: str | None = None) -> Pushed:
@@ -317,10 +337,11 @@ def push(upload: Upload, *, private: bool = False, revision: str | None = None, 
         (upload.folder / CARD).write_text(upload.card, encoding="utf-8")
         staged = Path(work)
         for file in upload.files:
-            if file != MANIFEST:
-                (staged / file).parent.mkdir(exist_ok=True)
+            (staged / file).parent.mkdir(parents=True, exist_ok=True)
+            if file in upload.texts:
+                (staged / file).write_text(upload.texts[file], encoding="utf-8")
+            else:
                 (staged / file).symlink_to((upload.folder / file).resolve())
-        (staged / MANIFEST).write_text(upload.manifest, encoding="utf-8")
         api = hub.HfApi(library_name="segue", library_version=segue.__version__)
         api.create_repo(upload.name, private=private or None, exist_ok=True)
         if revision is not None:
@@ -339,14 +360,19 @@ def _card(folder: Path) -> str | None:
     if not inside(folder, path):
         raise CheckpointError(f"{path} must be a file in its folder; it links to a place outside. Copy it there.")
     try:
-        return read_small(path, limit=_LARGEST_CARD).decode("utf-8")
+        return read_small(path, limit=LARGEST_CARD).decode("utf-8")
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{path} must be UTF-8; got {error}. Correct it.") from None
 
 
-def _described(folder: Path) -> tuple[ModelConfig, int]:
-    """The config and the number of parameters, of a language model or of a model with a head."""
+def _described(folder: Path) -> tuple[ModelConfig, int, HeadConfig | None]:
+    """The config, the number of parameters, and the head if there is one."""
     if not (folder / HEAD).is_file():
-        return read_config(folder)
-    config, _ = read_head(folder)
-    return config, sum(math.prod(info.shape) for info in read_header(folder / WEIGHTS).tensors.values())
+        return *read_config(folder), None
+    config, head, parameters = read_head(folder)
+    return config, parameters, head
+
+
+def _new_card(folder: Path, facts: Facts) -> str:
+    config, parameters, head = _described(folder)
+    return make_card(config, parameters, facts, head=None if head is None else on_card(head))

@@ -7,6 +7,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+"""What weights may be kept in. The numbers of eight bits are quantised: they mean nothing without their scales."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TensorInfo:

@@ -22,6 +22,8 @@ from segue.errors import CheckpointError
 
 MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
+MAX_PICKLE = 2**28
+"""Bytes of the pickle in an archive; the numbers of tensors are not in it."""
 _MAGIC_PICKLE = b"\x8a\x0a" + MAGIC.to_bytes(10, "little") + b"."
 
 
@@ -123,7 +125,8 @@ def _open_zip(file: BinaryIO, path: Path) -> TorchFile:
                 f"{path} must hold each storage as its pickle says; got {entry.size if entry else 'no'} bytes for "
                 f"{storage.size} numbers of {storage.dtype} in {describe(storage.key)}. Copy it or save it again."
             )
-    order = _read_entry(file, entries.get(f"{prefix}byteorder"), limit=16, what=str(path))
+    written = entries.get(f"{prefix}byteorder")
+    order = b"" if written is None else _read_entry(file, written, limit=16, what=str(path))
     if order not in (b"", b"little", b"big"):
         raise CheckpointError(f"{path} must have the byte order little or big; got {order!r}. Save it again.")
     places = {storage.key: entries[f"{prefix}data/{storage.key}"] for storage in storages}
@@ -139,18 +142,21 @@ def _read_zip_pickle(file: BinaryIO, path: Path) -> tuple[object, list[Storage],
     prefix = pickles[0].removesuffix("data.pkl")
     if f"{prefix}constants.pkl" in entries:
         raise CheckpointError(f"{path} must be a file of torch.save; got TorchScript. Save model.state_dict().")
-    data = _read_entry(file, entries[pickles[0]], limit=None, what=f"the pickle in {path}")
+    if entries[pickles[0]].size > MAX_PICKLE:
+        raise CheckpointError(
+            f"{path} must hold a pickle of at most {MAX_PICKLE:,} bytes; got {entries[pickles[0]].size:,}. "
+            "Save model.state_dict()."
+        )
+    data = _read_entry(file, entries[pickles[0]], what=f"the pickle in {path}")
     storages: list[Storage] = []
     root = interpret(BytesIO(data), what=str(path), constructors=CONSTRUCTORS, persistent=_persistent(storages, size=5))
     return root, storages, entries, prefix
 
 
-def _read_entry(file: BinaryIO, entry: Entry | None, *, limit: int | None, what: str) -> bytes:
-    if entry is None:
-        return b""
+def _read_entry(file: BinaryIO, entry: Entry, *, limit: int = MAX_PICKLE, what: str) -> bytes:
     verify(file, entry, what=what)
     file.seek(entry.start)
-    return file.read(entry.size if limit is None else min(entry.size, limit))
+    return file.read(min(entry.size, limit))
 
 
 # The format of 2019: pickles of a magic number, a version, the system, the value and the storages' keys; then numbers

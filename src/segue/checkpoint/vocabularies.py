@@ -2,20 +2,26 @@
 
 In: a folder or a file with `spiece.model`, `vocab.txt`, or a pickled vocabulary of Transformer-XL. Out: a Tokenizer;
 and back, `spiece.model` or `vocab.txt`.
+
+The vocabularies of Transformer-XL are symbols in the order of their ids. Those of WikiText and the billion words are
+words. Those of enwik8 are the numbers of bytes, and those of text8 letters with `_` for a space: the text was written
+so, with spaces between, before it was counted. Neither has a symbol for a line break.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from segue.checkpoint.pickles import Record
 from segue.checkpoint.torch_files import read_object
-from segue.errors import CheckpointError
+from segue.errors import CheckpointError, DataError
 from segue.text.files import save_tokenizer
-from segue.text.folder import MAX_DATA, PIECES_FILE, VOCABULARY_FILE, read_limited
+from segue.text.folder import MAX_DATA, PIECES_FILE, read_limited
 from segue.text.pieces import PieceTokenizer
 from segue.text.released import ReleasedPieces, read_pieces
+from segue.text.symbols import CharacterTokenizer, ListedBytes
 from segue.text.tokenizer import Tokenizer
 from segue.text.words import EOS, WordTokenizer
 
@@ -24,35 +30,45 @@ PICKLED = ("vocab.bin", "vocab.pkl", "cache.pkl", "cache.pt")
 _SETTINGS = "tokenizer_config.json"
 
 
-def find_tokenizer(place: Path, *, size: int, settings: Mapping[str, object]) -> Tokenizer | None:
-    """The tokeniser of a folder, or of one of its files; None if there is none. `size` is that of the model, which may
-    be larger. `settings` are those of `tokenizer_config.json`."""
+def find_tokenizer(place: Path, *, size: int, settings: Mapping[str, object]) -> tuple[Tokenizer | None, list[str]]:
+    """The tokeniser of a folder, or of one of its files, and what to know about it; None if there is none. `size` is
+    that of the model, which may be larger. `settings` are those of `tokenizer_config.json`."""
     names = (PIECES_FILE, WORDS, *PICKLED)
     path = place if place.is_file() else next((place / name for name in names if (place / name).is_file()), None)
     if path is None:
-        return None
-    tokenizer = _read(path, settings)
+        return None, []
+    try:
+        tokenizer = _read(path, settings)
+    except DataError as error:
+        raise CheckpointError(f"{path} must hold a vocabulary; {error}") from None
     if tokenizer.size > size:
         raise CheckpointError(
             f"{path} must have at most the {size} ids of the model; got {tokenizer.size}. It belongs to another model."
         )
-    return tokenizer
+    notes = {
+        ListedBytes: "its numbers are bytes, as in enwik8; line breaks have no id and are left out",
+        CharacterTokenizer: "its symbols are characters, with _ for a space, as in text8",
+    }
+    return tokenizer, [f"{path.name}: {note}." for kind, note in notes.items() if isinstance(tokenizer, kind)]
 
 
 def _read(path: Path, settings: Mapping[str, object]) -> Tokenizer:
     if path.suffix == ".model":
         lower, accents = settings.get("do_lower_case") is True, settings.get("keep_accents") is True
-        return read_pieces(path, lower=lower, keep_accents=accents)
+        try:
+            return read_pieces(path, lower=lower, keep_accents=accents)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from None
     if path.suffix == ".txt":
         try:
             words = read_limited(path, limit=MAX_DATA).decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
             raise CheckpointError(f"{path} must be UTF-8, a word a line; got {error}. Convert it.") from None
-        return _words([word.removesuffix("\r") for word in (words[:-1] if words[-1] == "" else words)], lower=False)
+        return _symbols([word.removesuffix("\r") for word in (words[:-1] if words[-1] == "" else words)], lower=False)
     return _pickled(path)
 
 
-def _pickled(path: Path) -> WordTokenizer:
+def _pickled(path: Path) -> Tokenizer:
     """A vocabulary by the original code or by transformers, alone or in a pickled corpus."""
     value = read_object(path)
     for _ in range(3):
@@ -60,16 +76,34 @@ def _pickled(path: Path) -> WordTokenizer:
         if isinstance(values, dict) and isinstance(words := values.get("idx2sym"), list):
             if not all(isinstance(word, str) for word in words):
                 break
-            return _words(words, lower=values.get("lower_case") is True)
+            return _symbols(words, lower=values.get("lower_case") is True)
         value = values.get("vocab") if isinstance(values, dict) else None
     raise CheckpointError(
         f"{path} must hold a vocabulary, a list of words named idx2sym; got none. Write them to {WORDS}, one a line."
     )
 
 
-def _words(words: list[str], *, lower: bool) -> WordTokenizer:
-    ends = words[:1] == [EOS]  # then a newline is a token
-    return WordTokenizer(words[1:] if ends else words, specials=(), lower=lower, add_eos=ends)
+def _symbols(symbols: list[str], *, lower: bool) -> Tokenizer:
+    """Bytes, characters or words, as the symbols show."""
+    if symbols and all(re.fullmatch("0|[1-9][0-9]{0,2}", symbol) and int(symbol) < 256 for symbol in symbols):
+        return ListedBytes([int(symbol) for symbol in symbols])
+    if "_" in symbols and all(len(symbol) == 1 and not symbol.isspace() for symbol in symbols):
+        return CharacterTokenizer([" " if symbol == "_" else symbol for symbol in symbols], specials=())
+    ends = symbols[:1] == [EOS]  # then a newline is a token
+    return WordTokenizer(symbols[1:] if ends else symbols, specials=(), lower=lower, add_eos=ends)
+
+
+def _written(tokenizer: Tokenizer) -> list[str] | None:
+    """The symbols of a vocabulary as `_symbols` reads them; None if it has none that would be read so."""
+    if isinstance(tokenizer, ListedBytes):
+        return [str(number) for number in tokenizer.numbers()]
+    tokens = [tokenizer.token(i) for i in range(tokenizer.size)]
+    if isinstance(tokenizer, WordTokenizer):
+        return tokens
+    if isinstance(tokenizer, CharacterTokenizer) and not tokenizer.specials and " " in tokens:
+        symbols = ["_" if token == " " else token for token in tokens]
+        return symbols if "_" not in tokens and not any(symbol.isspace() for symbol in symbols) else None
+    return None
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
@@ -78,9 +112,8 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
         save_tokenizer(tokenizer, work)
         if (Path(work) / PIECES_FILE).is_file():
             (folder / PIECES_FILE).write_bytes((Path(work) / PIECES_FILE).read_bytes())
-        elif (Path(work) / VOCABULARY_FILE).is_file() and isinstance(tokenizer, WordTokenizer):
-            words = [tokenizer.token(i) for i in range(tokenizer.size)]
-            (folder / WORDS).write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+        elif (symbols := _written(tokenizer)) is not None:
+            (folder / WORDS).write_text("".join(f"{symbol}\n" for symbol in symbols), encoding="utf-8")
         else:
             return "the tokeniser has no form that others read; it was left out."
         saved = json.loads((Path(work) / "tokenizer.json").read_text(encoding="utf-8"))["settings"]

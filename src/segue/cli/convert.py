@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from segue.checkpoint.convert import REPORT, Target, convert
+from segue.checkpoint.convert import REPORT, convert
+from segue.checkpoint.targets import Target
 from segue.cli.paragraphs import say
 
 

@@ -44,7 +44,7 @@ def _settings(found: Detected) -> Iterator[str]:
         case "segue model":
             yield _in_short(read_config(found.path)[0])
         case "segue model with a head":
-            config, head = read_head(found.path)
+            config, head, _ = read_head(found.path)
             yield _in_short(config)
             yield f"head: {_listed(head.model_dump(exclude_defaults=True))}"
         case "segue run":

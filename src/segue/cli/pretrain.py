@@ -1,6 +1,8 @@
 """`segue pretrain` and `segue plan`: a live view of a run, and what it will need before it starts."""
 
 import math
+import shlex
+import sys
 from collections import deque
 from collections.abc import Callable
 from importlib import import_module
@@ -30,7 +32,7 @@ def run_pretraining(config: Config, run: Path, *, tensorboard: bool = False, wan
     view = LiveView(Console(highlight=False), config, run, boards=boards)
     finished = False
     with view:
-        for event in pretrain(config, run):
+        for event in pretrain(config, run, command=shlex.join(["segue", *sys.argv[1:]])):
             if rank() == 0:
                 view.show(event)
             if isinstance(event, Ended):

@@ -25,6 +25,9 @@ def run_push(
     upload = plan_push(folder, name, licence=licence, languages=languages)
     for file, size in sorted(upload.files.items()):
         console.print(f"{_size(size):>10}  {file}", soft_wrap=True, markup=False)
+    if upload.stripped:
+        places = ", ".join(upload.stripped)
+        say(console, f"Paths of this machine stay here, and only their last names go up: {places}.", hang=2)
     total = f"{len(upload.files)} files of {upload.folder}, {_size(sum(upload.files.values()))}"
     if dry_run:
         say(console, f"{total}: would go to {name}. Nothing was written or sent.", hang=2)

@@ -6,7 +6,7 @@ from segue.errors import CheckpointError
 from segue.text import folder as folders
 from segue.text.pieces import PieceTokenizer
 from segue.text.released import ReleasedPieces
-from segue.text.symbols import bytes_from_saved, characters_from_saved
+from segue.text.symbols import bytes_from_saved, characters_from_saved, listed_bytes_from_saved
 from segue.text.tokenizer import Tokenizer
 from segue.text.words import words_from_saved
 
@@ -39,5 +39,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
             return words_from_saved(saved)
         case "characters":
             return characters_from_saved(saved)
+        case "listed_bytes":
+            return listed_bytes_from_saved(saved)
         case _:
             return bytes_from_saved(saved)

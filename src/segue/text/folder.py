@@ -22,6 +22,7 @@ DATA_FILES: Mapping[str, str | None] = {
     "words": VOCABULARY_FILE,
     "characters": VOCABULARY_FILE,
     "bytes": None,
+    "listed_bytes": VOCABULARY_FILE,
 }
 MAX_HEADER, MAX_DATA = 1 << 20, 1 << 28
 

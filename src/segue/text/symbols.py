@@ -1,8 +1,8 @@
 """Characters and bytes as tokens.
 
 In: a text. Out: an id for each character, or for each byte of its UTF-8 form, and offsets in characters.
-Bytes lose nothing of any text; characters that were not collected become the unknown id and are lost. Lone surrogates
-become U+FFFD in both.
+Bytes lose nothing of any text, unless some are left out of their list; characters that were not collected become the
+unknown id and are lost. Lone surrogates become U+FFFD in all of them.
 """
 
 from collections import Counter
@@ -135,7 +135,7 @@ class ByteTokenizer:
         check_ids([index], size=self.size)
         if index >= 256:
             return f"<{self._special_names[index - 256]}>"
-        return chr(index) if 0x20 < index < 0x7F else f"<0x{index:02X}>"
+        return _shown(index)
 
     def word_starts(self) -> NDArray[np.bool_]:
         """Special tokens, bytes of ASCII that are no letter or digit, and the first byte of any other character."""
@@ -151,6 +151,94 @@ class ByteTokenizer:
 
     def _saved(self) -> folders.Saved:
         return folders.Saved(kind="bytes", settings={"specials": list(self._special_names)}, data=b"")
+
+
+class ListedBytes:
+    """Some bytes of UTF-8, each with its place in a list as its id, as the enwik8 models of Transformer-XL have them.
+
+    A line break that is not listed gives no token, as in the text that those models were trained on; any other byte
+    that is not listed is an error. There are no special tokens.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        wrong = [number for number in numbers if not 0 <= number < 256]
+        if wrong or len(set(numbers)) != len(numbers):
+            raise DataError(
+                f"a vocabulary of bytes must have different numbers from 0 to 255; got {wrong[:1]} or one twice. "
+                f"Remove it."
+            )
+        self._bytes = np.array(numbers, dtype=np.uint8)
+        self._table = np.full(256, -1, dtype=np.int64)
+        self._table[self._bytes] = np.arange(len(numbers))
+
+    @property
+    def size(self) -> int:
+        """Number of ids."""
+        return len(self._bytes)
+
+    @property
+    def specials(self) -> Mapping[str, int]:
+        """There are none."""
+        return {}
+
+    def encode(self, text: str) -> NDArray[np.int64]:
+        """The ids of the bytes of a text, without line breaks unless they are listed."""
+        return self._look_up(self._raw(text))[0]
+
+    def encode_with_offsets(self, text: str) -> Encoding:
+        """The same ids; all bytes of a character have its span."""
+        raw = self._raw(text)
+        ids, kept = self._look_up(raw)
+        starts, ends = spans(((raw & 0xC0) != 0x80).astype(np.int64))
+        return Encoding(ids=ids, starts=starts[kept], ends=ends[kept])
+
+    def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
+        """The text of ids; bytes that are not UTF-8 give U+FFFD."""
+        return self._bytes[check_ids(ids, size=self.size)].tobytes().decode("utf-8", errors="replace")
+
+    def token(self, index: int) -> str:
+        """The character of a printable byte, its hexadecimal form otherwise."""
+        check_ids([index], size=self.size)
+        return _shown(int(self._bytes[index]))
+
+    def word_starts(self) -> NDArray[np.bool_]:
+        """Bytes of ASCII that are no letter or digit, and the first byte of any other character."""
+        return np.array([byte_begins_word(b) for b in self._bytes.tolist()], dtype=np.bool_)
+
+    def numbers(self) -> list[int]:
+        """The bytes in the order of their ids."""
+        result: list[int] = self._bytes.tolist()
+        return result
+
+    def save(self, folder: Path) -> None:
+        """Writes `tokenizer.json` and `vocabulary.txt`: the number of a byte a line."""
+        folders.write(folder, self._saved())
+
+    def fingerprint(self) -> str:
+        """A hash of the bytes."""
+        return self._saved().fingerprint()
+
+    def _saved(self) -> folders.Saved:
+        data = "".join(f"{number}\n" for number in self.numbers()).encode("ascii")
+        return folders.Saved(kind="listed_bytes", settings={}, data=data)
+
+    def _raw(self, text: str) -> NDArray[np.uint8]:
+        return np.frombuffer(without_surrogates(text).encode("utf-8"), dtype=np.uint8)
+
+    def _look_up(self, raw: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The ids, and which bytes have one."""
+        ids: NDArray[np.int64] = self._table[raw]
+        kept = ids >= 0
+        unknown = raw[~kept & (raw != ord("\n"))]
+        if unknown.size:
+            raise DataError(
+                f"every byte of a text must be in a vocabulary of bytes; got {_shown(int(unknown[0]))!r}. Remove it."
+            )
+        return ids[kept], kept
+
+
+def _shown(byte: int) -> str:
+    return chr(byte) if 0x20 < byte < 0x7F else f"<0x{byte:02X}>"
 
 
 def collect_characters(
@@ -191,3 +279,14 @@ def bytes_from_saved(saved: folders.Saved) -> ByteTokenizer:
         return ByteTokenizer(specials=folders.names(settings["specials"]))
     except DataError as error:
         raise CheckpointError(f"{folders.HEADER}: {error}") from None
+
+
+def listed_bytes_from_saved(saved: folders.Saved) -> ListedBytes:
+    """The tokeniser of a saved list of bytes."""
+    folders.take_settings(saved, {})
+    try:
+        return ListedBytes([int(line) for line in saved.data.decode("ascii").split("\n")[:-1]])
+    except (ValueError, DataError) as error:
+        raise CheckpointError(
+            f"{folders.VOCABULARY_FILE} must be a list of bytes, a number a line; got an error: {error} Save it again."
+        ) from None

@@ -18,7 +18,7 @@ from segue.text.pieces import check_ids
 from segue.text.tokenizer import SPECIALS, Encoding, special_ids
 from segue.text.unicode import without_surrogates
 
-EOS, UNK = "<eos>", "<unk>"
+EOS, UNK, LM1B_UNK = "<eos>", "<unk>", "<UNK>"
 _WORDS = re.compile(r"\S+")
 _WORDS_AND_LINES = re.compile(r"\n|\S+")
 
@@ -27,8 +27,8 @@ class WordTokenizer:
     """Whole words, special tokens first, then `<eos>` if lines have one, then the words.
 
     `<eos>` stands for a newline and nothing else, and decodes to one; a last line without a newline has none. The
-    unknown id is the special token unk or, without it, the word `<unk>` if the data has it (as WikiText and PTB do);
-    with neither, an unknown word is an error.
+    unknown id is the special token unk or, without it, the word `<unk>` if the data has it (as WikiText and PTB do), or
+    `<UNK>` (as the billion words do); with neither, an unknown word is an error.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class WordTokenizer:
                 f"the words of a vocabulary must be different, without white space, and no special tokens; "
                 f"got {wrong!r} or one twice. Remove it."
             )
-        self._unk = own.get("unk", self._ids.get(UNK))
+        self._unk = own.get("unk", self._ids.get(UNK, self._ids.get(LM1B_UNK)))
         self._specials = own if self._unk is None else own | {"unk": self._unk}
         if add_eos:
             self._ids["\n"] = self._first - 1

@@ -9,19 +9,13 @@ model folders; whoever iterates shows them to people. A run folder holds:
     best/           the model with the lowest validation loss
 """
 
-import fcntl
 import hashlib
 import json
 import math
-import os
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -40,6 +34,7 @@ from segue.train.distributed import any_process, place, processes, rank, sum_ove
 from segue.train.loop import StepReport, TrainState, train
 from segue.train.machine import peak_memory
 from segue.train.optim import WeightAverage, make_optimizer
+from segue.train.run_folder import Metrics, one_at_a_time, stop_signal
 from segue.train.state import load_state, save_state
 
 
@@ -84,33 +79,41 @@ OWN_FILES = {"best", "config.toml", "last", "lock", "metrics.jsonl", "tensorboar
 """What a run folder may hold before its first state is saved, when a run was killed early."""
 
 
-def pretrain(config: Config, run: Path) -> Iterator[Event]:
-    """Runs until all steps are done or a signal asks to stop; a run folder that exists goes on."""
+def pretrain(config: Config, run: Path, *, command: str | None = None) -> Iterator[Event]:
+    """Runs until all steps are done or a signal asks to stop; a run folder that exists goes on. `command` is what the
+    cards of its models say they were made by."""
     data, settings = _required(config)
-    with processes() as device, _lock(run), _stop_signal() as stop:
+    with processes() as device, one_at_a_time(run), stop_signal() as stop:
         store = Store.open(data.store)
         _check(config, data, store)
         torch.manual_seed(settings.seed)
         batches = Batches(store, data, config.model, seed=settings.seed, rank=rank(), world=world())
         state, changed = _start(config, run, batches, settings, device)
         tokenizer = Path(data.store) / "tokenizer"
+        facts = Facts(data=_training_data(Path(data.store)), command=command)
         metrics = Metrics(run / "metrics.jsonl", step=state.step)
+        losses = _newest_losses(run / "metrics.jsonl")
         count = sum(parameter.numel() for parameter in state.model.parameters())
         yield Started(step=state.step, steps=settings.steps, parameters=count, changed=changed)
 
         def keep() -> Saved:
-            save_state(state, run / "last", config=config, tokenizer=tokenizer, position=batches.position)
+            known = replace(facts, metrics=list(losses.values()))
+            save_state(state, run / "last", config=config, tokenizer=tokenizer, position=batches.position, facts=known)
             return Saved(step=state.step, folder=run / "last")
 
         saved_at = state.step
         for report in train(state, batches, settings):
             if report.step % settings.log_every == 0 or report.skipped:
-                metrics.write(_line(report))
+                line = _line(report)
+                metrics.write(line)
+                losses |= _losses(line)
             yield report
             due = settings.validate_every is not None and report.step % settings.validate_every == 0
             if data.validation is not None and (due or report.step == settings.steps):
-                validated = _validate(state, config, data, run, tokenizer, device)
-                metrics.write({"step": validated.step, "validation_loss": validated.loss})
+                validated = _validate(state, config, data, run, tokenizer, facts, device)
+                line = {"step": validated.step, "validation_loss": validated.loss}
+                metrics.write(line)
+                losses |= _losses(line)
                 yield validated
             if any_process(stop.asked):
                 yield keep()
@@ -203,7 +206,13 @@ def _write_config(run: Path, config: Config) -> None:
 
 
 def _validate(
-    state: TrainState, config: Config, data: DataConfig, run: Path, tokenizer: Path, device: torch.device
+    state: TrainState,
+    config: Config,
+    data: DataConfig,
+    run: Path,
+    tokenizer: Path,
+    facts: Facts,
+    device: torch.device,
 ) -> Validated:
     """The mean loss over the validation store, read once in lanes; the best model is saved."""
     assert config.train is not None
@@ -221,11 +230,8 @@ def _validate(
         state.best = loss
         model = whole_model(state.model)
         if rank() == 0:
-            facts = Facts(
-                data=_training_data(Path(data.store)),
-                metrics=[Metric(name="validation loss", value=loss, step=state.step)],
-            )
-            save(model, run / "best", config=config, tokenizer=tokenizer, facts=facts)
+            known = replace(facts, metrics=[Metric(name="validation loss", value=loss, step=state.step)])
+            save(model, run / "best", config=config, tokenizer=tokenizer, facts=known)
     if state.average is not None:
         state.average.exchange(state.model)
     return Validated(step=state.step, loss=loss, best=best)
@@ -255,32 +261,7 @@ def validation_loss(model: LanguageModel, batches: Batches, *, steps: int | None
     return float(sum_over_processes(nll) / sum_over_processes(targets).clamp(min=1))
 
 
-# ------------------------------------------------------------------------------------------ metrics, lock, signals
-
-
-class Metrics:
-    """A JSON line for each logged step. Lines beyond the step that a run resumes from are dropped first."""
-
-    def __init__(self, path: Path, *, step: int) -> None:
-        self.path = path
-        if rank() == 0 and path.exists():
-            lines = [line for line in path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
-            new = path.with_suffix(".new")
-            new.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            new.replace(path)
-
-    def write(self, values: dict[str, Any]) -> None:
-        if rank() == 0:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(values) + "\n")
-
-
-def _step_of(line: str) -> float:
-    try:
-        step: float = json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
-        return math.inf  # a line that a killed process left half-written
-    return step
+# ------------------------------------------------------------------------------------------------------- metrics
 
 
 def _line(report: StepReport) -> dict[str, Any]:
@@ -295,44 +276,20 @@ def _finite(value: object) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-@contextmanager
-def _lock(run: Path) -> Iterator[None]:
-    """One run at a time in a folder."""
-    if rank() != 0:
-        yield
-        return
-    run.mkdir(parents=True, exist_ok=True)
-    with (run / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DataError(
-                f"{run} must be used by one run at a time; got a second one. Wait, or use another --out."
-            ) from None
-        yield
+def _newest_losses(path: Path) -> dict[str, Metric]:
+    """Those that a run logged before it was stopped, for the card."""
+    losses: dict[str, Metric] = {}
+    if rank() == 0 and path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            losses |= _losses(json.loads(line))
+    return losses
 
 
-@dataclass
-class _Stop:
-    asked: bool = False
-
-
-@contextmanager
-def _stop_signal() -> Iterator[_Stop]:
-    """The first SIGINT or SIGTERM asks to stop after the step; a second one ends the process at once."""
-    stop = _Stop()
-
-    def handle(number: int, _: FrameType | None) -> None:
-        if stop.asked:
-            os._exit(128 + number)
-        stop.asked = True
-
-    if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
-        yield stop
-        return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _losses(line: Mapping[str, Any]) -> dict[str, Metric]:
+    """The losses in a line of metrics."""
+    names = {"loss": "training loss of one step", "validation_loss": "validation loss"}
+    return {
+        key: Metric(name=name, value=line[key], step=line["step"])
+        for key, name in names.items()
+        if isinstance(line.get(key), float)  # what is not finite is written as text
+    }

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from segue.checkpoint.card import Facts
 from segue.checkpoint.files import locate, verify
 from segue.checkpoint.folder import load, read_tensors, save, write_tensors
 from segue.config import Config, TrainConfig
@@ -28,9 +29,15 @@ TRAINING, NUMBERS = "training", "state.json"
 
 
 def save_state(
-    state: TrainState, folder: Path, *, config: Config, tokenizer: Path | None, position: Mapping[str, int]
+    state: TrainState,
+    folder: Path,
+    *,
+    config: Config,
+    tokenizer: Path | None,
+    position: Mapping[str, int],
+    facts: Facts | None = None,
 ) -> None:
-    """Called by all processes; the first one writes."""
+    """Called by all processes; the first one writes. `facts` are for the card."""
     memory, random = _gathered(state.memory), _random_states()
     model, moments = whole_model(state.model), gathered(_optimizer_tensors(state))
     average = None if state.average is None else gathered(state.average.weights)
@@ -57,7 +64,7 @@ def save_state(
         }
         (inner / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
 
-    save(model, folder, config=config, tokenizer=tokenizer, also=also)
+    save(model, folder, config=config, tokenizer=tokenizer, facts=facts, also=also)
     if dist.is_initialized():
         dist.barrier()
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from segue.checkpoint.source import TensorInfo, TensorSource
+from segue.checkpoint.source import FLOATS, TensorInfo, TensorSource
 from segue.errors import CheckpointError
 
 Tensors: TypeAlias = tuple[Tensor, ...]
@@ -292,7 +292,7 @@ def _explain(result: Mapped, table: Table, source: TensorSource) -> None:
 
 def check(table: Table, infos: Mapping[str, TensorInfo], ours: Mapping[str, Tensor]) -> None:
     """Raises unless a file with these tensors is one of this table: nothing missing, nothing left over, all shapes
-    right, all numbers floating point."""
+    right, all numbers of a kind that weights are kept in."""
     meta = {name: torch.empty(t.shape, device="meta") for name, t in ours.items()}
     wanted = {name: tuple(t.shape) for name, t in to_theirs(table, meta).tensors.items()}
     needed = [name for r in table.rules if not _absent(r, infos) for name in r.theirs]
@@ -313,9 +313,11 @@ def check(table: Table, infos: Mapping[str, TensorInfo], ours: Mapping[str, Tens
                 f"{name} must have the shape {list(wanted[name])} of the config; got {list(infos[name].shape)}. "
                 "Correct the config: it belongs to other weights."
             )
-        if not infos[name].dtype.is_floating_point:
+        if infos[name].dtype not in FLOATS:
+            known = ", ".join(str(dtype).removeprefix("torch.") for dtype in FLOATS)
             raise CheckpointError(
-                f"{name} must hold floating-point numbers; got {infos[name].dtype}. Use weights that are not quantised."
+                f"{name} must hold {known}; got {str(infos[name].dtype).removeprefix('torch.')}. "
+                "Use weights that are not quantised."
             )
 
 

@@ -1,19 +1,16 @@
-"""Pickles read as data: no foreign object is built, nothing is imported, no code runs.
+"""The machine that a pickle is a program for, with a stack, a memo and a budget; calls become values or records.
 
-In: a pickle of protocol 0 to 5. Out: plain containers and scalars; what the pickle would import is a `Name`, what it
-would call or build is a `Record`. A few constructors of plain containers are known and re-created here; a caller adds
-its own. Work and memory are bounded: see the limits below. What the values mean is left to others.
+In: an open file at a pickle. Out: its value, the file behind it.
 """
 
 import codecs
 import re
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from io import BytesIO
-from pathlib import Path
+from collections.abc import Callable
 from typing import BinaryIO, NoReturn
 
+from segue.checkpoint.pickles.containers import checked_key
+from segue.checkpoint.pickles.values import Constructors, Name, Record, Skipped, describe
 from segue.errors import CheckpointError
 
 # The released vocabulary of a billion words, the largest pickle in use, takes 5 million steps.
@@ -26,241 +23,13 @@ MAX_STRING = 2**24
 """Longer strings, such as the numbers of an array, are `Skipped`."""
 MAX_INTEGER_BYTES = 64
 MAX_NAME = 256
-MAX_DEPTH = 64
-"""Of plain values. Records may nest deeper: nothing here walks them."""
-MAX_KEY = 2**63
 
-_REMEDY = "It is broken or not a pickle of data: use another copy."
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """What the pickle would import."""
-
-    module: str
-    attribute: str
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.attribute}"
-
-
-@dataclass(eq=False, repr=False, slots=True)
-class Record:
-    """What the pickle would have built by calling `name`: only what it was given."""
-
-    name: Name
-    arguments: tuple[object, ...] = ()
-    state: object = None
-    """What its `__setstate__` would get; as a rule its attributes by name."""
-    elements: list[object] = field(default_factory=list)
-    """What was appended to it, if it is a kind of list."""
-    items: dict[object, object] = field(default_factory=dict)
-    """What was put into it, if it is a kind of dict; or keyword arguments."""
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A string that was too long to keep."""
-
-    size: int
-
-
-Arguments = tuple[object, ...]
-Constructors = Mapping[Name, Callable[[Arguments], object]]
-"""Each gives the value for a call with these arguments, or raises ValueError with the rule that they break. It may look
-at the items of an argument, but not deeper."""
-
-
-def read_plain(source: bytes | Path, *, what: str | None = None) -> object:
-    """The value of a pickle that holds nothing but None, bool, int, float, str, bytes, list, tuple, set and dict.
-
-    OrderedDict, Counter and defaultdict become dicts, bytearrays bytes."""
-    what = what or _what(source)
-    value = read_record(source, what=what)
-    problem = PlainCheck(limit=MAX_STEPS).problem(value)
-    if problem is not None:
-        raise CheckpointError(
-            f"{what} must hold plain values only (None, bool, int, float, str, bytes, list, tuple, set, dict); "
-            f"got {problem}. Export it as plain data."
-        )
-    return value
-
-
-def read_record(source: bytes | Path, *, what: str | None = None) -> object:
-    """The value of a pickle with inert `Name` and `Record` in the place of whatever is not plain.
-
-    Values may be shared and may contain themselves, as in the pickle."""
-    what = what or _what(source)
-    if isinstance(source, bytes):
-        return _read_whole(BytesIO(source), what)
-    try:
-        with source.open("rb") as file:
-            return _read_whole(file, what)
-    except OSError as error:
-        raise CheckpointError(f"{what} must be a readable file; got {error}. Check the path.") from None
-
-
-def interpret(
-    file: BinaryIO,
-    *,
-    what: str,
-    constructors: Constructors | None = None,
-    persistent: Callable[[object], object] | None = None,
-) -> object:
-    """The value of the pickle at the file's position, and the position moved behind it.
-
-    `what` names the file in errors; `constructors` are known besides those of plain containers; `persistent` gives the
-    value for a persistent id, or raises ValueError."""
-    return _Machine(file, what, {**PLAIN, **(constructors or {})}, persistent).run()
-
-
-def describe(value: object) -> str:
-    """A value in a few words for an error, however large it is."""
-    if value is None or isinstance(value, bool | float):
-        return repr(value)
-    if isinstance(value, int):
-        return str(value) if value.bit_length() <= 64 else f"an integer of {value.bit_length()} bits"
-    if isinstance(value, str | bytes):
-        return repr(value) if len(value) <= 40 else f"{value[:40]!r}..."
-    if isinstance(value, Name):
-        return f"the name {value}"
-    if isinstance(value, Record):
-        return f"a record of {value.name}"
-    return f"a {type(value).__name__}"
-
-
-class PlainCheck:
-    """Says whether values are plain, without loops, nested to a bounded depth and of a bounded size written out.
-
-    Values seen before are not walked again, so they must outlive this object."""
-
-    def __init__(self, *, limit: int) -> None:
-        self.limit = limit
-        self._seen: dict[int, tuple[int, int] | str | None] = {}
-
-    def problem(self, value: object) -> str | None:
-        """What is not plain about it, or None."""
-        result = self._measure(value, 0)
-        return result if isinstance(result, str) else None
-
-    def _measure(self, value: object, depth: int) -> tuple[int, int] | str:
-        """Size and height, or the problem."""
-        if value is None or isinstance(value, _SCALARS):
-            return 1, 0
-        if not isinstance(value, list | tuple | dict | set | frozenset):
-            return describe(value)
-        if depth >= MAX_DEPTH:
-            return f"values nested deeper than {MAX_DEPTH}"
-        if id(value) not in self._seen:
-            self._seen[id(value)] = None
-            self._seen[id(value)] = self._measure_items(value, depth)
-        return self._seen[id(value)] or "a container that contains itself"
-
-    def _measure_items(self, value: object, depth: int) -> tuple[int, int] | str:
-        size, height = 1, 0
-        assert isinstance(value, list | tuple | dict | set | frozenset)
-        for item in value if not isinstance(value, dict) else [*value.keys(), *value.values()]:
-            result = self._measure(item, depth + 1)
-            if isinstance(result, str):
-                return result
-            size, height = size + result[0], max(height, result[1] + 1)
-        if height > MAX_DEPTH:
-            return f"values nested deeper than {MAX_DEPTH}"
-        if size > self.limit:
-            return f"more than {self.limit} values when written out"
-        return size, height
-
-
-_SCALARS = (bool, int, float, str, bytes)
-
-
-def _what(source: bytes | Path) -> str:
-    return "the given bytes" if isinstance(source, bytes) else str(source)
-
-
-def _read_whole(file: BinaryIO, what: str) -> object:
-    value = interpret(file, what=what)
-    if file.read(1):
-        raise CheckpointError(f"{what} must end with its pickle; got more behind it. {_REMEDY}")
-    return value
-
-
-# Constructors of plain containers
-
-
-def _mapping(arguments: Arguments) -> dict[object, object]:
-    if not arguments:
-        return {}
-    (source,) = _exactly(arguments, 1, "a dict")
-    if isinstance(source, dict):
-        return dict(source)
-    if not isinstance(source, list | tuple):
-        raise ValueError(f"a dict must be made of a dict or pairs; got {describe(source)}")
-    result: dict[object, object] = {}
-    for pair in source:
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise ValueError(f"a dict must be made of pairs; got {describe(pair)}")
-        result[_key(pair[0])] = pair[1]
-    return result
-
-
-def _items(arguments: Arguments) -> list[object]:
-    if not arguments:
-        return []
-    (source,) = _exactly(arguments, 1, "a set")
-    if not isinstance(source, list | tuple | set | frozenset):
-        raise ValueError(f"a set must be made of a list; got {describe(source)}")
-    return [_key(item) for item in source]
-
-
-def _bytes(arguments: Arguments) -> bytes:
-    if not arguments:
-        return b""
-    text, *encoding = arguments
-    if isinstance(text, bytes) and not encoding:
-        return text
-    if isinstance(text, str) and encoding in (["latin1"], ["latin-1"]):
-        return text.encode("latin1")
-    raise ValueError(f"bytes must be made of latin1 text; got {describe(text)} and {len(encoding)} more arguments")
-
-
-def _exactly(arguments: Arguments, count: int, what: str) -> Arguments:
-    if len(arguments) != count:
-        raise ValueError(f"{what} must be made of {count} argument; got {len(arguments)}")
-    return arguments
-
-
-def _key(value: object) -> object:
-    """The value, if it may be a key: its hash costs little and others with the same hash cannot be made at will."""
-    if value is None or isinstance(value, float | str | bytes | Name):
-        return value
-    if isinstance(value, int) and -MAX_KEY <= value < MAX_KEY:
-        return value
-    if isinstance(value, tuple) and len(value) <= 8 and all(isinstance(item, str | bytes) for item in value):
-        return value
-    raise ValueError(f"a key must be a string, a number of 64 bits or a short tuple of strings; got {describe(value)}")
-
-
-def _python(modules: str, attribute: str, call: Callable[[Arguments], object]) -> dict[Name, Callable[..., object]]:
-    return {Name(module, attribute): call for module in modules.split()}
-
-
-PLAIN: Constructors = {
-    **_python("collections", "OrderedDict", _mapping),
-    **_python("collections", "Counter", _mapping),
-    **_python("collections", "defaultdict", lambda arguments: _mapping(arguments[1:])),
-    **_python("builtins __builtin__", "dict", _mapping),
-    **_python("builtins __builtin__", "set", lambda arguments: set(_items(arguments))),
-    **_python("builtins __builtin__", "frozenset", lambda arguments: frozenset(_items(arguments))),
-    **_python("builtins __builtin__", "bytes", _bytes),
-    **_python("builtins __builtin__", "bytearray", _bytes),
-    **_python("_codecs", "encode", _bytes),
-}
+REMEDY = "It is broken or not a pickle of data: use another copy."
 _NEW_OBJECT = {Name("copyreg", "__newobj__"), Name("copy_reg", "__newobj__")}
 _RECONSTRUCTOR = {Name("copyreg", "_reconstructor"), Name("copy_reg", "_reconstructor")}
 
 
-class _Machine:
+class Machine:
     """One pickle. A method for each kind of opcode; `_OPCODES` says which is which."""
 
     def __init__(
@@ -302,7 +71,7 @@ class _Machine:
         return result
 
     def refuse(self, problem: str) -> NoReturn:
-        raise CheckpointError(f"the pickle in {self.what} must {problem}, before byte {self.file.tell()}. {_REMEDY}")
+        raise CheckpointError(f"the pickle in {self.what} must {problem}, before byte {self.file.tell()}. {REMEDY}")
 
     def spend(self, steps: int) -> None:
         self.steps += steps
@@ -449,7 +218,7 @@ class _Machine:
         if not isinstance(target, dict) or len(values) % 2:
             raise ValueError(f"pairs must be put into a dict; got {len(values)} values and {describe(target)}")
         for key, value in zip(values[::2], values[1::2], strict=True):
-            target[_key(key)] = value
+            target[checked_key(key)] = value
 
     def make_dict(self) -> None:
         values = self.pop_mark()
@@ -461,7 +230,7 @@ class _Machine:
         target = self.top()
         if not isinstance(target, set):
             raise ValueError(f"values must be added to a set; got {describe(target)}")
-        target.update(map(_key, values))
+        target.update(map(checked_key, values))
 
     def name(self, module: object, attribute: object) -> Name:
         for part in (module, attribute):
@@ -561,14 +330,14 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return _ESCAPES[escape]
 
 
-_OPCODES: dict[bytes, Callable[[_Machine], None]] = {
-    b"\x80": _Machine.protocol,
-    b"\x95": _Machine.frame,
+_OPCODES: dict[bytes, Callable[[Machine], None]] = {
+    b"\x80": Machine.protocol,
+    b"\x95": Machine.frame,
     # scalars
     b"N": lambda m: m.push(None),
     b"\x88": lambda m: m.push(True),
     b"\x89": lambda m: m.push(False),
-    b"I": _Machine.integer_or_bool,
+    b"I": Machine.integer_or_bool,
     b"L": lambda m: m.push(m.integer_line(suffix=b"L")),
     b"J": lambda m: m.push(m.number(4, signed=True)),
     b"K": lambda m: m.push(m.number(1)),
@@ -578,11 +347,11 @@ _OPCODES: dict[bytes, Callable[[_Machine], None]] = {
     b"F": lambda m: m.push(float(m.line().decode("ascii"))),
     b"G": lambda m: m.push(float(struct.unpack(">d", m.take(8))[0])),
     # strings
-    b"V": _Machine.escaped_unicode,
+    b"V": Machine.escaped_unicode,
     b"X": lambda m: m.unicode(m.string(m.number(4))),
     b"\x8c": lambda m: m.unicode(m.string(m.number(1))),
     b"\x8d": lambda m: m.unicode(m.string(m.number(8))),
-    b"S": _Machine.quoted_string,
+    b"S": Machine.quoted_string,
     b"T": lambda m: m.python2_string(m.string(m.number(4, signed=True))),
     b"U": lambda m: m.python2_string(m.string(m.number(1))),
     b"B": lambda m: m.push(m.string(m.number(4))),
@@ -600,15 +369,15 @@ _OPCODES: dict[bytes, Callable[[_Machine], None]] = {
     b"\x86": lambda m: m.contain(tuple(m.pop_count(2))),
     b"\x87": lambda m: m.contain(tuple(m.pop_count(3))),
     b"}": lambda m: m.contain({}),
-    b"d": _Machine.make_dict,
+    b"d": Machine.make_dict,
     b"s": lambda m: m.set_items(m.pop_count(2)),
     b"u": lambda m: m.set_items(m.pop_mark()),
     b"\x8f": lambda m: m.contain(set()),
-    b"\x90": _Machine.add_items,
-    b"\x91": lambda m: m.contain(frozenset(map(_key, m.pop_mark()))),
+    b"\x90": Machine.add_items,
+    b"\x91": lambda m: m.contain(frozenset(map(checked_key, m.pop_mark()))),
     # stack and memo
-    b"(": _Machine.mark,
-    b"0": _Machine.discard,
+    b"(": Machine.mark,
+    b"0": Machine.discard,
     b"1": lambda m: m.pop_mark().clear(),
     b"2": lambda m: m.push(m.top()),
     b"g": lambda m: m.get(m.integer_line()),
@@ -620,18 +389,18 @@ _OPCODES: dict[bytes, Callable[[_Machine], None]] = {
     b"\x94": lambda m: m.put(len(m.memo)),
     # objects
     b"c": lambda m: m.push(m.name_lines()),
-    b"\x93": _Machine.stack_name,
+    b"\x93": Machine.stack_name,
     b"R": lambda m: m.call(*m.pop_count(2)),
     b"\x81": lambda m: m.call(*m.pop_count(2)),
     b"\x92": lambda m: m.call(*m.pop_count(3)),
     b"i": lambda m: m.call(m.name_lines(), tuple(m.pop_mark())),
-    b"o": _Machine.call_object,
-    b"b": _Machine.build,
+    b"o": Machine.call_object,
+    b"b": Machine.build,
     b"P": lambda m: m.persist(m.line().decode("ascii")),
     b"Q": lambda m: m.persist(m.pop()),
-    b"\x82": _Machine.extension,
-    b"\x83": _Machine.extension,
-    b"\x84": _Machine.extension,
-    b"\x97": _Machine.out_of_band,
-    b"\x98": _Machine.out_of_band,
+    b"\x82": Machine.extension,
+    b"\x83": Machine.extension,
+    b"\x84": Machine.extension,
+    b"\x97": Machine.out_of_band,
+    b"\x98": Machine.out_of_band,
 }

@@ -1,0 +1,69 @@
+"""Pickles from files and bytes.
+
+In: a path, bytes, or an open file. Out: the value of the pickle, plain or with inert records.
+"""
+
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+from segue.checkpoint.pickles import machine
+from segue.checkpoint.pickles.containers import PLAIN
+from segue.checkpoint.pickles.machine import REMEDY, Machine
+from segue.checkpoint.pickles.values import Constructors, PlainCheck
+from segue.errors import CheckpointError
+
+
+def read_plain(source: bytes | Path, *, what: str | None = None) -> object:
+    """The value of a pickle that holds nothing but None, bool, int, float, str, bytes, list, tuple, set and dict.
+
+    OrderedDict, Counter and defaultdict become dicts, bytearrays bytes."""
+    what = what or _what(source)
+    value = read_record(source, what=what)
+    problem = PlainCheck(limit=machine.MAX_STEPS).problem(value)
+    if problem is not None:
+        raise CheckpointError(
+            f"{what} must hold plain values only (None, bool, int, float, str, bytes, list, tuple, set, dict); "
+            f"got {problem}. Export it as plain data."
+        )
+    return value
+
+
+def read_record(source: bytes | Path, *, what: str | None = None) -> object:
+    """The value of a pickle with inert `Name` and `Record` in the place of whatever is not plain.
+
+    Values may be shared and may contain themselves, as in the pickle."""
+    what = what or _what(source)
+    if isinstance(source, bytes):
+        return _read_whole(BytesIO(source), what)
+    try:
+        with source.open("rb") as file:
+            return _read_whole(file, what)
+    except OSError as error:
+        raise CheckpointError(f"{what} must be a readable file; got {error}. Check the path.") from None
+
+
+def interpret(
+    file: BinaryIO,
+    *,
+    what: str,
+    constructors: Constructors | None = None,
+    persistent: Callable[[object], object] | None = None,
+) -> object:
+    """The value of the pickle at the file's position, and the position moved behind it.
+
+    `what` names the file in errors; `constructors` are known besides those of plain containers; `persistent` gives the
+    value for a persistent id, or raises ValueError."""
+    return Machine(file, what, {**PLAIN, **(constructors or {})}, persistent).run()
+
+
+def _what(source: bytes | Path) -> str:
+    return "the given bytes" if isinstance(source, bytes) else str(source)
+
+
+def _read_whole(file: BinaryIO, what: str) -> object:
+    value = interpret(file, what=what)
+    if file.read(1):
+        raise CheckpointError(f"{what} must end with its pickle; got more behind it. {REMEDY}")
+    return value
