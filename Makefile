@@ -17,7 +17,7 @@ demo: .venv/ready
 	.venv/bin/segue demo
 
 test: .venv/ready
-	.venv/bin/python -m pytest -q --ignore=tests/parity
+	.venv/bin/python -m pytest -q -n auto --dist worksteal --ignore=tests/parity
 
 check: .venv/ready
 	.venv/bin/ruff check .
@@ -58,12 +58,12 @@ KERNELS = hatch_build.py src/segue/model/kernels/native.cpp
 .venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures,hub]'
+	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,compare,pictures,hub,tune]'
 	touch $@
 
 .venv-transformers5/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv-transformers5
-	.venv-transformers5/bin/python $(PIP_INSTALL) -e '.[test]' transformers==5.22.2
+	.venv-transformers5/bin/python $(PIP_INSTALL) -e '.[test]' transformers==5.22.2 accelerate==1.15.0
 	touch $@
 
 .venv-transformers4/ready: pyproject.toml constraints.txt $(KERNELS)

@@ -9,6 +9,7 @@ LEVELS = [
     {"text", "model"},
     {"data", "checkpoint"},
     {"infer", "evaluate"},
+    {"tasks"},
     {"train", "study", "explain", "serve"},
     {"cli", "__main__"},
 ]

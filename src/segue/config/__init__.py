@@ -3,20 +3,23 @@
 Knows nothing of torch. What the settings do is the business of `model/`.
 """
 
-from segue.config.load import changed, dump, load, model_config, parse
+from segue.config.load import changed, dump, load, model_config, parse, settings
 from segue.config.schema import (
     AbsolutePositions,
     AlibiPositions,
     AuxiliaryConfig,
     Config,
     DataConfig,
+    FinetuneConfig,
     LearnedRelativePositions,
     MaskingConfig,
     MemoryConfig,
     ModelConfig,
     PerLayerPositions,
     PermutationConfig,
+    ReadConfig,
     RotaryPositions,
+    Section,
     ShawPositions,
     TrainConfig,
     VocabularyConfig,
@@ -29,13 +32,16 @@ __all__ = [
     "AuxiliaryConfig",
     "Config",
     "DataConfig",
+    "FinetuneConfig",
     "LearnedRelativePositions",
     "MaskingConfig",
     "MemoryConfig",
     "ModelConfig",
     "PerLayerPositions",
     "PermutationConfig",
+    "ReadConfig",
     "RotaryPositions",
+    "Section",
     "ShawPositions",
     "TrainConfig",
     "VocabularyConfig",
@@ -45,4 +51,5 @@ __all__ = [
     "load",
     "model_config",
     "parse",
+    "settings",
 ]

@@ -7,15 +7,17 @@ every problem.
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tomli_w
 from pydantic import ValidationError
 
 from segue.config.messages import explain, parts, path_of
 from segue.config.rules import broken_rules
-from segue.config.schema import Config, ModelConfig
+from segue.config.schema import Config, ModelConfig, Section
 from segue.errors import ConfigError
+
+S = TypeVar("S", bound=Section)
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -47,8 +49,21 @@ def parse(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
         problems += [message for _, message in broken_rules(config)]
         if not problems:
             return config
-    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    raise ConfigError("\n".join([f"The config has {count}:", *(f"- {text}" for text in problems)]))
+    raise ConfigError(_listed("The config has", problems))
+
+
+def settings(root: type[S], values: Mapping[str, Any], overrides: Sequence[str] = ()) -> S:
+    """Validated settings of another root than `Config`, with the same messages."""
+    merged = _copy(values)
+    problems = [text for override in overrides if (text := _apply(merged, override))]
+    try:
+        result = root.model_validate(merged)
+    except ValidationError as error:
+        problems += [explain(detail, root) for detail in error.errors()]
+    else:
+        if not problems:
+            return result
+    raise ConfigError(_listed("The settings have", problems))
 
 
 def model_config(**values: Any) -> ModelConfig:
@@ -64,6 +79,11 @@ def changed(config: ModelConfig, **values: Any) -> ModelConfig:
 def dump(config: Config) -> str:
     """The whole config, defaults included, as TOML."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _listed(what: str, problems: Sequence[str]) -> str:
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return "\n".join([f"{what} {count}:", *(f"- {text}" for text in problems)])
 
 
 def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,13 +32,14 @@ def _sections(section: type[Section], prefix: str = "") -> Iterator[tuple[str, t
                 yield from _sections(option, f"{prefix}.{name}" if prefix else name)
 
 
-def explain(detail: ErrorDetails) -> str:
+def explain(detail: ErrorDetails, root: type[Section] = Config) -> str:
+    """One finding about settings of `root`."""
     path, value = path_of(detail["loc"]), detail["input"]
     context = detail.get("ctx", {})
     table, _, key = path.rpartition(".")
     match detail["type"]:
         case "extra_forbidden":
-            return _explain_unknown(path, table, key, detail["loc"])
+            return _explain_unknown(root, path, table, key, detail["loc"])
         case "missing" if not table:
             return f"{path} must be given; got nothing. Add a [{key}] table."
         case "missing":
@@ -49,24 +50,24 @@ def explain(detail: ErrorDetails) -> str:
             where = f"{path}.kind" if "tag" in context else path
             return f"{where} must be {expected}; got {got!r}. Use one of these."
         case "greater_than_equal":
-            return f"{path} must be at least {context['ge']:g}; got {value!r}. {_remedy(table, key)}"
+            return f"{path} must be at least {context['ge']:g}; got {value!r}. {_remedy(root, table, key)}"
         case "greater_than":
-            return f"{path} must be above {context['gt']:g}; got {value!r}. {_remedy(table, key)}"
+            return f"{path} must be above {context['gt']:g}; got {value!r}. {_remedy(root, table, key)}"
         case "less_than":
-            return f"{path} must be below {context['lt']:g}; got {value!r}. {_remedy(table, key)}"
+            return f"{path} must be below {context['lt']:g}; got {value!r}. {_remedy(root, table, key)}"
         case "int_type" | "int_from_float":
-            return f"{path} must be a whole number; got {value!r}. {_remedy(table, key)}"
+            return f"{path} must be a whole number; got {value!r}. {_remedy(root, table, key)}"
         case "float_type" | "finite_number":
-            return f"{path} must be a finite number; got {value!r}. {_remedy(table, key)}"
+            return f"{path} must be a finite number; got {value!r}. {_remedy(root, table, key)}"
         case "bool_type":
-            return f"{path} must be true or false; got {value!r}. {_remedy(table, key)}"
+            return f"{path} must be true or false; got {value!r}. {_remedy(root, table, key)}"
         case _:
             rule = detail["msg"].removeprefix("Input should be ")
-            return f"{path} must be {rule}; got {value!r}. {_remedy(table, key)}"
+            return f"{path} must be {rule}; got {value!r}. {_remedy(root, table, key)}"
 
 
-def _explain_unknown(path: str, table: str, key: str, loc: tuple[str | int, ...]) -> str:
-    tables = list(_sections(Config))
+def _explain_unknown(root: type[Section], path: str, table: str, key: str, loc: tuple[str | int, ...]) -> str:
+    tables = list(_sections(root))
     owners = [cls for name, cls in tables if name == table and key in cls.model_fields]
     if owners:  # a setting of another kind of positions
         kind = owners[0].model_fields["kind"].default
@@ -87,8 +88,8 @@ def _explain_unknown(path: str, table: str, key: str, loc: tuple[str | int, ...]
     return f"{path} is not a setting. The settings here are: {here}."
 
 
-def _remedy(table: str, key: str) -> str:
-    for name, cls in _sections(Config):
+def _remedy(root: type[Section], table: str, key: str) -> str:
+    for name, cls in _sections(root):
         if name == table and key in cls.model_fields and not cls.model_fields[key].is_required():
             default = cls.model_fields[key].default
             if default is None:

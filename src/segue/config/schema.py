@@ -324,6 +324,61 @@ class TrainConfig(Section):
     """A step whose loss or gradient is not finite is skipped; this many in a row end the run."""
 
 
+# ------------------------------------------------------------------------------------------------- fine-tuning
+
+
+class ReadConfig(Section):
+    """How a document is read for a task."""
+
+    segment_length: PositiveInt | None = None
+    """Tokens read at a time; left out, 512, or all positions of a model that has fewer."""
+    memory_length: PositiveInt | None = None
+    """What a segment remembers of the ones before; left out, as the model was trained, or a segment if it had none."""
+    carry: bool = True
+    """Whether segments have a memory at all; models with learned absolute positions never do."""
+    gradient_segments: PositiveInt = 2
+    """Gradients reach the last so many segments of a document; the ones before are read for their memory. For tasks
+    with an answer at every token: how many segments a gradient goes back through memory."""
+    max_length: PositiveInt | None = None
+    """Cut longer texts to this many tokens, and say how many were cut; left out, they are read to the end."""
+    summary: Literal["first", "last", "mean", "attention"] | None = None
+    """What stands for a segment; left out, CLS: the first token of masked models, the last one of others."""
+    pool: Literal["last", "mean", "max", "attention"] = "last"
+    """What stands for a document of several segments."""
+
+
+class FinetuneConfig(Section):
+    """How a pretrained model is trained for a task."""
+
+    epochs: PositiveInt = 3
+    """Passes over the examples, at most."""
+    batch_size: PositiveInt = 16
+    """Examples of an update."""
+    learning_rate: PositiveFloat | None = None
+    """At its highest, for the head; left out, 16 / model.width ** 2, but not above 0.001:
+    0.001 for small models, 2.7e-5 at a width of 768."""
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Each layer learns with this times the rate of the one above it; the embeddings are below the first."""
+    warmup_share: Probability = 0.1
+    """Part of the updates in which the rate rises; it then falls to zero, in a line."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """Decoupled; on matrices and tables, not on biases and norms."""
+    clip_norm: PositiveFloat = 1.0
+    """Longest gradient, over all weights."""
+    dropout: Probability | None = None
+    """Another dropout than the model was trained with."""
+    class_weights: bool = False
+    """Let each class count inversely to how often it occurs."""
+    validations: PositiveInt = 1
+    """In an epoch."""
+    early_stopping: PositiveInt = 3
+    """Stop after so many validations in a row without a better one."""
+    restarts: Annotated[int, Field(ge=0)] = 2
+    """A run that collapses starts again with half the rate, at most so many times."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of new weights, of dropout and of the order of the examples."""
+
+
 # ------------------------------------------------------------------------------------------------------ all
 
 

@@ -13,9 +13,10 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import chain
 from typing import Any, BinaryIO, cast
 
 from segue.data.inputs import InputFile
@@ -24,6 +25,7 @@ from segue.errors import DataError
 
 CHUNK = 2**18
 TOLERATED_SHARE = 0.1  # of characters that are malformed or NUL, once there are more than a hundred
+STRAY_SHARE = 0.001  # of characters that are malformed, in a text that is read strictly
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
@@ -93,38 +95,64 @@ def chunks(
     file: InputFile, position: Position, problems: Problems, *, encoding: str, largest_expansion: int | None
 ) -> Iterator[str]:
     """The text in pieces of about CHUNK bytes, line ends as LF, NULs and byte order marks gone."""
-    where = str(file.path)
+    with opened(file, position) as stream:
+        blocks = _blocks(file, stream, largest_expansion)
+        yield from decoded(blocks, str(file.path), problems, encoding=encoding)
+
+
+def _blocks(file: InputFile, stream: BinaryIO, largest_expansion: int | None) -> Iterator[bytes]:
+    read = 0
+    while data := stream.read(CHUNK):
+        read += len(data)
+        if largest_expansion is not None and read > max(largest_expansion * file.size, 2**20):
+            raise DataError(
+                f"{file.path} must not expand to more than {largest_expansion} times its {file.size} bytes; it does. "
+                "Allow more with --largest-expansion, or leave it out."
+            )
+        yield data
+
+
+def decoded(
+    blocks: Iterable[bytes], where: str, problems: Problems, *, encoding: str, strict: bool = False
+) -> Iterator[str]:
+    """The text of some bytes, a piece for each block; see `chunks`.
+
+    `strict` is for texts that may be small: it also refuses one with more than strays of malformed characters if they
+    are many beside what else is not ASCII. Chinese read in a wrong encoding can have few.
+    """
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     decoder: _Decoder | None = None
-    characters = bad = read = 0
-    with opened(file, position) as stream:
-        while True:
-            data = stream.read(CHUNK)
-            read += len(data)
-            if largest_expansion is not None and read > max(largest_expansion * file.size, 2**20):
-                raise DataError(
-                    f"{where} must not expand to more than {largest_expansion} times its {file.size} bytes; it does. "
-                    "Allow more with --largest-expansion, or leave it out."
-                )
-            if decoder is None:
-                mark, encoding = next(((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", encoding))
-                data = data[len(mark) :]
-                decoder = _Decoder(encoding)
-            text, malformed = decoder.decode(data, final=not data)
-            nuls = text.count("\0")
-            problems.count("malformed_characters", where, malformed)
-            problems.count("nul_characters", where, nuls)
-            characters, bad = characters + len(text), bad + malformed + nuls
-            if bad > 100 and bad > TOLERATED_SHARE * characters:
-                raise DataError(
-                    f"{where} must be text in {encoding}; of its first {characters} characters {bad} are malformed or "
-                    "NUL. If it is text, say how it is encoded (for example --encoding gb18030); else leave it out."
-                )
-            text = newlines.decode(text.replace("\0", "") if nuls else text, final=not data)
-            if text:
-                yield text
-            if not data:
-                return
+    characters = bad = damaged = beyond = line = 0  # beyond ASCII
+    first = ""  # place of the first bad character
+    for data in chain(blocks, [b""]):
+        final = not data
+        if decoder is None:
+            mark, encoding = next(((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", encoding))
+            data = data[len(mark) :]
+            decoder = _Decoder(encoding)
+        text, malformed = decoder.decode(data, final=final)
+        nuls = text.count("\0")
+        for kind, number, sign in (("malformed_characters", malformed, "\ufffd"), ("nul_characters", nuls, "\0")):
+            if number:
+                place = f"line {line + text.count(chr(10), 0, text.find(sign)) + 1}"
+                first = first or place
+                problems.count(kind, f"{where}, {place}", number)
+        characters, bad = characters + len(text), bad + malformed + nuls
+        line += text.count("\n")
+        refuse = bad > 100 and bad > TOLERATED_SHARE * characters
+        if strict:
+            damaged, beyond = damaged + malformed, beyond + len(text) - len(text.encode("ascii", "ignore"))
+            refuse |= damaged > max(STRAY_SHARE * characters, TOLERATED_SHARE * beyond)
+            refuse |= bad > TOLERATED_SHARE * characters
+        if refuse:
+            raise DataError(
+                f"{where} must be text in {encoding}; of its first {characters} characters {bad} are malformed or "
+                f"NUL, the first in {first}. If it is text, say how it is encoded (for example --encoding gb18030); "
+                "else leave it out."
+            )
+        text = newlines.decode(text.replace("\0", "") if nuls else text, final=final)
+        if text:
+            yield text
 
 
 class _Decoder:

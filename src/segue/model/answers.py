@@ -1,6 +1,6 @@
 """Heads that answer with a span of the text: a simple one, and XLNet's with beams and answerability."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -53,12 +53,18 @@ class SimpleAnswerer(nn.Module):
     ) -> SimpleAnswer:
         """`allowed_BQ`: where an answer may start or end; left out, anywhere."""
         output: Output = self.trunk(batch, memory)
-        start, end = self.bounds(output.hidden_BQD).unbind(-1)
+        return replace(self.judge(output.hidden_BQD, allowed_BQ=allowed_BQ, spans=spans), memory=output.memory)
+
+    def judge(
+        self, hidden_BQD: Tensor, *, allowed_BQ: Tensor | None = None, spans: Spans | None = None
+    ) -> SimpleAnswer:
+        """The same of hidden states, those of whole documents for example."""
+        start, end = self.bounds(hidden_BQD).unbind(-1)
         start, end = _only(start, allowed_BQ), _only(end, allowed_BQ)
         loss = None
         if spans is not None:
             loss = (F.cross_entropy(start, spans.start_B) + F.cross_entropy(end, spans.end_B)) / 2
-        return SimpleAnswer(start_logits_BQ=start, end_logits_BQ=end, loss=loss, memory=output.memory)
+        return SimpleAnswer(start_logits_BQ=start, end_logits_BQ=end, loss=loss, memory=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +118,13 @@ class BeamAnswerer(nn.Module):
     ) -> BeamAnswer:
         """`cls_B`: the position of CLS. `allowed_BQ`: where an answer may start or end; left out, anywhere."""
         output: Output = self.trunk(batch, memory)
-        hidden_BQD = output.hidden_BQD
+        answer = self.judge(output.hidden_BQD, cls_B=cls_B, allowed_BQ=allowed_BQ, spans=spans)
+        return replace(answer, memory=output.memory)
+
+    def judge(
+        self, hidden_BQD: Tensor, *, cls_B: Tensor, allowed_BQ: Tensor | None = None, spans: Spans | None = None
+    ) -> BeamAnswer:
+        """The same of hidden states, those of whole documents for example."""
         start_BQ = _only(self.start(hidden_BQD).squeeze(-1), allowed_BQ)
         impossible_B = self._impossible(hidden_BQD, start_BQ, cls_B)
         if spans is not None:
@@ -126,7 +138,6 @@ class BeamAnswerer(nn.Module):
                 end_logits=end_BQ,
                 impossible_B=impossible_B,
                 loss=loss,
-                memory=output.memory,
             )
         length = hidden_BQD.shape[1]
         starts = start_BQ.log_softmax(dim=-1).topk(min(self.num_starts, length))
@@ -140,7 +151,6 @@ class BeamAnswerer(nn.Module):
             start_log_probability_BS=starts.values,
             end_index_BST=ends.indices,
             end_log_probability_BST=ends.values,
-            memory=output.memory,
         )
 
     def _ends(self, hidden_BQD: Tensor, start_BS: Tensor) -> Tensor:

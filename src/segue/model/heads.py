@@ -1,7 +1,7 @@
 """Heads on a trunk that judge whole sequences or single tokens.
 
-Every head takes a Batch and a Memory and returns logits, a loss if it was given labels, and the next Memory.
-Span answers, which need more, are in `answers`.
+Every head takes a Batch and a Memory and returns logits, a loss if it was given labels, and the next Memory; or it
+judges a Reading, that of whole documents, with `logits` and `cost`. Span answers, which need more, are in `answers`.
 """
 
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from segue.model.build import initialise
 from segue.model.kernels import Dropout
 from segue.model.language_model import masked_mean
 from segue.model.memory import Memory
+from segue.model.reading import Reading
 from segue.model.trunk import Trunk
 from segue.model.values import Batch, Output
 
@@ -88,6 +89,31 @@ class Summary(nn.Module):
         return result_BD
 
 
+class Pool(nn.Module):
+    """One vector from those of the segments of a document: the last, their mean, their largest values, or their mean
+    weighted by a learned query. Of a single segment, all give the same."""
+
+    def __init__(self, config: ModelConfig, *, kind: Literal["last", "mean", "max", "attention"]) -> None:
+        super().__init__()
+        self.kind = kind
+        if kind == "attention":
+            self.query_D = nn.Parameter(torch.zeros(config.hidden_width))
+
+    def forward(self, segments_BND: Tensor, there_BN: Tensor) -> Tensor:
+        match self.kind:
+            case "last":
+                return segments_BND[:, -1]
+            case "max":
+                lowest = torch.finfo(segments_BND.dtype).min
+                return segments_BND.masked_fill(~there_BN[:, :, None], lowest).amax(dim=1)
+            case "mean":
+                score_BN = torch.zeros_like(segments_BND[:, :, 0])
+            case "attention":
+                score_BN = segments_BND @ self.query_D
+        weight_BN = score_BN.masked_fill(~there_BN, float("-inf")).softmax(dim=1)
+        return torch.einsum("bn,bnd->bd", weight_BN, segments_BND)
+
+
 class SequenceClassifier(nn.Module):
     """A class (`logits` [B, classes]), several at once, or a number for each sequence."""
 
@@ -99,6 +125,7 @@ class SequenceClassifier(nn.Module):
         task: Literal["single", "multiple", "regression"] = "single",
         summary: Literal["first", "last", "mean", "attention"] = "last",
         projected: bool = True,
+        pool: Literal["last", "mean", "max", "attention"] = "last",
     ) -> None:
         super().__init__()
         if task == "regression" and num_labels != 1:
@@ -106,6 +133,7 @@ class SequenceClassifier(nn.Module):
         self.task = task
         self.trunk = Trunk(config)
         self.summary = Summary(config, kind=summary, projected=projected)
+        self.pool = Pool(config, kind=pool)
         self.classifier = nn.Linear(config.hidden_width, num_labels)
         initialise(self.classifier, config)
 
@@ -113,15 +141,21 @@ class SequenceClassifier(nn.Module):
         """Labels: classes [B]; or 0/1 [B, classes] for several at once; or numbers [B]."""
         output: Output = self.trunk(batch, memory)
         logits = self.classifier(self.summary(output.hidden_BQD, batch.real_BQ))
-        loss = None if labels is None else self._loss(logits, labels)
+        loss = None if labels is None else self.cost(logits, labels)
         return HeadOutput(logits=logits, loss=loss, memory=output.memory)
 
-    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def logits(self, reading: Reading) -> Tensor:
+        """Of whole documents, [B, classes]."""
+        result_BC: Tensor = self.classifier(self.pool(*reading.summaries(self.summary)))
+        return result_BC
+
+    def cost(self, logits: Tensor, labels: Tensor, *, weight_C: Tensor | None = None) -> Tensor:
+        """The loss; `weight_C` is what each class counts."""
         match self.task:
             case "single":
-                return F.cross_entropy(logits, labels)
+                return F.cross_entropy(logits, labels, weight=weight_C)
             case "multiple":
-                return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+                return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), pos_weight=weight_C)
             case "regression":
                 return F.mse_loss(logits.squeeze(-1), labels.to(logits.dtype))
 
@@ -148,9 +182,21 @@ class TokenTagger(nn.Module):
         logits = self.classifier(output.hidden_BQD)
         if tags_BQ is None:
             return HeadOutput(logits=logits, loss=None, memory=output.memory)
-        nll_BQ = F.cross_entropy(logits.transpose(1, 2), tags_BQ, reduction="none")
-        loss = masked_mean(nll_BQ, batch.real_BQ if tagged_BQ is None else tagged_BQ)
+        loss = self.cost(logits, tags_BQ, batch.real_BQ if tagged_BQ is None else tagged_BQ)
         return HeadOutput(logits=logits, loss=loss, memory=output.memory)
+
+    def logits(self, reading: Reading) -> Tensor:
+        """Of every token of whole documents, [B, T, tags]; padding is on the right."""
+        hidden_BTD, _ = reading.tokens()
+        result_BTC: Tensor = self.classifier(hidden_BTD)
+        return result_BTC
+
+    def cost(
+        self, logits: Tensor, tags_BT: Tensor, tagged_BT: Tensor | None, *, weight_C: Tensor | None = None
+    ) -> Tensor:
+        """The mean loss of the tokens that count; `weight_C` is what each tag counts."""
+        nll_BT = F.cross_entropy(logits.transpose(1, 2), tags_BT, reduction="none", weight=weight_C)
+        return masked_mean(nll_BT, tagged_BT)
 
 
 class SequenceScorer(nn.Module):
@@ -166,11 +212,13 @@ class SequenceScorer(nn.Module):
         loss: Literal["choice", "pointwise", "pairwise"],
         summary: Literal["first", "last", "mean", "attention"] = "last",
         projected: bool = True,
+        pool: Literal["last", "mean", "max", "attention"] = "last",
     ) -> None:
         super().__init__()
         self.loss = loss
         self.trunk = Trunk(config)
         self.summary = Summary(config, kind=summary, projected=projected)
+        self.pool = Pool(config, kind=pool)
         self.scorer = nn.Linear(config.hidden_width, 1)
         initialise(self.scorer, config)
 
@@ -183,10 +231,16 @@ class SequenceScorer(nn.Module):
             raise DataError(f"rows must come in groups of {group}; got {rows} rows. Pad or drop the last question.")
         output: Output = self.trunk(batch, memory)
         scores = self.scorer(self.summary(output.hidden_BQD, batch.real_BQ)).view(-1, group)
-        loss = None if labels is None else self._loss(scores, labels)
+        loss = None if labels is None else self.cost(scores, labels)
         return HeadOutput(logits=scores, loss=loss, memory=output.memory)
 
-    def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+    def logits(self, reading: Reading) -> Tensor:
+        """A score for each of the documents, [B]."""
+        result_B: Tensor = self.scorer(self.pool(*reading.summaries(self.summary))).squeeze(-1)
+        return result_B
+
+    def cost(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The loss of scores [questions, group]."""
         match self.loss:
             case "choice":
                 return F.cross_entropy(scores, labels)

@@ -206,7 +206,7 @@ def conditional_batch(
     """Source, then target, through one trunk, with the loss on the target alone (translation, replies).
 
     A causal model reads both from left to right. A permutation model reads the source in both directions, and
-    predicts the target left to right. Padding moves to the right end of the row.
+    predicts the target left to right. Padding moves to the right end of the row, and goes where no row has a token.
     """
     if config.objective == "masked":
         raise DataError(
@@ -222,7 +222,7 @@ def conditional_batch(
     )
     ids = torch.cat([source_BS, target_BT], dim=1)
     is_target = torch.arange(ids.shape[1], device=ids.device).expand_as(ids) >= source_length
-    front = (~real).long().argsort(dim=1, stable=True)
+    front = (~real).long().argsort(dim=1, stable=True)[:, : int(real.sum(dim=1).max())]
     ids, real = ids.gather(1, front), real.gather(1, front)
     is_target = is_target.gather(1, front) & real
     real_BQ = None if bool(real.all()) else real

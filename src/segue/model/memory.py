@@ -89,6 +89,19 @@ class Memory:
             position_B=self.position_B[index],
         )
 
+    def resized(self, length: int) -> "Memory":
+        """The latest `length` positions; where there are fewer, invalid ones go before them."""
+        missing = max(0, length - self.length)
+        return replace(
+            self,
+            hidden_LBMD=F.pad(self.hidden_LBMD[:, :, self.length - min(length, self.length) :], (0, 0, missing, 0)),
+            valid_BM=F.pad(self.valid_BM[:, self.length - min(length, self.length) :], (missing, 0)),
+        )
+
+    def compact(self) -> "Memory":
+        """Without the oldest positions where no row has anything."""
+        return self.resized(int(self.valid_BM.sum(dim=1).max()) if self.length else 0)
+
     def to(self, *args: Any, **kwargs: Any) -> "Memory":
         """Moved as `Tensor.to` does; only the hidden states change dtype."""
         hidden = self.hidden_LBMD.to(*args, **kwargs)

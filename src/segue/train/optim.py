@@ -1,6 +1,7 @@
 """The optimizer and its schedule: AdamW with decoupled decay, warm-up, then a curve."""
 
 import math
+import re
 
 import torch
 from torch import nn
@@ -27,6 +28,43 @@ def make_optimizer(model: nn.Module, settings: TrainConfig) -> torch.optim.AdamW
         # On a CPU the default is a pass over memory for each of a dozen operations; this is one pass for all of them.
         fused=True if all(p.device.type == "cpu" for p in model.parameters()) else None,
     )
+
+
+def layered_optimizer(
+    model: nn.Module, *, num_layers: int, layer_decay: float, weight_decay: float
+) -> torch.optim.AdamW:
+    """AdamW with bias correction, and true layer-wise rates: each group has a `share` of the rate, 1 for the head and
+    the top layer, `layer_decay` times that of the layer above for the others."""
+    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        matrix = parameter.dim() >= 2 and ".biases." not in name
+        groups.setdefault((_height(name, num_layers), matrix), []).append(parameter)
+    return torch.optim.AdamW(
+        [
+            {
+                "params": parameters,
+                "weight_decay": weight_decay if matrix else 0.0,
+                "share": layer_decay ** max(0, num_layers - height),
+            }
+            for (height, matrix), parameters in groups.items()
+        ],
+        fused=True if all(p.device.type == "cpu" for p in model.parameters()) else None,
+    )
+
+
+def _height(name: str, num_layers: int) -> int:
+    """0 for embeddings, 1 to `num_layers` for layers, one more for what is above them."""
+    found = re.match(r"trunk\.(?:reader|backward_reader)\.(layers|per_layer)\.(\d+)\.", name)
+    if found:
+        return int(found[2]) + 1
+    return 0 if name.startswith("trunk.") and ".final_norm." not in name else num_layers + 1
+
+
+def warm_up_then_line(step: int, *, steps: int, warmup: int) -> float:
+    """The share of the highest rate for the update that follows `step` finished ones: up, then down to zero."""
+    if step < warmup:
+        return (step + 1) / warmup
+    return max(0.0, (steps - step) / max(1, steps - warmup))
 
 
 def learning_rate(step: int, settings: TrainConfig) -> float:

@@ -1,0 +1,167 @@
+"""`segue finetune`: a live view of a run from labelled tables to a model that does a job."""
+
+from collections import deque
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+from segue.cli.paragraphs import duration, say
+from segue.data.tables import TableSettings
+from segue.errors import ConfigError
+from segue.evaluate.metrics.bootstrap import Metric
+from segue.tasks.table import TASKS, task_kind
+from segue.train.finetune import (
+    Ended,
+    Event,
+    Prepared,
+    Request,
+    Restarted,
+    Updated,
+    Validated,
+    finetune,
+    finetune_settings,
+)
+
+
+def run_finetuning(
+    model: str,
+    run: Path,
+    *,
+    task: str,
+    train: str,
+    valid: str | None,
+    test: str | None,
+    columns: list[str],
+    tables: TableSettings,
+    overrides: list[str],
+    new_weights: bool,
+) -> bool:
+    """Shows the run; True if it came to its end, False if it was told to stop before."""
+    kind = task_kind(task)
+    request = Request(
+        model=model,
+        kind=kind,
+        train=train,
+        valid=valid,
+        test=test,
+        columns=chosen_columns(columns),
+        tables=tables,
+        settings=finetune_settings(kind, {}, overrides),
+        new_weights=new_weights,
+    )
+    finished = False
+    with _LiveView(Console(highlight=False), run) as view:
+        for event in finetune(request, run):
+            view.show(event)
+            if isinstance(event, Ended):
+                finished = event.reason != "told to stop"
+    return finished
+
+
+def print_tasks() -> None:
+    """The tasks, their columns and their settings."""
+    console = Console(highlight=False)
+    for kind in TASKS.values():
+        console.print(f"[bold]{kind.name}[/]  {kind.help}")
+        for column in kind.columns:
+            needed = "optional" if column.optional else "for training" if column.answer else "needed"
+            say(console, f"column {column.role} ({needed}): {', '.join(column.names[:6])}", indent=2)
+        for name, field in kind.settings.model_fields.items():
+            say(console, f"task.{name}={field.default}: {field.description}", indent=2)
+
+
+def chosen_columns(texts: list[str]) -> dict[str, str]:
+    """Options ROLE=COLUMN as a table of them."""
+    chosen = {}
+    for text in texts:
+        role, equals, name = text.partition("=")
+        if not equals or not role or not name:
+            raise ConfigError(f"--column must read ROLE=COLUMN; got {text!r}. Write --column text=review, say.")
+        chosen[role] = name
+    return chosen
+
+
+class _LiveView:
+    """One moving line in a terminal; plain lines elsewhere."""
+
+    def __init__(self, console: Console, run: Path) -> None:
+        self.console, self.run = console, run
+        self.recent: deque[Updated] = deque(maxlen=50)
+        self.steps = 0
+        self.progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[line]}"), console=console
+        )
+        self.task: TaskID | None = None
+
+    def __enter__(self) -> "_LiveView":
+        if self.console.is_terminal:
+            self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self.progress.stop()
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Prepared():
+                self._prepared(event)
+            case Updated():
+                self._updated(event)
+            case Validated():
+                # Measures of single classes, such as f1/PER, are in the table at the end.
+                whole = [metric for name, metric in event.metrics.items() if "/" not in name]
+                shown = "  ".join(f"{metric.name} {metric.value:.4f}" for metric in whole)
+                say(self.console, f"step {event.step}: {shown}{', the best so far' if event.best else ''}")
+            case Restarted():
+                say(
+                    self.console,
+                    f"step {event.step}: collapsed: {event.reason}. Starting again from the pretrained weights with "
+                    f"half the rate, {event.learning_rate:.2g}.",
+                    style="yellow",
+                )
+            case Ended():
+                self._ended(event)
+
+    def _prepared(self, event: Prepared) -> None:
+        counts = ", ".join(f"{name} {count:,}" for name, count in event.counts.items() if count)
+        say(self.console, f"Examples: {counts}. {event.parameters / 1e6:.2f} M parameters, {event.steps:,} updates.")
+        for note in event.notes:
+            say(self.console, note, indent=2)
+        say(self.console, "The first examples as the model reads them:")
+        for text in event.preview:
+            say(self.console, text if len(text) <= 400 else f"{text[:300]} ... {text[-90:]}", indent=2)
+        self.steps = event.steps
+        self.task = self.progress.add_task("finetune", total=event.steps, line="")
+
+    def _updated(self, event: Updated) -> None:
+        self.recent.append(event)
+        seconds = sum(update.seconds for update in self.recent)
+        loss = sum(update.loss for update in self.recent) / len(self.recent)
+        speed = sum(update.tokens for update in self.recent) / seconds
+        left = (self.steps - event.step) * seconds / len(self.recent)
+        line = f"loss {loss:.4f}  {speed:,.0f} tokens/s  padding {event.padding_share:.1%}  {duration(left)} left"
+        if self.console.is_terminal and self.task is not None:
+            self.progress.update(self.task, completed=event.step, line=line)
+        elif event.step % max(1, self.steps // 20) == 0:
+            self.console.print(f"step {event.step}/{self.steps}  {line}", soft_wrap=True)
+
+    def _ended(self, event: Ended) -> None:
+        say(self.console, f"Ended: {event.reason}. The best model is that of step {event.best_step}.")
+        if event.truncated:
+            say(self.console, f"{event.truncated:,} training documents were cut to read.max_length.")
+        for part in event.judged:
+            self.console.print(metric_table(f"{part.name}, {len(part.examples):,} examples", part.metrics))
+        say(self.console, f"Report: {self.run / 'report.html'}, and report.md beside it.")
+        say(self.console, f"Took {duration(event.seconds)}. Use it: segue predict {self.run / 'best'} FILE")
+
+
+def metric_table(title: str, metrics: dict[str, Metric]) -> Table:
+    """Measures with their intervals."""
+    table = Table(title, "value", "95 % interval", box=None, pad_edge=False)
+    for name, metric in metrics.items():
+        interval = "" if metric.low is None or metric.high is None else f"{metric.low:.4f} to {metric.high:.4f}"
+        table.add_row(name, f"{metric.value:.4f}", interval)
+    return table

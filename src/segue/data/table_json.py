@@ -1,0 +1,176 @@
+"""From the text of a JSON table to its rows: JSON lines, a list of objects, SQuAD and its kin.
+
+In and out as in `segue.data.table_formats`. JSON lines are streamed. A document is one value and must be in memory as
+a whole; its size is limited. What the fields mean is left to the tasks, except the nesting of SQuAD,
+which is undone, and that of multiple choice (`segue.data.table_choices`).
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Any
+
+from segue.data.table_choices import questions_apart
+from segue.data.table_formats import Reading, Row, Rows, Unit, count, peek
+from segue.errors import DataError
+
+LARGEST_DOCUMENT = 2**30  # characters
+
+
+def read_json_lines(reading: Reading, *, columns: tuple[str, ...] | None, ahead: int) -> Rows:
+    """An object a line. The columns are the fields of the first `ahead` objects; each row has them all, or None."""
+    rows = _objects(reading, _json_lines(reading), columns)
+    return _known_columns(rows, "line", ahead)
+
+
+def read_json(reading: Reading, *, columns: tuple[str, ...] | None, squad: bool, ahead: int) -> Rows:
+    """What files named .json hold: SQuAD (`squad`: nothing else), a list of rows (also as field `data`), JSON lines."""
+    first, reading.pieces = peek(reading.pieces, 2)
+    if not squad and _are_lines(first, columns):
+        return read_json_lines(reading, columns=columns, ahead=ahead)
+    document = _document(reading)
+    entries = document.get("data") if isinstance(document, dict) else document
+    if isinstance(entries, list) and _is_squad(entries):
+        reading.unit = "question"
+        return Rows(("id", "context", "question", "answers", "impossible"), "question", _questions(reading, entries))
+    if squad or not isinstance(entries, list):
+        got = f"an object with the fields {_some(document)}" if isinstance(document, dict) else type(document).__name__
+        if isinstance(entries, list):
+            got = "a list of something else" if entries else "an empty list"
+        rule = "SQuAD or CMRC JSON (articles with paragraphs, or contexts with qas)"
+        other = "" if squad else ", a list of objects, an object with such a list as 'data', or an object a line"
+        raise DataError(f"{reading.where} must hold {rule}{other}; got {got}. Write it so.")
+    reading.unit = "record"
+    return _known_columns(_objects(reading, enumerate(entries, 1), columns), "record", len(entries))
+
+
+def _are_lines(first: list[str], columns: tuple[str, ...] | None) -> bool:
+    """Whether a text that begins with these lines is a value a line, and no document."""
+    values: list[Any] = []
+    for line in first:
+        try:
+            values.append(json.loads(line))
+        except (ValueError, RecursionError):
+            values.append(None)
+    if len(values) < 2:
+        return bool(values) and isinstance(values[0], dict) and not isinstance(values[0].get("data"), list)
+    if isinstance(values[0], list):
+        return columns is not None
+    return isinstance(values[0], dict) or (first[0].startswith("{") and isinstance(values[1], dict))
+
+
+def _json_lines(reading: Reading) -> Iterator[tuple[int, Any]]:
+    for number, line in reading.lines():
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                reading.bad(number, f"no JSON: {error}, in {line[:40]!r}")
+
+
+def _document(reading: Reading) -> Any:
+    held, size = [], 0
+    for piece in reading.pieces:
+        held.append(piece)
+        size += len(piece)
+        if size > LARGEST_DOCUMENT:
+            raise DataError(
+                f"{reading.where} must have at most {LARGEST_DOCUMENT} characters, since a JSON document is read as a "
+                "whole; it has more. Split it, or write JSON lines, which are streamed."
+            )
+    text = "".join(held)
+    if not text.strip():
+        raise DataError(f"{reading.where} must have rows; got an empty file. Check how it was made.")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{reading.where} must be JSON; got {error}. Mend it, or say its --format.") from None
+
+
+def _objects(
+    reading: Reading, values: Iterable[tuple[int, Any]], columns: tuple[str, ...] | None
+) -> Iterator[tuple[int, Row]]:
+    for number, value in questions_apart(reading, values):
+        if isinstance(value, list) and columns is not None:
+            if len(value) != len(columns):
+                reading.bad(number, f"{count(len(value), 'value')} for {count(len(columns), 'column')}")
+                continue
+            value = dict(zip(columns, value, strict=True))
+        if not isinstance(value, dict) or not value:
+            got = "an empty one" if value == {} else type(value).__name__
+            reading.bad(number, f"an object with fields is needed; got {got}")
+            continue
+        try:
+            row = reading.cleaned(value, number)
+        except RecursionError:
+            reading.bad(number, "nested too deeply")
+            continue
+        reading.good()
+        yield number, row
+    reading.check()
+
+
+def _known_columns(rows: Iterator[tuple[int, Row]], unit: Unit, ahead: int) -> Rows:
+    head = list(islice(rows, ahead))
+    columns = tuple(dict.fromkeys(name for _, row in head for name in row))
+    blank: Row = dict.fromkeys(columns)
+    return Rows(columns, unit, ((number, blank | row) for number, row in chain(head, rows)))
+
+
+def _some(names: Iterable[str]) -> str:
+    return ", ".join(repr(name[:40]) for name in islice(names, 8)) or "none"
+
+
+def _is_squad(entries: list[Any]) -> bool:
+    first = entries[0] if entries else None
+    return isinstance(first, dict) and (
+        "paragraphs" in first or ("qas" in first and ("context" in first or "context_text" in first))
+    )
+
+
+def _questions(reading: Reading, entries: list[Any]) -> Iterator[tuple[int, Row]]:
+    """SQuAD nests questions in paragraphs in articles; flat CMRC has paragraphs only, and other names."""
+    number = 0
+    for article in entries:
+        paragraphs = article.get("paragraphs", [article]) if isinstance(article, dict) else None
+        for paragraph in paragraphs if isinstance(paragraphs, list) else [None]:
+            questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
+            for question in questions if isinstance(questions, list) else [None]:
+                number += 1
+                try:
+                    row = _question(paragraph, question, number)
+                except (TypeError, RecursionError) as error:
+                    reading.bad(number, str(error))
+                    continue
+                reading.good()
+                yield number, reading.cleaned(row, number)
+    reading.check()
+
+
+def _question(paragraph: Any, question: Any, number: int) -> Row:
+    if not isinstance(question, dict):
+        raise TypeError("a paragraph with a list 'qas' of questions is needed")
+    context = paragraph.get("context", paragraph.get("context_text"))
+    asked = question.get("question", question.get("query_text"))
+    answers = question.get("answers", [])
+    impossible = question.get("is_impossible")
+    if not isinstance(context, str) or not isinstance(asked, str):
+        raise TypeError("the context and the question must be text")
+    if not isinstance(answers, list):
+        raise TypeError(f"the answers must be a list; got {type(answers).__name__}")
+    return {
+        "id": str(question.get("id", question.get("query_id", number))),
+        "context": context,
+        "question": asked,
+        "answers": [_answer(answer) for answer in answers],
+        "impossible": impossible if isinstance(impossible, bool) else None,
+    }
+
+
+def _answer(answer: Any) -> Row:
+    text = answer.get("text") if isinstance(answer, dict) else answer
+    if not isinstance(text, str):
+        raise TypeError("an answer must have a text")
+    start = answer.get("answer_start") if isinstance(answer, dict) else None
+    known = isinstance(start, int) and not isinstance(start, bool) and start >= 0
+    return {"text": text, "start": start if known else None}

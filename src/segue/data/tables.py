@@ -1,0 +1,369 @@
+"""Reads tables of labelled examples, a row at a time, from files, standard input or the `datasets` library.
+
+In: a source and how it is written. Out: a Table, which knows its columns when it is open and gives its rows each time
+it is asked, in constant memory (but for JSON documents, see `segue.data.table_json`). What the columns mean is left
+to the tasks.
+
+| format | file names | a row |
+|---|---|---|
+| csv | .csv | cells with a comma between them, in quotes where needed; the first line has the names |
+| tsv | .tsv .tab | cells with a tab between them; quotes are text |
+| jsonl | .jsonl .ndjson | an object a line |
+| json | .json | SQuAD, or a list of objects, or an object with such a list as field `data`, or JSON lines |
+| squad | | a question: id, context, question, answers (each text and start), impossible; None is what is not told |
+| parquet | .parquet | all columns |
+| conll | .conll .conllu .bio .iob | a sentence: a list for each column; tokens are the first, tags the last |
+
+Each name may have .gz .xz .zst or .bz2 behind it. Text is decoded as all of segue's is (`segue.data.decode`). Values
+keep their types: text from csv, tsv and conll, and what the file says from the others.
+"""
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from segue.data.decode import CHUNK, Position, check_encoding, decoded, opened
+from segue.data.inputs import COMPRESSIONS, InputFile
+from segue.data.problems import Problems
+from segue.data.table_formats import (
+    REST,
+    Reading,
+    Row,
+    Rows,
+    Unit,
+    class_names,
+    peek,
+    read_conll,
+    read_delimited,
+    read_parquet,
+    with_names,
+)
+from segue.data.table_json import read_json, read_json_lines
+from segue.errors import DataError
+
+__all__ = ["Row", "Table", "TableFormat", "TableSettings", "find_column", "open_table", "side_by_side"]
+
+TableFormat = Literal["csv", "tsv", "jsonl", "json", "squad", "parquet", "conll"]
+
+ENDINGS: dict[str, TableFormat] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".conll": "conll",
+    ".conllu": "conll",
+    ".bio": "conll",
+    ".iob": "conll",
+}
+FORMATS: tuple[TableFormat, ...] = ("csv", "tsv", "jsonl", "json", "squad", "parquet", "conll")
+STANDARD_INPUT = "-"
+DATASETS = "datasets:"
+AHEAD = 100  # objects of a JSON lines file whose fields are its columns; of standard input, which may be slow, one
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSettings:
+    """How a table is written."""
+
+    format: TableFormat | None = None
+    """Left out: by the name of the file. Of standard input by its first line: JSON lines if that begins with {, tsv if
+    it has a tab or if one column is named, else csv."""
+    encoding: str = "utf-8"
+    """Of text without a byte order mark."""
+    columns: tuple[str, ...] | None = None
+    """The columns of csv and tsv without a line of names (if the first line repeats these names it is taken for one),
+    of conll, and of JSON rows that are lists. A last name ... leaves further cells of csv and tsv out."""
+    delimiter: str | None = None
+    """Of csv and tsv, one character. Left out: comma and tab; and none if one column is named and there is no quoting,
+    so that a text of lines can be read."""
+    quoting: bool | None = None
+    """Whether cells in quotes hold delimiters and line ends. Left out: yes in csv, no in tsv (those of GLUE have quotes
+    that mean nothing)."""
+    malformed_share: float = 0.05
+    """A table with a larger share of malformed rows is an error; up to it they are left out and counted."""
+
+    def __post_init__(self) -> None:
+        if self.format is not None and self.format not in FORMATS:
+            raise DataError(f"the format of a table must be one of {', '.join(FORMATS)}; got {self.format!r}.")
+        check_encoding(self.encoding)
+        if not 0 <= self.malformed_share <= 1:
+            raise DataError(f"malformed_share must be from 0 to 1; got {self.malformed_share}. Try 0.05.")
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
+            raise DataError(f"the delimiter must be one character, no quote or line end; got {self.delimiter!r}.")
+        if self.columns is not None:
+            names = self.columns[:-1] if self.columns[-1:] == (REST,) else self.columns
+            if not names or len(set(names)) < len(names) or not all(name.strip() for name in names) or REST in names:
+                got = ", ".join(map(repr, self.columns)) or "none"
+                raise DataError(
+                    f"columns must be different names, at least one; got {got}. Give each column its own name; {REST} "
+                    "may only be the last."
+                )
+
+
+class Table:
+    """Rows with names; iterate as often as needed (standard input: once). Each row has every column."""
+
+    def __init__(self, source: str, begin: Callable[[Problems], Rows], *, once: bool) -> None:
+        self.source = source
+        """As it is shown in messages."""
+        self.problems = Problems()
+        """What was wrong in the latest reading, so far."""
+        self.columns: tuple[str, ...]
+        self.unit: Unit
+        """What the numbers of rows count: lines of the file, or rows, records or questions from 1."""
+        self.columns, self.unit, rows = begin(self.problems)
+        first = next(rows, None)
+        if first is None:
+            raise DataError(
+                f"{source} must have rows; got {self._instead()}. Check how it was made; if its first line is data, "
+                "name the columns with --columns."
+            )
+        self.once = once
+        """Whether it can be read only once."""
+        self._begin = begin
+        self._begun = chain([first], rows) if once else None
+
+    def _instead(self) -> str:
+        bad = self.problems.counts.get("malformed_records", 0)
+        if bad:
+            return f"{bad} malformed ones only, the first: {self.problems.first['malformed_records']}"
+        return f"only the names of columns ({', '.join(self.columns)[:200]})" if self.columns else "nothing"
+
+    def __iter__(self) -> Iterator[tuple[int, Row]]:
+        """The number of each row, for messages (see `place`), and the row."""
+        if self.once:
+            if self._begun is None:
+                raise DataError(f"{self.source} can be read only once. Save it to a file, and name that.")
+            rows, self._begun = self._begun, None
+            yield from rows
+        else:
+            self.problems = Problems()
+            yield from self._begin(self.problems).rows
+
+    def place(self, number: int) -> str:
+        """Where a row is, for messages: the file and the line."""
+        return f"{self.source}, {self.unit} {number}"
+
+
+def open_table(source: str | Path, settings: TableSettings = TableSettings()) -> Table:  # noqa: B008  (it is frozen)
+    """Opens a file, `-` for standard input, or `datasets:NAME[/CONFIG][@SPLIT]`; reads its first rows."""
+    if source == STANDARD_INPUT:
+        return Table("standard input", partial(_standard_input, settings), once=True)
+    if isinstance(source, str) and source.startswith(DATASETS):
+        return Table(source, partial(_dataset_rows, source, _load_dataset(source)), once=False)
+    file = _examine(Path(source))
+    name = settings.format or _format_of(file)
+    _check_columns(str(file.path), name, settings)
+    return Table(str(file.path), partial(_file, file, name, settings), once=False)
+
+
+def _examine(path: Path) -> InputFile:
+    try:
+        found = path.stat()
+        if stat.S_ISREG(found.st_mode):
+            with path.open("rb"):
+                pass
+    except FileNotFoundError:
+        near = ""
+        with suppress(OSError):
+            near = "".join(get_close_matches(path.name, os.listdir(path.parent), 1))
+        remedy = f"Did you mean {path.parent / near}?" if near else "Check the path."
+        raise DataError(f"{path} must exist; got no such file. {remedy}") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} must be readable; got {error}. Check the path and its permissions.") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise DataError(f"{path} must be a file; got a folder. Name one file in it.")
+    if not stat.S_ISREG(found.st_mode):
+        raise DataError(f"{path} must be a regular file; got something else. Send it to standard input and name it -.")
+    if not found.st_size:
+        raise DataError(f"{path} must have rows; got an empty file. Check how it was made.")
+    compression = COMPRESSIONS.get(path.suffix.lower())
+    return InputFile(path=path, format="text", compression=compression, size=found.st_size)
+
+
+def _format_of(file: InputFile) -> TableFormat:
+    suffix = (Path(file.path.stem) if file.compression else file.path).suffix.lower()
+    if suffix not in ENDINGS:
+        raise DataError(
+            f"{file.path} must have an ending that tells its format ({' '.join(ENDINGS)}); got "
+            f"{suffix or 'none'!r}. Name its format with --format: {', '.join(FORMATS)}."
+        )
+    return ENDINGS[suffix]
+
+
+def _check_columns(where: str, name: TableFormat, settings: TableSettings) -> None:
+    if settings.columns is not None and name in ("parquet", "squad"):
+        raise DataError(f"{where} must be read with its own names of columns, as it is {name}. Leave --columns out.")
+    if settings.columns is not None and settings.columns[-1] == REST and name not in ("csv", "tsv"):
+        raise DataError(f"{where} must have a name for each column, as it is {name}; got {REST}. Name them all.")
+
+
+def _file(file: InputFile, name: TableFormat, settings: TableSettings, problems: Problems) -> Rows:
+    where = str(file.path)
+    reading = Reading(where, (), problems, malformed_share=settings.malformed_share)
+    if name == "parquet":
+        return read_parquet(reading, file)
+    reading.pieces = _pieces(file, problems, settings)
+    return _read(reading, name, settings, ahead=AHEAD)
+
+
+def _pieces(file: InputFile, problems: Problems, settings: TableSettings) -> Iterator[str]:
+    with opened(file, Position()) as stream:
+        blocks = iter(partial(stream.read, CHUNK), b"")
+        yield from decoded(blocks, str(file.path), problems, encoding=settings.encoding, strict=True)
+
+
+def _standard_input(settings: TableSettings, problems: Problems) -> Rows:
+    stream: BinaryIO = sys.stdin.buffer
+    take = getattr(stream, "read1", stream.read)  # what is there already, without waiting for more
+    where = "standard input"
+    pieces: Iterator[str] = decoded(
+        iter(partial(take, CHUNK), b""), where, problems, encoding=settings.encoding, strict=True
+    )
+    name = settings.format
+    if name == "parquet":
+        raise DataError(f"{where} must be a format that is read from its beginning; got parquet. Name a file.")
+    if name is None:
+        first, pieces = peek(pieces, 1)
+        line = first[0].lstrip() if first else ""
+        one = settings.columns is not None and len(settings.columns) == 1
+        name = "jsonl" if line.startswith("{") else "tsv" if one or "\t" in line else "csv"
+    _check_columns(where, name, settings)
+    reading = Reading(where, pieces, problems, malformed_share=settings.malformed_share)
+    return _read(reading, name, settings, ahead=1)
+
+
+def _read(reading: Reading, name: TableFormat, settings: TableSettings, *, ahead: int) -> Rows:
+    if name in ("csv", "tsv"):
+        quoting = name == "csv" if settings.quoting is None else settings.quoting
+        delimiter = settings.delimiter or ("," if name == "csv" else "\t")
+        if settings.delimiter is None and settings.columns is not None and len(settings.columns) == 1 and not quoting:
+            delimiter = "\n"  # is in no line
+        return read_delimited(reading, delimiter=delimiter, quoting=quoting, columns=settings.columns)
+    if name == "conll":
+        return read_conll(reading, columns=settings.columns)
+    if name == "jsonl":
+        return read_json_lines(reading, columns=settings.columns, ahead=ahead)
+    return read_json(reading, columns=settings.columns, squad=name == "squad", ahead=ahead)
+
+
+def _load_dataset(source: str) -> Any:
+    """A data set of the `datasets` library, from its cache, the hub, or a folder written by it."""
+    name, _, split = source.removeprefix(DATASETS).partition("@")
+    try:
+        library = import_module("datasets")
+    except ImportError:
+        raise DataError(
+            f"{source} needs the datasets library. Install it (pip install datasets), or save the data as a jsonl, csv "
+            "or parquet file and name that."
+        ) from None
+    found = _loaded(library, source, name)
+    if isinstance(found, dict):
+        splits = ", ".join(map(str, found))
+        if not split and len(found) > 1:
+            raise DataError(f"{source} must name one of its splits ({splits}); got none. Write {source}@SPLIT.")
+        if split and split not in found:
+            raise DataError(f"{source} must name one of its splits ({splits}); got {split!r}. Name another.")
+        return found[split or next(iter(found))]
+    if split:
+        raise DataError(f"{source} must not name a split, as it has none; got {split!r}. Leave @{split} out.")
+    return found
+
+
+def _dataset_rows(source: str, found: Any, problems: Problems) -> Rows:
+    classes = class_names(found.features.to_dict())
+    reading = Reading(source, (), problems, malformed_share=0.0)
+    reading.unit = "row"
+    rows = ((number, reading.cleaned(with_names(row, classes), number)) for number, row in enumerate(found, 1))
+    return Rows(tuple(found.column_names), "row", rows)
+
+
+def _loaded(library: Any, source: str, name: str) -> Any:
+    """A name with one slash can be OWNER/NAME or NAME/CONFIG: the first that is found."""
+    folder = Path(name)
+    if any((folder / file).is_file() for file in ("state.json", "dataset_dict.json")):
+        tries = [partial(library.load_from_disk, name)]
+    else:
+        parts = name.split("/")
+        tries = [partial(library.load_dataset, name)] if len(parts) < 3 or folder.exists() else []
+        if len(parts) > 1:
+            tries.append(partial(library.load_dataset, "/".join(parts[:-1]), parts[-1]))
+    reasons = []
+    for load in tries:
+        try:
+            return load()
+        except Exception as error:  # the library lets through whatever its many back ends raise
+            reasons.append(f"{type(error).__name__}: {str(error).strip()[:300]}")
+    raise DataError(
+        f"{source} must be a data set that the datasets library finds (datasets:NAME[/CONFIG][@SPLIT]); got "
+        + "; ".join(dict.fromkeys(reasons))
+        + ". Check the name; without a network, load it once where there is one, or save it to a file."
+    )
+
+
+def side_by_side(*tables: Table, malformed_share: float = 0.0) -> Table:
+    """One table of tables whose rows belong together by their numbers, as the two files of a parallel text do.
+
+    A row whose number is not in all tables is malformed. What was wrong within each table is in its own problems.
+    """
+    names = [name for table in tables for name in table.columns]
+    source = " and ".join(table.source for table in tables)
+    if len(set(names)) < len(names):
+        raise DataError(f"{source} must have different columns; got {', '.join(names)}. Rename some with --columns.")
+
+    def begin(problems: Problems) -> Rows:
+        reading = Reading(source, (), problems, malformed_share=malformed_share)
+        return Rows(tuple(names), tables[0].unit, _joined(reading, [iter(table) for table in tables]))
+
+    return Table(source, begin, once=any(table.once for table in tables))
+
+
+def _joined(reading: Reading, streams: list[Iterator[tuple[int, Row]]]) -> Iterator[tuple[int, Row]]:
+    heads = [next(stream, None) for stream in streams]
+    while any(heads):
+        least = min(head[0] for head in heads if head is not None)
+        row: Row = {}
+        whole = True
+        for place, head in enumerate(heads):
+            if head is not None and head[0] == least:
+                row |= head[1]
+                heads[place] = next(streams[place], None)
+            else:
+                whole = False
+        if whole:
+            reading.good()
+            yield least, row
+        else:
+            reading.bad(least, f"only the columns {', '.join(row)}")
+    reading.check()
+
+
+def find_column(
+    columns: Sequence[str], wanted: str | None, names: Sequence[str], *, source: str, option: str = "--columns"
+) -> str:
+    """The column that the user wants, else the first of the usual names that there is (in any case)."""
+    by_fold = {name.casefold(): name for name in reversed(columns)}
+    there = ", ".join(repr(name[:40]) for name in columns[:20]) + (", ..." if len(columns) > 20 else "")
+    for name in names if wanted is None else [wanted]:
+        if name in columns:
+            return name
+        if name.casefold() in by_fold:
+            return by_fold[name.casefold()]
+    near = get_close_matches((wanted or "").casefold(), by_fold, 1)
+    rule = f"the column {wanted!r}" if wanted is not None else f"a column {' or '.join(map(repr, names))}"
+    remedy = f"Did you mean {by_fold[near[0]]!r}?" if near else f"Name one of them with {option}."
+    if any(len(name) > 40 or name.isdigit() for name in columns):
+        remedy += " If its first line is data, and not names, give the names with --columns."
+    raise DataError(f"{source} must have {rule}; got {there}. {remedy}")

@@ -1,0 +1,92 @@
+"""How sure a measured number is: percentile intervals over resampled examples.
+
+In: a formula that maps how often each example counts to values, so that 1000 resamples are a few matrix products.
+Out: a Metric for each value. A resample draws as many examples as there are, with replacement; the interval runs from
+the 2.5 to the 97.5 percentile. It speaks of these examples only: not of other seeds, nor of other data.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.errors import DataError
+
+RESAMPLES = 1000
+SEED = 0
+PERCENTILES = (2.5, 97.5)
+BLOCK = 4_000_000
+"""How many weights are held at a time: 32 MB."""
+
+Floats = NDArray[np.float64]
+Formula = Callable[[Floats], Mapping[str, Floats]]
+"""weights_RK, how often each kind of example is in each resample -> name -> values_R."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A measured number; `low` and `high` are None where no interval was asked for."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+def measure(
+    formula: Formula, copies_K: NDArray[np.int64], *, resamples: int | None = RESAMPLES, seed: int = SEED
+) -> dict[str, Metric]:
+    """The formula's values on the examples as they are, with intervals. `copies_K` says how many examples are alike,
+    one entry for each kind; all ones where no two are. `resamples=None` leaves the intervals out."""
+    if resamples is not None and resamples < 1:
+        raise DataError(f"resamples must be at least 1; got {resamples}. Use None for no intervals.")
+    assert copies_K.min(initial=1) >= 1
+    values = formula(copies_K[None].astype(np.float64))
+    point = {name: float(value_R[0]) for name, value_R in values.items()}
+    bounds: dict[str, tuple[float, float]] = {}
+    if resamples is not None:
+        blocks = [formula(weights_RK) for weights_RK in _resampled(copies_K, resamples=resamples, seed=seed)]
+        for name in point:
+            low, high = np.percentile(np.concatenate([block[name] for block in blocks]), PERCENTILES)
+            bounds[name] = (float(low), float(high))
+    metrics = {}
+    for name, value in point.items():
+        low_high = bounds.get(name, (None, None))
+        metrics[name] = Metric(name=name, value=value, low=low_high[0], high=low_high[1])
+    return metrics
+
+
+def measure_means(
+    scores: Mapping[str, Floats], *, resamples: int | None = RESAMPLES, seed: int = SEED
+) -> dict[str, Metric]:
+    """Metrics that are a mean of one score for each example."""
+    names = list(scores)
+    scores_NS = np.stack([scores[name] for name in names], axis=1)
+    count = len(scores_NS)
+
+    def formula(weights_RN: Floats) -> dict[str, Floats]:
+        mean_RS = weights_RN @ scores_NS / count
+        return {name: mean_RS[:, column] for column, name in enumerate(names)}
+
+    return measure(formula, np.ones(count, dtype=np.int64), resamples=resamples, seed=seed)
+
+
+def divide(numerator: Floats, denominator: Floats) -> Floats:
+    """0 where the denominator is 0."""
+    return np.divide(numerator, denominator, out=np.zeros_like(denominator), where=denominator != 0)
+
+
+def _resampled(copies_K: NDArray[np.int64], *, resamples: int, seed: int) -> Iterator[Floats]:
+    random = np.random.default_rng(seed)
+    kinds, examples = len(copies_K), int(copies_K.sum())
+    rows = max(1, BLOCK // kinds)
+    for start in range(0, resamples, rows):
+        size = min(rows, resamples - start)
+        if kinds == examples:
+            drawn = random.integers(0, kinds, size=(size, kinds))
+            drawn += np.arange(size)[:, None] * kinds
+            weights = np.bincount(drawn.ravel(), minlength=size * kinds).reshape(size, kinds)
+        else:
+            weights = random.multinomial(examples, copies_K / examples, size=size)
+        yield weights.astype(np.float64)

@@ -1,0 +1,176 @@
+"""Beam search over any model that gives, for what was written so far, the log-probability of every next token.
+
+In: the log-probabilities of the first token of each row, a state, and two functions: one reads a token more, one picks
+rows of the state. Out: for each row its best hypotheses. What a state is (a memory, a prefix) is the caller's business.
+
+Every step looks at the `beam` likeliest continuations of a row. Those that end are set aside, and the `beam` likeliest
+others live on. A row is done when `beam` hypotheses have ended, or none that lives can become better than those
+wanted. At `max_length` what still lives has to end there. So a log-probability is always that of the whole text, its
+end included. Hypotheses of different length are compared by log-probability / ((5 + length) / 6) ** length_penalty
+(Wu et al. 2016), where the length counts the end.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segue.errors import ConfigError
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamSettings:
+    """How to search."""
+
+    end: int
+    """The id that ends a text."""
+    beam: int
+    """How many hypotheses of a row live at a time; 1 takes the likeliest token each time."""
+    max_length: int
+    """Most tokens of a text, without its end."""
+    count: int = 1
+    """How many hypotheses of a row are wanted."""
+    length_penalty: float = 0.0
+    """0 compares log-probabilities, which favours short texts; 1 is close to their mean for each token."""
+    no_repeat: int | None = None
+    """A text may not have the same so many tokens in a row twice."""
+
+    def __post_init__(self) -> None:
+        for name in ("beam", "max_length", "count"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}. Use 1 or more.")
+        if self.count > self.beam:
+            raise ConfigError(
+                f"as many hypotheses as the beam has may be wanted; got {self.count} for a beam of {self.beam}. "
+                f"Use a beam of {self.count}."
+            )
+        if self.length_penalty < 0:
+            raise ConfigError(f"length_penalty must not be negative; got {self.length_penalty}. Use 0 or more.")
+        if self.no_repeat is not None and self.no_repeat < 1:
+            raise ConfigError(f"no_repeat must be at least 1; got {self.no_repeat}. Leave it out to allow repetition.")
+
+    def score(self, log_probability: float, length: int) -> float:
+        """What decides between hypotheses: higher is better."""
+        return log_probability / float(((5 + length) / 6) ** self.length_penalty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hypothesis:
+    """A text that the model may have meant."""
+
+    tokens: tuple[int, ...]
+    """Without the end."""
+    log_probability: float
+    """Of all tokens and the end."""
+    score: float
+
+    @property
+    def mean_log_probability(self) -> float:
+        """For each token, the end included."""
+        return self.log_probability / (len(self.tokens) + 1)
+
+
+def beam_search(
+    first_BV: Tensor,
+    state: State,
+    *,
+    step: Callable[[Tensor, State], tuple[Tensor, State]],
+    select: Callable[[State, Tensor], State],
+    settings: BeamSettings,
+) -> list[list[Hypothesis]]:
+    """The best `count` hypotheses of each row, best first.
+
+    `step(token_N, state)` reads a token for each row of the state and gives log-probabilities [N, V] with the next
+    state; tokens that must not come have -inf. `select(state, rows_N)` gives the state of these rows, which may repeat.
+    """
+    rows = list(range(len(first_BV)))  # those that are not done; each has as many live hypotheses as the others
+    ended: list[list[Hypothesis]] = [[] for _ in rows]
+    prefix_NT = np.zeros((len(rows), 0), dtype=np.int64)
+    live_AW = torch.zeros(len(rows), 1, dtype=torch.float64, device=first_BV.device)
+    next_NV = first_BV
+    for length in range(settings.max_length + 1):
+        _forbid_repetition(next_NV, prefix_NT, settings)
+        total_AWV = live_AW[:, :, None] + next_NV.double().view(*live_AW.shape, -1)
+        width = live_AW.shape[1]
+        prefixes = [prefix_NT[n * width : (n + 1) * width] for n in range(len(rows))]
+        if length == settings.max_length:
+            for n, values in enumerate(total_AWV[:, :, settings.end].tolist()):
+                for prefix, value in zip(prefixes[n], values, strict=True):
+                    _end(ended[rows[n]], prefix, value, settings)
+            break
+        chosen = [_continue(ended[row], prefixes[n], total_AWV[n], settings) for n, row in enumerate(rows)]
+        going = [n for n, row in enumerate(rows) if not _done(ended[row], float(chosen[n].value_W.max()), settings)]
+        if not going:
+            break
+        rows = [rows[n] for n in going]
+        parent_N = np.concatenate([n * width + chosen[n].parent_W for n in going])
+        token_N = np.concatenate([chosen[n].token_W for n in going])
+        live_AW = torch.stack([chosen[n].value_W for n in going])
+        prefix_NT = np.concatenate([prefix_NT[parent_N], token_N[:, None]], axis=1)
+        state = select(state, torch.from_numpy(parent_N).to(first_BV.device))
+        next_NV, state = step(torch.from_numpy(token_N).to(first_BV.device), state)
+    return [sorted(found, key=lambda one: -one.score)[: settings.count] for found in ended]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """The hypotheses of one row that live on."""
+
+    parent_W: NDArray[np.int64]
+    token_W: NDArray[np.int64]
+    value_W: Tensor
+
+
+def _continue(
+    ended: list[Hypothesis], prefixes: NDArray[np.int64], total_WV: Tensor, settings: BeamSettings
+) -> _Chosen:
+    """Ends those of the likeliest continuations that end, and chooses those that live on."""
+    width, size = total_WV.shape
+    # At most `width` continuations end, so that twice the beam has a whole beam of others.
+    best = total_WV.flatten().topk(min(2 * settings.beam, width * size))
+    index = best.indices.cpu().numpy()
+    parent, token = index // size, index % size
+    for place in np.flatnonzero(token[: settings.beam] == settings.end):
+        _end(ended, prefixes[parent[place]], float(best.values[place]), settings)
+    others = np.flatnonzero(token != settings.end)[: settings.beam]
+    return _Chosen(
+        parent_W=parent[others],
+        token_W=token[others],
+        value_W=best.values[torch.from_numpy(others).to(total_WV.device)],
+    )
+
+
+def _end(ended: list[Hypothesis], prefix: NDArray[np.int64], value: float, settings: BeamSettings) -> None:
+    if value > -np.inf:
+        ended.append(
+            Hypothesis(
+                tokens=tuple(prefix.tolist()), log_probability=value, score=settings.score(value, len(prefix) + 1)
+            )
+        )
+
+
+def _done(ended: list[Hypothesis], likeliest: float, settings: BeamSettings) -> bool:
+    """`likeliest` is the log-probability of the best that lives: it can only fall."""
+    if len(ended) >= settings.beam or likeliest == -np.inf:
+        return True
+    if len(ended) < settings.count:
+        return False
+    wanted = sorted((one.score for one in ended), reverse=True)[settings.count - 1]
+    return settings.score(likeliest, settings.max_length + 1) <= wanted
+
+
+def _forbid_repetition(next_NV: Tensor, prefixes_NT: NDArray[np.int64], settings: BeamSettings) -> None:
+    """Sets what would repeat the same tokens to -inf, in place."""
+    size = settings.no_repeat
+    if size is None or prefixes_NT.shape[1] < size:
+        return
+    windows_NTS = np.lib.stride_tricks.sliding_window_view(prefixes_NT, size, axis=1)
+    tail_N1S = prefixes_NT[:, None, prefixes_NT.shape[1] - size + 1 :]
+    row, place = np.nonzero((windows_NTS[:, :, :-1] == tail_N1S).all(axis=2))
+    next_NV[torch.from_numpy(row), torch.from_numpy(windows_NTS[row, place, -1].copy())] = -torch.inf

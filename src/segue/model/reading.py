@@ -1,0 +1,158 @@
+"""Documents of any length through a trunk: segment by segment, with memory, rows of different length in one batch.
+
+In: a trunk and documents (ids). Out: a Reading, the hidden states of every token, from which heads make their answers.
+
+A document is cut into segments from its end, so that the last segment is full and the first takes the remainder: what
+is read last, where XLNet has its CLS, always has a whole segment of its own text beside it. How a document is cut does
+not depend on the other rows. A row joins the batch with its first segment; padding is on the right of each segment.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from segue.errors import DataError
+from segue.model.memory import Memory
+from segue.model.trunk import Trunk
+from segue.model.values import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One text as the model reads it."""
+
+    ids: NDArray[np.int64]
+    segments: NDArray[np.int64]
+    """Segment ids (A 0, B 1, CLS 2), for models that tell segments apart."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a trunk made of some documents. Inside, rows stand longest first, so that segment n has the first rows."""
+
+    hidden: tuple[Tensor, ...]
+    """Of each segment, first to last: [rows, Q, D]."""
+    real: tuple[Tensor, ...]
+    """True for tokens, [rows, Q]."""
+    lengths: NDArray[np.int64]
+    """Of the rows, longest first."""
+    order: NDArray[np.int64]
+    """Row n of the documents is row `order[n]` here."""
+    segment_length: int
+    memory: Memory | None
+    """For what may follow, the rows as they stand here; None if the model has no memory."""
+
+    @property
+    def tokens_read(self) -> int:
+        return int(self.lengths.sum())
+
+    @property
+    def positions_computed(self) -> int:
+        """Tokens and padding."""
+        return sum(real.numel() for real in self.real)
+
+    def summaries(self, summary: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """One vector a segment, [B, N, D], and which of them there are, [B, N]: the last N segments of each row."""
+        rows = len(self.lengths)
+        vectors, there = [], []
+        for hidden, real in zip(self.hidden, self.real, strict=True):
+            missing = rows - hidden.shape[0]
+            vectors.append(F.pad(summary(hidden, real), (0, 0, 0, missing)))
+            there.append(torch.arange(rows, device=hidden.device) < hidden.shape[0])
+        order = torch.from_numpy(self.order).to(vectors[0].device)
+        return torch.stack(vectors, dim=1)[order], torch.stack(there, dim=1)[order]
+
+    def tokens(self) -> tuple[Tensor, Tensor]:
+        """Every token in its place, [B, T, D], and which are real, [B, T]; padding is on the right."""
+        device = self.hidden[0].device
+        count, size = len(self.hidden), self.segment_length
+        widths = np.array([hidden.shape[1] for hidden in self.hidden])
+        bases = np.cumsum([0] + [hidden.shape[0] * hidden.shape[1] for hidden in self.hidden])[:-1]
+        length_B1 = self.lengths[:, None]
+        token_1T = np.arange(self.lengths.max())[None]
+        real_BT = token_1T < length_B1
+        left_BT = np.where(real_BT, length_B1 - 1 - token_1T, 0) // size  # segments after this one
+        segment_BT = count - 1 - left_BT
+        start_BT = np.maximum(0, length_B1 - (left_BT + 1) * size)
+        row_B1 = np.arange(len(self.lengths))[:, None]
+        flat_BT = bases[segment_BT] + row_B1 * widths[segment_BT] + np.where(real_BT, token_1T - start_BT, 0)
+        every = torch.cat([hidden.flatten(0, 1) for hidden in self.hidden])
+        index = torch.from_numpy(flat_BT[self.order]).to(device)
+        return every[index], torch.from_numpy(real_BT[self.order]).to(device)
+
+
+def read(
+    trunk: Trunk, documents: Sequence[Document], *, segment_length: int, gradient_segments: int | None = None
+) -> Reading:
+    """Reads every document to its end. `gradient_segments`: only the last so many segments have a gradient, the ones
+    before are read for their memory; left out, all have one, and how far it goes back through memory is for
+    `model.memory.backprop_segments`."""
+    if not documents or not all(len(document) for document in documents):
+        raise DataError("documents must have at least one token each; got an empty one, or none. Drop empty texts.")
+    lengths = np.array([len(document) for document in documents], dtype=np.int64)
+    sorted_rows = np.argsort(-lengths, kind="stable")
+    documents = [documents[row] for row in sorted_rows]
+    lengths = lengths[sorted_rows]
+    count = -(-int(lengths[0]) // segment_length)
+    memory: Memory | None = None
+    hidden, real = [], []
+    for number in range(count):
+        after = (count - 1 - number) * segment_length
+        batch = _segment(trunk, documents, lengths, after=after, segment_length=segment_length)
+        constant = gradient_segments is not None and number < count - gradient_segments
+        with torch.no_grad() if constant else nullcontext():
+            output = trunk(batch, _joined(trunk, memory, rows=len(batch.ids_BQ)))
+        memory = output.memory
+        if memory is not None:
+            memory = memory.compact().detach() if constant else memory.compact()
+        hidden.append(output.hidden_BQD)
+        real.append(torch.ones_like(batch.ids_BQ, dtype=torch.bool) if batch.real_BQ is None else batch.real_BQ)
+    return Reading(
+        hidden=tuple(hidden),
+        real=tuple(real),
+        lengths=lengths,
+        order=np.argsort(sorted_rows, kind="stable"),
+        segment_length=segment_length,
+        memory=memory,
+    )
+
+
+def _segment(
+    trunk: Trunk, documents: Sequence[Document], lengths: NDArray[np.int64], *, after: int, segment_length: int
+) -> Batch:
+    """The tokens of each row that have `after` tokens or more behind them, up to a whole segment."""
+    device = next(trunk.parameters()).device
+    rows = int((lengths > after).sum())
+    width = min(segment_length, int(lengths[0]) - after)
+    ids, segments = np.zeros((rows, width), dtype=np.int64), np.zeros((rows, width), dtype=np.int64)
+    real = np.zeros((rows, width), dtype=np.bool_)
+    for row, document in enumerate(documents[:rows]):
+        stop = len(document) - after
+        start = max(0, stop - segment_length)
+        ids[row, : stop - start] = document.ids[start:stop]
+        segments[row, : stop - start] = document.segments[start:stop]
+        real[row, : stop - start] = True
+    return Batch(
+        ids_BQ=torch.from_numpy(ids).to(device),
+        real_BQ=None if real.all() else torch.from_numpy(real).to(device),
+        segments_BQ=None if trunk.config.segments is None else torch.from_numpy(segments).to(device),
+    )
+
+
+def _joined(trunk: Trunk, memory: Memory | None, *, rows: int) -> Memory | None:
+    """The memory of the rows so far, and that of the rows that begin here."""
+    if memory is None or memory.rows == rows:
+        return memory
+    new = trunk.new_memory(rows - memory.rows)
+    assert new is not None
+    length = max(memory.length, new.length if bool(new.valid_BM.any()) else 0)
+    return Memory.join([memory.resized(length), new.resized(length)])

@@ -1,0 +1,104 @@
+"""Windows over a passage with its question, and the spans that a head finds in them.
+
+In: encodings of a passage and of its question. Out: Windows, documents that each hold the whole question and a part of
+the passage; and for each window the best spans of its part, as characters of the whole passage. The last token of a
+part can be an answer like any other, and each end belongs to the start that it was scored with.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from segue.model.reading import Document
+from segue.tasks.layout import Layout, Part
+from segue.text.tokenizer import Encoding
+
+LEAST_ROOM = 16
+"""Tokens of the passage in each window at least, however long the question is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """A part of a passage with the question."""
+
+    document: Document
+    part: Part
+    """Where the tokens of the passage are; their characters are those of the whole passage."""
+    cls: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a head makes of a window."""
+
+    spans: tuple[tuple[float, int, int], ...]
+    """Log-probability, first character and the one after the last; the best first."""
+    null: float | None
+    """How much speaks against an answer in this window, in the units of the head."""
+
+
+def windows(
+    layout: Layout, passage: Encoding, question: Encoding, *, longest: int, stride: int, question_first: bool
+) -> list[Window]:
+    """Documents of at most `longest` tokens, the next one beginning `stride` tokens of the passage later; half of the
+    room for the passage, where a long question leaves less room than a stride."""
+    room = max(LEAST_ROOM, longest - len(question.ids) - layout.special_tokens(2))
+    step = stride if stride < room else room // 2
+    made = []
+    for start in range(0, max(1, len(passage.ids) - room + step), step):
+        cut = slice(start, start + room)
+        part = Encoding(ids=passage.ids[cut], starts=passage.starts[cut], ends=passage.ends[cut])
+        arranged = layout.arrange_encoded([question, part] if question_first else [part, question])
+        own = arranged.parts[1 if question_first else 0]
+        made.append(Window(document=arranged.document, part=own, cls=arranged.cls))
+    return made
+
+
+def token_span(part: Part, begin: int, end: int) -> tuple[int, int] | None:
+    """The first and the last token, in the document, of the fewest that cover these characters; None where the part
+    does not hold them all."""
+    if not len(part):
+        return None
+    first = int(np.searchsorted(part.ends, begin, side="right"))  # the first that ends after `begin`
+    last = int(np.searchsorted(part.starts, end, side="left")) - 1  # the last that starts before `end`
+    if first > last or part.starts[0] > begin or part.ends[-1] < end:
+        return None
+    return part.begin + first, part.begin + last
+
+
+def characters(context: str, part: Part, first: int, last: int) -> tuple[int, int]:
+    """The characters of a token span, without the spaces around them."""
+    begin, end = int(part.starts[first - part.begin]), int(part.ends[last - part.begin])
+    text = context[begin:end]
+    return begin + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
+
+
+def allowed(windows: Sequence[Window], *, length: int, device: torch.device) -> Tensor:
+    """Where an answer may start or end, [B, T]: in the passage, or at CLS, which stands for no answer."""
+    allowed_BT = torch.zeros(len(windows), length, dtype=torch.bool)
+    for row, window in enumerate(windows):
+        allowed_BT[row, window.part.begin : window.part.begin + len(window.part)] = True
+        allowed_BT[row, window.cls] = True
+    return allowed_BT.to(device)
+
+
+def best_spans(
+    start_BS: Tensor, start_log_BS: Tensor, end_log_BST: Tensor, allowed_BT: Tensor, *, max_length: int, count: int
+) -> list[list[tuple[float, int, int]]]:
+    """For each row the best spans: log-probability, first and last token. An end is at its start or up to `max_length`
+    tokens on; `allowed_BT` leaves CLS out."""
+    place_T = torch.arange(end_log_BST.shape[2], device=end_log_BST.device)
+    length_BST = place_T - start_BS[:, :, None] + 1
+    fits_BST = (length_BST >= 1) & (length_BST <= max_length) & allowed_BT[:, None]
+    fits_BST = fits_BST & allowed_BT.gather(1, start_BS)[:, :, None]
+    score_BST = (start_log_BS[:, :, None] + end_log_BST).masked_fill(~fits_BST, -torch.inf)
+    best = score_BST.flatten(1).topk(min(count, score_BST[0].numel()))
+    row_BN, end_BN = best.indices // len(place_T), best.indices % len(place_T)
+    first_BN = start_BS.gather(1, row_BN)
+    return [
+        [(value, start, end) for value, start, end in zip(*row, strict=True) if value > -torch.inf]
+        for row in zip(best.values.tolist(), first_BN.tolist(), end_BN.tolist(), strict=True)
+    ]

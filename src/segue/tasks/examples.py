@@ -1,0 +1,95 @@
+"""Tables to examples: columns found, rows understood, those that cannot serve counted by the rule they break."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from segue.data.problems import MEANING
+from segue.data.tables import Row, Table, find_column
+from segue.errors import DataError
+from segue.tasks.task import Example, Task, TaskKind, UnusableRowError
+
+NumberedRow = tuple[int, Row]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Those of one table."""
+
+    table: Table
+    examples: list[Example]
+    unusable: dict[str, tuple[int, int]]
+    """By the rule they break: how many rows, and the number of the first."""
+
+    def problems(self) -> list[str]:
+        """In words: what the table had to be mended for, and what the task could not use."""
+        mended = self.table.problems
+        return [
+            f"{self.table.source}: {count:,} {MEANING[kind]}, first {mended.first[kind]}"
+            for kind, count in mended.counts.items()
+        ] + [
+            f"{self.table.source}: left out for {rule}: {count:,}, first {self.table.place(first)}"
+            for rule, (count, first) in self.unusable.items()
+        ]
+
+
+def column_names(kind: TaskKind, table: Table, chosen: Mapping[str, str], *, labelled: bool) -> dict[str, str]:
+    """Which column of the table has which role. `chosen` are those that the user named."""
+    known = [column.role for column in kind.columns]
+    for role in chosen:
+        if role not in known:
+            raise DataError(f"a column of task {kind.name} is one of {', '.join(known)}; got {role!r}. Check the name.")
+    found: dict[str, str] = {}
+    for column in kind.columns:
+        if column.answer and not labelled:
+            continue
+        wanted = chosen.get(column.role)
+        free = [name for name in table.columns if name not in found.values()]
+        if column.optional and wanted is None and not {n.lower() for n in free} & set(column.names):
+            continue
+        found[column.role] = find_column(
+            free, wanted, column.names, source=table.source, option=f"--column {column.role}=NAME"
+        )
+    return found
+
+
+def rows_with_roles(table: Table, names: Mapping[str, str]) -> Iterator[NumberedRow]:
+    """The rows with the task's own names for their columns."""
+    for number, row in table:
+        yield number, {role: row.get(name) for role, name in names.items()}
+
+
+def gathered(kind: TaskKind, rows: Iterable[NumberedRow]) -> list[NumberedRow]:
+    """The rows as the task learns from them and is measured: one for each example."""
+    return list(rows if kind.gather is None else kind.gather(list(rows)))
+
+
+def understand(task: Task, table: Table, rows: Iterable[NumberedRow], *, labelled: bool) -> Examples:
+    """Every row of the table as an example; errors say where it is."""
+    examples: list[Example] = []
+    unusable: dict[str, tuple[int, int]] = {}
+    for number, row in rows:
+        try:
+            examples.append(task.example(number, row, labelled=labelled))
+        except UnusableRowError as error:
+            count, first = unusable.get(str(error), (0, number))
+            unusable[str(error)] = (count + 1, first)
+        except DataError as error:
+            raise DataError(f"{table.place(number)}: {error}") from None
+    if not examples:
+        reasons = "; ".join(f"{count} with {rule}" for rule, (count, _) in unusable.items()) or "no rows"
+        raise DataError(f"{table.source} must have examples; got {reasons}. Check the columns.")
+    return Examples(table=table, examples=examples, unusable=unusable)
+
+
+def split_off(examples: Sequence[Example], *, share: float, seed: int) -> tuple[list[Example], list[Example]]:
+    """The examples without a random part, and that part, each in its order."""
+    count = max(1, round(len(examples) * share))
+    if len(examples) < 2:
+        raise DataError("a validation part needs two examples or more; got one. Give --valid FILE.")
+    apart = set(np.random.default_rng(seed).permutation(len(examples))[:count].tolist())
+    return (
+        [example for number, example in enumerate(examples) if number not in apart],
+        [example for number, example in enumerate(examples) if number in apart],
+    )

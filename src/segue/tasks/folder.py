@@ -1,0 +1,130 @@
+"""A fine-tuned model on disk: a model folder with its head, and `task.toml`, which says what the model is for.
+
+In: a model, its task and its settings, or a path. Out: a folder, or the three with the tokeniser.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import ValidationError
+from torch import nn
+
+from segue.checkpoint.card import Facts
+from segue.checkpoint.files import locate, read_small
+from segue.checkpoint.folder import TOKENIZER, load, save
+from segue.checkpoint.heads import HeadConfig, load_head, save_head
+from segue.config import ModelConfig, ReadConfig
+from segue.errors import CheckpointError
+from segue.model import LanguageModel, Trunk
+from segue.tasks.layout import Layout
+from segue.tasks.reader import Reader
+from segue.tasks.table import task_kind
+from segue.tasks.task import Task, TaskKind
+from segue.text.files import load_tokenizer
+from segue.text.tokenizer import Tokenizer
+
+TASK = "task.toml"
+LARGEST_TASK = 1 << 22  # ten thousand labels have room
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskModel:
+    """A model that does a job."""
+
+    kind: TaskKind
+    task: Task
+    model: nn.Module
+    tokenizer: Tokenizer
+    read: ReadConfig
+    segment_length: int
+
+    @property
+    def config(self) -> ModelConfig:
+        trunk = self.model.get_submodule("trunk")
+        assert isinstance(trunk, Trunk)
+        return trunk.config
+
+    def layout(self) -> Layout:
+        """New, so that what it counts is of one use."""
+        return Layout(self.tokenizer, self.config, max_length=self.read.max_length, segment_length=self.segment_length)
+
+    def reader(self) -> Reader:
+        """New, so that what it counts is of one use."""
+        return Reader(self.read, segment_length=self.segment_length)
+
+
+def save_task_model(made: TaskModel, folder: Path, *, tokenizer: Path, facts: Facts | None = None) -> None:
+    """Writes the folder whole or not at all."""
+    values = {
+        "task": made.kind.name,
+        "segment_length": made.segment_length,
+        "read": made.read.model_dump(exclude_none=True),
+        "values": made.task.to_values(),
+    }
+
+    def also(new: Path) -> None:
+        (new / TASK).write_text(tomli_w.dumps(values), encoding="utf-8")
+
+    head = made.task.head(made.read, summary_of(made.read, made.config))
+    if head is None:
+        assert isinstance(made.model, LanguageModel)
+        save(made.model, folder, tokenizer=tokenizer, facts=facts, also=also)
+    else:
+        save_head(made.model, head, folder, tokenizer=tokenizer, also=also)
+
+
+def load_task_model(folder: str | Path) -> TaskModel:
+    """The model with its task as it was saved; its files are checked."""
+    path = locate(Path(folder))
+    if not (path / TASK).is_file():
+        for inner in ("best", "last"):
+            if (path / inner / TASK).is_file():
+                path = locate(path / inner)
+                break
+        else:
+            raise CheckpointError(
+                f"{path} must hold a fine-tuned model, with {TASK}; got none there. Make one: segue finetune."
+            )
+    values = _values(path / TASK)
+    model: nn.Module
+    head: HeadConfig | None = None
+    if (path / "head.toml").is_file():
+        model, head = load_head(path)
+    else:
+        model = load(path)
+    try:
+        kind = task_kind(values["task"])
+        task = kind.restore(values["values"])
+        made = TaskModel(
+            kind=kind,
+            task=task,
+            model=model,
+            tokenizer=load_tokenizer(path / TOKENIZER),
+            read=ReadConfig.model_validate(values["read"]),
+            segment_length=int(values["segment_length"]),
+        )
+        expected = task.head(made.read, summary_of(made.read, made.config))
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise CheckpointError(
+            f"{path / TASK} must be as segue finetune writes it; got {type(error).__name__}: {error}. Use another copy."
+        ) from None
+    if expected != head:
+        raise CheckpointError(
+            f"{path / TASK} must fit head.toml beside it; got another head. They belong to different models."
+        )
+    return made
+
+
+def summary_of(read: ReadConfig, config: ModelConfig) -> str:
+    """What stands for a segment: CLS, where it is for this model, unless the settings say otherwise."""
+    return read.summary or ("first" if config.objective == "masked" else "last")
+
+
+def _values(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_small(path, limit=LARGEST_TASK).decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} must be TOML; got {str(error)[:200]}. Use another copy.") from None

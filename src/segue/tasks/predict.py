@@ -1,0 +1,85 @@
+"""Answers of a fine-tuned model: for a list of examples, or for a table of any length in constant memory."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+
+from segue.errors import DataError
+from segue.tasks.batches import by_length
+from segue.tasks.examples import NumberedRow
+from segue.tasks.folder import TaskModel
+from segue.tasks.reader import Reader
+from segue.tasks.task import Example, Item, Prediction, UnusableRowError
+
+AT_ONCE = 512
+"""Rows of a stream that are in memory together, so that those of about the same length can be read together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """A row of a stream and its answer, or why there is none."""
+
+    number: int
+    prediction: Prediction | None
+    problem: str | None = None
+
+
+@torch.no_grad()
+def answer(
+    made: TaskModel, examples: Sequence[Example], *, batch_size: int = 32, reader: Reader | None = None
+) -> Iterator[tuple[int, Prediction]]:
+    """The number of an example in the list and the answer to it, as they come: short ones first."""
+    layout, reader = made.layout(), reader or made.reader()
+    items: list[Item] = []
+    of: list[int] = []
+    for number, example in enumerate(examples):
+        new = made.task.items(example, layout)
+        items += new
+        of += [number] * len(new)
+    own: dict[int, list[int]] = {}
+    for index, number in enumerate(of):
+        own.setdefault(number, []).append(index)
+    parts: dict[int, Any] = {}
+    training = made.model.training
+    made.model.eval()
+    try:
+        for numbers in by_length(items, size=batch_size):
+            results = made.task.answers(made.model, [items[n] for n in numbers], reader)
+            parts.update(zip(numbers, results, strict=True))
+            for number in dict.fromkeys(of[n] for n in numbers):
+                if all(n in parts for n in own[number]):
+                    mine = [items[n] for n in own[number]]
+                    yield number, made.task.prediction(examples[number], mine, [parts.pop(n) for n in own[number]])
+    finally:
+        made.model.train(training)
+
+
+def answers_in_order(
+    made: TaskModel, examples: Sequence[Example], *, batch_size: int = 32, reader: Reader | None = None
+) -> list[Prediction]:
+    """One answer for each example."""
+    found = dict(answer(made, examples, batch_size=batch_size, reader=reader))
+    return [found[number] for number in range(len(examples))]
+
+
+def answer_rows(made: TaskModel, rows: Iterable[NumberedRow], *, batch_size: int = 32) -> Iterator[Answered]:
+    """One answer for each row, in order, however many there are."""
+    stream = iter(rows)
+    while chunk := list(islice(stream, AT_ONCE)):
+        examples: list[Example] = []
+        results: dict[int, Answered] = {}
+        for position, (number, row) in enumerate(chunk):
+            try:
+                examples.append(made.task.example(number, row, labelled=False))
+            except UnusableRowError as error:
+                results[position] = Answered(number=number, prediction=None, problem=str(error))
+            except DataError as error:
+                raise DataError(f"record {number}: {error}") from None
+        places = [position for position in range(len(chunk)) if position not in results]
+        for index, prediction in answer(made, examples, batch_size=batch_size):
+            results[places[index]] = Answered(number=examples[index].number, prediction=prediction)
+        for position in range(len(chunk)):
+            yield results[position]

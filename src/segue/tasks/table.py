@@ -1,0 +1,20 @@
+"""The tasks by name. A new one is a line here."""
+
+from segue.errors import ConfigError
+from segue.tasks.answer import ANSWER
+from segue.tasks.choose import CHOOSE
+from segue.tasks.classify import CLASSIFY, PAIR
+from segue.tasks.generate import GENERATE
+from segue.tasks.rank import RANK
+from segue.tasks.regress import REGRESS
+from segue.tasks.tag import TAG
+from segue.tasks.task import TaskKind
+
+TASKS = {kind.name: kind for kind in (CLASSIFY, PAIR, TAG, ANSWER, REGRESS, CHOOSE, RANK, GENERATE)}
+
+
+def task_kind(name: str) -> TaskKind:
+    """The task of that name."""
+    if name not in TASKS:
+        raise ConfigError(f"a task must be one of {', '.join(TASKS)}; got {name!r}. Check the name.")
+    return TASKS[name]

@@ -1,0 +1,54 @@
+"""A request as the command that makes it: what a report shows, and what a search recommends."""
+
+import json
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from segue.train.events import Request
+
+
+def finetune_command(request: Request, out: Path | str) -> str:
+    """`segue finetune ...` with the settings that differ from the defaults, ready for a shell."""
+    words = ["segue", "finetune", request.model, "--task", request.kind.name, "--train", request.train]
+    for option, value in (("--valid", request.valid), ("--test", request.test)):
+        words += [option, value] if value is not None else []
+    words += ["--out", str(out)]
+    for role, name in request.columns.items():
+        words += ["--column", f"{role}={name}"]
+    tables = request.tables
+    words += ["--format", tables.format] if tables.format is not None else []
+    words += ["--columns", ",".join(tables.columns)] if tables.columns is not None else []
+    words += ["--delimiter", tables.delimiter] if tables.delimiter is not None else []
+    words += ["--quoting" if tables.quoting else "--no-quoting"] if tables.quoting is not None else []
+    words += ["--encoding", tables.encoding] if tables.encoding != type(tables)().encoding else []
+    words += ["--new-weights"] if request.new_weights else []
+    return shlex.join([*words, *changed_settings(request.settings)])
+
+
+def changed_settings(settings: Any) -> list[str]:
+    """`section.key=value` for each setting that is not the default, as the command line reads it."""
+    found = []
+    for section, values in settings.model_dump(mode="json").items():
+        defaults = type(getattr(settings, section))().model_dump(mode="json")
+        found += [
+            f"{section}.{key}={written(value)}"
+            for key, value in values.items()
+            if value != defaults[key] and value is not None
+        ]
+    return found
+
+
+def written(value: Any) -> str:
+    """A value behind the equals sign: TOML, where plain text would be read as something else."""
+    if isinstance(value, str):
+        try:
+            tomllib.loads(f"value = {value}")
+        except tomllib.TOMLDecodeError:
+            if not {"\n", "\r"} & set(value):
+                return value
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,102 @@
+"""What a fine-tuning run is asked to do, and what it tells as it goes on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from segue.data.tables import TableSettings
+from segue.evaluate.metrics.bootstrap import Metric
+from segue.tasks.task import Example, Prediction, Task, TaskKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a run is asked to do."""
+
+    model: str
+    """A model folder, a run folder, a checkpoint of another library or a name on the hub."""
+    kind: TaskKind
+    train: str
+    valid: str | None = None
+    """Left out, a tenth of the training examples is kept apart."""
+    test: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the tables by their role, where their names do not say it."""
+    tables: TableSettings = field(default_factory=TableSettings)
+    settings: Any = None
+    """As `finetune_settings` makes them; left out, the defaults."""
+    new_weights: bool = False
+    """Take the shape and the tokeniser of the model, not its weights: what is gained by pretraining is the rest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """The data is read and understood; training is about to begin."""
+
+    counts: dict[str, int]
+    notes: list[str]
+    """What a person should know of the examples."""
+    preview: list[str]
+    """The first examples as the model reads them."""
+    steps: int
+    parameters: int
+    metric: str
+    """The measure that decides which weights are best."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Updated:
+    """One update."""
+
+    step: int
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    tokens: int
+    seconds: float
+    padding_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validated:
+    """The validation examples were answered."""
+
+    step: int
+    metrics: dict[str, Metric]
+    best: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restarted:
+    """The attempt collapsed; a new one begins from the pretrained weights."""
+
+    step: int
+    reason: str
+    learning_rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """Examples with the answers of the best model."""
+
+    name: str
+    """valid or test."""
+    examples: list[Example]
+    predictions: list[Prediction]
+    metrics: dict[str, Metric]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """The run is over."""
+
+    reason: str
+    best_step: int
+    judged: list[Judged]
+    seconds: float
+    truncated: int
+    """Documents that `read.max_length` cut."""
+    task: Task
+
+
+Event = Prepared | Updated | Validated | Restarted | Ended

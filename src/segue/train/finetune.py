@@ -1,0 +1,441 @@
+"""A whole fine-tuning run: from a pretrained model and labelled tables to a model that does a job, measured.
+
+`finetune` is a generator of events (what the data is like, an update, a validation, a restart, the end). A run folder
+holds:
+
+    settings.toml   every setting, the task and the files
+    metrics.jsonl   a line for each update and each validation
+    best/           the model with the best validation, ready for `segue predict`
+    results.json    the measures of the best model on the validation and test examples
+    report.md       all of it for people, with curves and mistakes; report.html is the same with pictures
+"""
+
+import json
+import math
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+from pydantic import create_model
+from torch import Tensor, nn
+
+from segue.checkpoint.card import Facts
+from segue.checkpoint.card import Metric as CardMetric
+from segue.checkpoint.folder import HEAD, TOKENIZER
+from segue.checkpoint.folder import load as load_folder
+from segue.checkpoint.heads import build, load_head
+from segue.checkpoint.hub import find, model_folder
+from segue.config import FinetuneConfig, ModelConfig, ReadConfig, Section, changed, settings
+from segue.data.tables import Table, open_table
+from segue.errors import ConfigError, DataError
+from segue.model import Trunk
+from segue.tasks.batches import batches
+from segue.tasks.examples import Examples, column_names, gathered, rows_with_roles, split_off, understand
+from segue.tasks.folder import TaskModel, load_task_model, save_task_model, summary_of
+from segue.tasks.predict import answers_in_order
+from segue.tasks.task import Example, Item, Task, TaskKind
+from segue.text.files import load_tokenizer
+from segue.train.collapse import CollapseDetector
+from segue.train.events import Ended, Event, Judged, Prepared, Request, Restarted, Updated, Validated
+from segue.train.optim import layered_optimizer, warm_up_then_line
+from segue.train.report import Record, write_report
+from segue.train.run_folder import Metrics, Stop, one_at_a_time, stop_signal
+
+__all__ = [
+    "Ended",
+    "Event",
+    "Judged",
+    "Prepared",
+    "Request",
+    "Restarted",
+    "Updated",
+    "Validated",
+    "finetune",
+    "finetune_settings",
+]
+
+VALIDATION_SHARE = 0.1
+LONGEST_SEGMENT = 512
+WARM_FOR = 50
+"""Updates after the warm-up before a run may be judged to have learned nothing."""
+FEWEST_ANSWERS = 20
+"""Fewer answers than this may well be all the same."""
+
+
+def usual_rate(width: int) -> float:
+    """The learning rate if nobody says: 0.001 for small models, about 3e-5 for base ones."""
+    return min(1e-3, 16 / width**2)
+
+
+def finetune_settings(kind: TaskKind, values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Any:
+    """Settings `read`, `train` and `task`, validated, from plain values and `section.key=value`."""
+    root = create_model(
+        "FinetuneSettings",
+        __base__=Section,
+        read=(ReadConfig, ReadConfig()),
+        train=(FinetuneConfig, FinetuneConfig()),
+        task=(kind.settings, kind.settings()),
+    )
+    return settings(root, values, overrides)
+
+
+def finetune(request: Request, run: Path, *, stop: Stop | None = None) -> Generator[Event, None, None]:
+    """Trains until all epochs are done, nothing gets better, or a signal asks to stop; the best weights are kept.
+    `stop` is for callers that listen to signals themselves. A report is written however the run ends."""
+    chosen = request.settings or finetune_settings(request.kind, {})
+    record = Record(request=replace(request, settings=chosen))
+    try:
+        with closing(_events(request, chosen, run, stop)) as events:
+            for event in events:
+                record.add(event)
+                if isinstance(event, Ended):
+                    write_report(record, run)
+                yield event
+    finally:
+        if record.prepared is not None and record.ended is None:
+            write_report(record, run)
+
+
+def _events(request: Request, chosen: Any, run: Path, listening: Stop | None) -> Generator[Event, None, None]:
+    with one_at_a_time(run), stop_signal() if listening is None else nullcontext(listening) as stop:
+        if (run / "best").exists():
+            raise ConfigError(f"{run} must be a new folder; got one with a fine-tuned model. Choose another --out.")
+        started = time.perf_counter()
+        torch.manual_seed(chosen.train.seed)
+        folder = model_folder(find(request.model))
+        data = _read_data(request, chosen)
+        made = _build(request, folder, data.task, chosen)
+        _write_settings(run, request, chosen)
+        layout = made.layout()
+        items = [item for example in data.train for item in data.task.items(example, layout)]
+        training = _Training(made=made, items=items, settings=chosen.train, data=data)
+        yield Prepared(
+            counts={"train": len(data.train), "valid": len(data.valid), "test": len(data.test)},
+            notes=data.notes
+            + _lengths(items, made, layout.truncated)
+            + [f"{count:,} {what}" for what, count in layout.remarks.items() if count],
+            preview=[layout.preview(doc) for item in items[:3] for doc in item.documents[:1]],
+            steps=training.steps,
+            metric=data.task.metric,
+            parameters=sum(parameter.numel() for parameter in made.model.parameters()),
+        )
+        metrics = Metrics(run / "metrics.jsonl", step=0)
+        best: tuple[float, int] | None = None
+        since_best = 0
+        reason = "all epochs are done"
+        for event in training.run():
+            match event:
+                case Updated():
+                    metrics.write({"step": event.step, "loss": event.loss, "learning_rate": event.learning_rate})
+                case Validated():
+                    values = {name: metric.value for name, metric in event.metrics.items()}
+                    metrics.write({"step": event.step, "validation": values})
+                    since_best += 1
+                    value = values[data.task.metric]
+                    if best is None or value > best[0]:
+                        best, since_best = (value, event.step), 0
+                        event = replace(event, best=True)
+                        save_task_model(made, run / "best", tokenizer=folder / TOKENIZER, facts=_facts(event))
+                    if since_best >= chosen.train.early_stopping:
+                        reason = f"no better in {chosen.train.early_stopping} validations"
+                        training.stop = True
+                case Restarted():
+                    since_best = 0
+                    metrics.write({"step": event.step, "restarted": event.reason})
+            yield event
+            if stop.asked:
+                reason = "told to stop"
+                break
+        if best is None:
+            raise DataError(f"{run} must have one validation at least; the run was stopped before. Start it again.")
+        yield _end(run, data, started=started, reason=reason, best_step=best[1], truncated=layout.truncated)
+
+
+# --------------------------------------------------------------------------------------------------------- data
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Data:
+    task: Task
+    train: list[Example]
+    valid: list[Example]
+    test: list[Example]
+    notes: list[str]
+
+
+def _read_data(request: Request, chosen: Any) -> _Data:
+    kind = request.kind
+    table = open_table(request.train, request.tables)
+    names = column_names(kind, table, request.columns, labelled=True)
+    rows = gathered(kind, rows_with_roles(table, names))
+    task = kind.learn(rows, chosen.task)
+    train = understand(task, table, rows, labelled=True)
+    others = [_other(request, source, task) for source in (request.valid, request.test)]
+    notes = [f"columns: {', '.join(f'{role} = {name}' for role, name in names.items())}"]
+    notes += task.describe(train.examples)
+    for part in (train, *others):
+        notes += part.problems() if part is not None else []
+    valid, test = others
+    if valid is not None:
+        own = (train.examples, valid.examples)
+    else:
+        own = split_off(train.examples, share=VALIDATION_SHARE, seed=chosen.train.seed)
+        notes.append(f"no validation file: {len(own[1]):,} training examples are kept apart for it")
+    return _Data(task=task, train=own[0], valid=own[1], test=test.examples if test is not None else [], notes=notes)
+
+
+def _other(request: Request, source: str | None, task: Task) -> Examples | None:
+    if source is None:
+        return None
+    table: Table = open_table(source, request.tables)
+    names = column_names(request.kind, table, request.columns, labelled=True)
+    return understand(task, table, gathered(request.kind, rows_with_roles(table, names)), labelled=True)
+
+
+def _lengths(items: Sequence[Item], made: TaskModel, truncated: int) -> list[str]:
+    lengths = sorted(len(document) for item in items for document in item.documents)
+    longer = sum(length > made.segment_length for length in lengths)
+    notes = [
+        f"documents: {len(lengths):,}, median {lengths[len(lengths) // 2]:,} tokens, longest {lengths[-1]:,}; "
+        f"{longer:,} are longer than a segment of {made.segment_length}"
+    ]
+    if longer:
+        memory = made.config.memory
+        how = f"with a memory of {memory.length}" if memory is not None else "without memory"
+        notes.append(f"long documents are read to their end, segment by segment, {how}")
+    if truncated:
+        notes.append(f"{truncated:,} documents were cut to read.max_length, {made.read.max_length} tokens")
+    return notes
+
+
+# -------------------------------------------------------------------------------------------------------- model
+
+
+def _build(request: Request, folder: Path, task: Task, chosen: Any) -> TaskModel:
+    """The model for the task: the trunk of the pretrained one, with a head that is new unless it had the same."""
+    source: nn.Module
+    source_head = None
+    if (folder / HEAD).is_file():
+        source, source_head = load_head(folder)
+    else:
+        source = load_folder(folder)
+    if not (folder / TOKENIZER).is_dir():
+        raise DataError(
+            f"{folder} must have a tokeniser to read text; got none. Convert it with --vocabulary, or prepare a store "
+            "and pretrain on it."
+        )
+    tokenizer = load_tokenizer(folder / TOKENIZER)
+    trunk = source.get_submodule("trunk")
+    assert isinstance(trunk, Trunk)
+    segment_length = _segment_length(trunk.config, chosen.read)
+    config = _reading_config(trunk.config, chosen.read, chosen.train, segment_length)
+    if tokenizer.size > config.vocabulary.size:
+        raise DataError(
+            f"{folder} must have a tokeniser that fits the model; got {tokenizer.size} ids for "
+            f"{config.vocabulary.size} of the model. They belong to different models."
+        )
+    head = task.head(chosen.read, summary_of(chosen.read, config))
+    model = build(config, head)
+    if not request.new_weights:
+        same = type(source) is type(model) and head == source_head
+        state = source.state_dict()
+        model.load_state_dict(
+            state if same else {n: v for n, v in state.items() if n.startswith("trunk.")}, strict=same
+        )
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return TaskModel(
+        kind=request.kind,
+        task=task,
+        model=model.to(device),
+        tokenizer=tokenizer,
+        read=chosen.read,
+        segment_length=segment_length,
+    )
+
+
+def _segment_length(config: ModelConfig, read: ReadConfig) -> int:
+    limit = getattr(config.positions, "max_length", None)
+    if limit is not None and getattr(config.positions, "encoding", "learned") == "sinusoidal":
+        limit = None
+    length = read.segment_length or min(LONGEST_SEGMENT, limit or LONGEST_SEGMENT)
+    if limit is not None and length > limit:
+        raise ConfigError(
+            f"read.segment_length must be at most the {limit} positions of the model; got {length}. Use {limit}."
+        )
+    return length
+
+
+def _reading_config(config: ModelConfig, read: ReadConfig, train: FinetuneConfig, segment_length: int) -> ModelConfig:
+    """The model for reading documents one segment after the other: a memory of whole segments, where it may have one,
+    and gradients through it."""
+    limited = config.positions.kind in ("absolute", "per_layer")
+    if not read.carry or limited:
+        memory: dict[str, Any] | None = None
+    else:
+        old = config.memory
+        length = read.memory_length or (old.length if old is not None else segment_length)
+        memory = {"length": length, "initial": old.initial if old is not None else "empty"}
+        if read.gradient_segments > 1:
+            memory["backprop_segments"] = read.gradient_segments - 1
+    without = changed(config, memory=None)
+    values: dict[str, Any] = {} if memory is None else {"memory": memory}
+    if train.dropout is not None:
+        values["dropout"] = train.dropout
+    return changed(without, **values) if values else without
+
+
+# ----------------------------------------------------------------------------------------------------- training
+
+
+class _Training:
+    """The updates of one run, over as many attempts as it takes."""
+
+    def __init__(self, *, made: TaskModel, items: list[Item], settings: FinetuneConfig, data: _Data) -> None:
+        self.made, self.items, self.settings, self.data = made, items, settings, data
+        self.per_epoch = math.ceil(len(items) / settings.batch_size)
+        self.steps = settings.epochs * self.per_epoch
+        self.rate = settings.learning_rate or usual_rate(made.config.width)
+        self.stop = False
+        self._device = next(made.model.parameters()).device
+        self._step = 0
+        self._class_weights: Tensor | None = None
+        if settings.class_weights:
+            weights = data.task.class_weights(data.train)
+            if weights is None:
+                raise ConfigError(
+                    f"train.class_weights is for tasks with classes; got {made.kind.name}, which has none. "
+                    "Leave it out."
+                )
+            self._class_weights = weights.to(self._device)
+
+    def run(self) -> Iterator[Event]:
+        initial = deepcopy(self.made.model.state_dict()) if self.settings.restarts else None
+        for attempt in range(self.settings.restarts + 1):
+            reason = yield from self._attempt(last=attempt == self.settings.restarts)
+            if reason is None:
+                return
+            assert initial is not None
+            self.made.model.load_state_dict(initial)
+            self.rate /= 2
+            yield Restarted(step=self._step, reason=reason, learning_rate=self.rate)
+
+    def _attempt(self, *, last: bool) -> Generator[Event, None, str | None]:
+        """All epochs; returns why it collapsed, or None if it did not, or if it is the last one that may."""
+        settings, model = self.settings, self.made.model
+        optimizer = layered_optimizer(
+            model,
+            num_layers=self.made.config.num_layers,
+            layer_decay=settings.layer_decay,
+            weight_decay=settings.weight_decay,
+        )
+        detector = CollapseDetector(chance=None if last else self.data.task.chance(self.data.train))
+        self._step = 0
+        every = max(1, self.per_epoch // settings.validations)
+        warmup = round(settings.warmup_share * self.steps)
+        reader = self.made.reader()
+        for epoch in range(settings.epochs):
+            for group in batches(self.items, size=settings.batch_size, seed=settings.seed, epoch=epoch):
+                began, tokens = time.perf_counter(), reader.tokens
+                share = warm_up_then_line(self._step, steps=self.steps, warmup=warmup)
+                for parameters in optimizer.param_groups:
+                    parameters["lr"] = self.rate * parameters["share"] * share
+                loss, norm = self._update(optimizer, group, reader)
+                self._step += 1
+                yield Updated(
+                    step=self._step,
+                    loss=loss,
+                    gradient_norm=norm,
+                    learning_rate=self.rate * share,
+                    tokens=reader.tokens - tokens,
+                    seconds=time.perf_counter() - began,
+                    padding_share=reader.padding_share,
+                )
+                collapsed = detector.after_step(loss=loss, gradient_norm=norm)
+                if collapsed and not last:
+                    return collapsed
+                done = self._step % self.per_epoch
+                if done == 0 or (done % every == 0 and self.per_epoch - done >= every):
+                    answers = yield from self._validate()
+                    warm = self._step >= warmup + WARM_FOR and len(self.data.valid) >= FEWEST_ANSWERS
+                    if done == 0 and warm and (collapsed := detector.after_epoch(answers=answers)):
+                        return collapsed
+                if self.stop:
+                    return None
+        return None
+
+    def _update(self, optimizer: torch.optim.Optimizer, group: Sequence[Item], reader: Any) -> tuple[float, float]:
+        model = self.made.model
+        model.train()
+        optimizer.zero_grad(set_to_none=True)
+        loss: Tensor = self.data.task.loss(model, group, reader, class_weights=self._class_weights)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), self.settings.clip_norm)
+        if bool(torch.isfinite(norm)):
+            optimizer.step()
+        return float(loss.detach()), float(norm)
+
+    def _validate(self) -> Generator[Event, None, int]:
+        """Yields the measures; returns how many different answers there were."""
+        predictions = answers_in_order(self.made, self.data.valid)
+        yield Validated(step=self._step, metrics=self.data.task.measure(self.data.valid, predictions), best=False)
+        # Entities of texts have no such column: to find none at first is no sign that inputs look the same.
+        return len({str(answer.columns["prediction"]) for answer in predictions if "prediction" in answer.columns})
+
+
+# ------------------------------------------------------------------------------------------------------ the end
+
+
+def _end(run: Path, data: _Data, *, started: float, reason: str, best_step: int, truncated: int) -> Ended:
+    made = load_task_model(run / "best")
+    made.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    judged = []
+    for name, examples in (("valid", data.valid), ("test", data.test)):
+        if examples:
+            predictions = answers_in_order(made, examples)
+            judged.append(
+                Judged(
+                    name=name,
+                    examples=examples,
+                    predictions=predictions,
+                    metrics=data.task.measure(examples, predictions),
+                )
+            )
+    results = {
+        part.name: {name: {"value": m.value, "low": m.low, "high": m.high} for name, m in part.metrics.items()}
+        for part in judged
+    }
+    text = json.dumps({"best_step": best_step, "ended": reason, **results}, ensure_ascii=False, indent=1)
+    (run / "results.json").write_text(text + "\n", encoding="utf-8")
+    return Ended(
+        reason=reason,
+        best_step=best_step,
+        judged=judged,
+        seconds=time.perf_counter() - started,
+        truncated=truncated,
+        task=data.task,
+    )
+
+
+def _facts(event: Validated) -> Facts:
+    return Facts(
+        metrics=[CardMetric(name=name, value=metric.value, step=event.step) for name, metric in event.metrics.items()]
+    )
+
+
+def _write_settings(run: Path, request: Request, chosen: Any) -> None:
+    values = chosen.model_dump(mode="json", exclude_none=True)
+    files = {name: value for name in ("train", "valid", "test") if (value := getattr(request, name)) is not None}
+    values["run"] = {
+        "model": request.model,
+        "task": request.kind.name,
+        "new_weights": request.new_weights,
+        "files": files,
+        "columns": dict(request.columns),
+    }
+    (run / "settings.toml").write_text(tomli_w.dumps(values), encoding="utf-8")

@@ -1,0 +1,358 @@
+"""The report of a fine-tuning run: what was asked, what the data was, how it went, how good it is, where it is wrong.
+
+In: the events of a run, gathered in a Record. Out: `report.md` and `report.html` in the run folder, with the same
+content; the second has pictures. A run that was stopped has one too, with what there is of it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.evaluate.metrics.bootstrap import Metric
+from segue.evaluate.metrics.classification import confusion
+from segue.tasks.classify import Classify
+from segue.train.charts import Point, Series, averaged, chart, number
+from segue.train.command import finetune_command
+from segue.train.events import Ended, Event, Judged, Prepared, Request, Restarted, Updated, Validated
+from segue.train.pages import Block, Bullets, Code, Heading, Paragraph, Picture, Table, clean, to_html, to_markdown
+
+MOST_CLASSES = 20
+MOST_MISTAKES = 20
+MOST_ROWS = 12
+MOST_TEXTS = 6
+LONGEST_TEXT, TEXT_START, TEXT_END = 240, 160, 76
+
+
+@dataclass
+class _Attempt:
+    """From the pretrained weights to the end, or to a restart."""
+
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    validations: list[Validated] = field(default_factory=list)
+
+
+@dataclass
+class Record:
+    """What a report is made of, gathered as a run goes on."""
+
+    request: Request
+    """With its settings."""
+    prepared: Prepared | None = None
+    ended: Ended | None = None
+    attempts: list[_Attempt] = field(default_factory=lambda: [_Attempt()])
+    restarts: list[Restarted] = field(default_factory=list)
+    tokens: int = 0
+    seconds: float = 0.0
+    """In updates."""
+    padding_share: float = 0.0
+    rate: float = 0.0
+    """The highest of the last attempt."""
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Prepared():
+                self.prepared = event
+            case Updated():
+                self.attempts[-1].losses.append((event.step, event.loss))
+                self.tokens += event.tokens
+                self.seconds += event.seconds
+                self.padding_share = event.padding_share
+                self.rate = max(self.rate, event.learning_rate)
+            case Validated():
+                self.attempts[-1].validations.append(event)
+            case Restarted():
+                self.restarts.append(event)
+                self.attempts.append(_Attempt())
+                self.rate = 0.0
+            case Ended():
+                self.ended = event
+
+
+def write_report(record: Record, run: Path) -> None:
+    """Both files."""
+    title = f"Fine-tuning report: {record.request.kind.name}, {run.name}"
+    blocks = report(record, run)
+    (run / "report.md").write_text(to_markdown(title, blocks), encoding="utf-8")
+    (run / "report.html").write_text(to_html(title, blocks), encoding="utf-8")
+
+
+def report(record: Record, run: Path) -> list[Block]:
+    """All parts, in the order in which a reader asks."""
+    blocks: list[Block] = [Paragraph(text=_in_short(record))]
+    blocks += _results(record)
+    blocks += _curves(record)
+    for part in record.ended.judged if record.ended is not None else []:
+        blocks += _confusion(record, part)
+    blocks += _mistakes(record)
+    return [*blocks, *_data(record), *_asked(record, run), *_time(record)]
+
+
+# ------------------------------------------------------------------------------------------------------ results
+
+
+def _in_short(record: Record) -> str:
+    assert record.prepared is not None
+    if record.ended is None:
+        done = len(record.attempts[-1].losses)
+        return (
+            f"The run did not come to its end: {done:,} of {record.prepared.steps:,} updates were made. Below is what "
+            "there is of it."
+        )
+    end = record.ended
+    values = [f"{part.metrics[record.prepared.metric].value:.4f} on {_examples(part)}" for part in end.judged]
+    return (
+        f"{record.prepared.metric}: {', '.join(values)}. The best model is that of step {end.best_step:,}, by "
+        f"{record.prepared.metric} of the validation examples. Ended: {end.reason}."
+    )
+
+
+def _examples(part: Judged) -> str:
+    name = {"valid": "validation"}.get(part.name, part.name)
+    return f"{len(part.examples):,} {name} examples"
+
+
+def _results(record: Record) -> list[Block]:
+    if record.ended is None or not record.ended.judged:
+        return []
+    judged = record.ended.judged
+    names = list(dict.fromkeys(name for part in judged for name in part.metrics))
+    header = ["measure", *(cell for part in judged for cell in (part.name, "95 % interval"))]
+    rows = [[name, *(cell for part in judged for cell in _cells(part.metrics.get(name)))] for name in names]
+    words = (
+        "Intervals are percentiles over resampled examples: they say how much the numbers hang on these examples, not "
+        "on the seed. The validation numbers are those of the step that was best on the same examples, so they are a "
+        "little too good."
+    )
+    return [
+        Heading(text="Measures"),
+        Table(header=header, rows=rows, numbers=frozenset(range(1, len(header)))),
+        Paragraph(text=words),
+    ]
+
+
+def _cells(metric: Metric | None) -> list[str]:
+    if metric is None:
+        return ["", ""]
+    interval = "" if metric.low is None or metric.high is None else f"{metric.low:.4f} to {metric.high:.4f}"
+    return [f"{metric.value:.4f}", interval]
+
+
+# ------------------------------------------------------------------------------------------------------- curves
+
+
+def _curves(record: Record) -> list[Block]:
+    assert record.prepared is not None
+    if not any(attempt.losses for attempt in record.attempts):
+        return []
+    blocks: list[Block] = [Heading(text="Learning")]
+    texts = [
+        f"Restart at step {restart.step:,}: {restart.reason}. The rate became {number(restart.learning_rate)}."
+        for restart in record.restarts
+    ]
+    best = _best(record)
+    if best is not None and best not in record.attempts[-1].validations:
+        texts.append("The best model is from before the last restart.")
+    blocks += [Bullets(texts=texts)] if texts else []
+    blocks += _loss_chart(record)
+    blocks += _metric_chart(record)
+    return [*blocks, _curve_table(record)]
+
+
+def _loss_chart(record: Record) -> list[Block]:
+    series, each = [], 1
+    for count, attempt in enumerate(record.attempts, start=1):
+        last = count == len(record.attempts)
+        points, each = averaged([(float(step), loss) for step, loss in attempt.losses])
+        series.append(Series(name="training loss" if last else "before a restart", points=points, faint=not last))
+    label = "training loss" + (f", mean of {each} updates" if each > 1 else "")
+    svg = chart(series, title="Training loss against steps", x_label="step", y_label=label, whole_x=True)
+    return [Picture(svg=svg)] if svg else []
+
+
+def _metric_chart(record: Record) -> list[Block]:
+    assert record.prepared is not None
+    name = record.prepared.metric
+    series = []
+    for count, attempt in enumerate(record.attempts, start=1):
+        last = count == len(record.attempts)
+        points = []
+        for event in attempt.validations:
+            metric = event.metrics[name]
+            best = record.ended is not None and event is _best(record)
+            points.append(Point(x=event.step, y=metric.value, low=metric.low, high=metric.high, full=best))
+        label = f"validation {name}" if last else "before a restart"
+        series.append(Series(name=label, points=points, colour="second", dots=True, faint=not last))
+    svg = chart(
+        series,
+        title=f"Validation {name} against steps",
+        x_label="step",
+        y_label=f"validation {name} (full dot: the best; bars: 95 % intervals)",
+        whole_x=True,
+    )
+    return [Picture(svg=svg)] if svg else []
+
+
+def _best(record: Record) -> Validated | None:
+    """Over all attempts, as the run chose it."""
+    return next((v for attempt in reversed(record.attempts) for v in reversed(attempt.validations) if v.best), None)
+
+
+def _curve_table(record: Record) -> Table:
+    """The last attempt at its validations, thinned to a few, the best and the last among them."""
+    assert record.prepared is not None
+    attempt, name = record.attempts[-1], record.prepared.metric
+    chosen = _thinned(attempt.validations, best=_best(record))
+    rows, since = [], 0
+    for event in chosen:
+        losses = [loss for step, loss in attempt.losses if since < step <= event.step and math.isfinite(loss)]
+        mean = f"{sum(losses) / len(losses):.4f}" if losses else ""
+        marked = "best" if event is _best(record) else ""
+        rows.append([f"{event.step:,}", mean, f"{event.metrics[name].value:.4f}", marked])
+        since = event.step
+    header = ["step", "mean training loss since the row above", f"validation {name}", ""]
+    return Table(header=header, rows=rows, numbers=frozenset({0, 1, 2}))
+
+
+def _thinned(validations: Sequence[Validated], *, best: Validated | None) -> list[Validated]:
+    if len(validations) <= MOST_ROWS:
+        return list(validations)
+    places = {round(n * (len(validations) - 1) / (MOST_ROWS - 2)) for n in range(MOST_ROWS - 1)}
+    return [event for place, event in enumerate(validations) if place in places or event is best]
+
+
+# ----------------------------------------------------------------------------------------------------- mistakes
+
+
+def _confusion(record: Record, part: Judged) -> list[Block]:
+    assert record.ended is not None
+    task = record.ended.task
+    if not isinstance(task, Classify) or task.settings.multiple:
+        return []
+    golds = [example.gold for example in part.examples]
+    predicted = [int(prediction.value.argmax()) for prediction in part.predictions]
+    matrix, names = capped(confusion(golds, predicted, num_labels=len(task.labels)), task.labels)
+    words = f"Rows are the gold classes of the {_examples(part)}, columns the predicted ones."
+    others = len(task.labels) > MOST_CLASSES
+    if others:
+        words += (
+            f" The {MOST_CLASSES} most frequent of the {len(task.labels)} gold classes have a row and a column of "
+            "their own; the others are added up in the last ones."
+        )
+    rows, shades = [], []
+    for place, (name, counts) in enumerate(zip(names, matrix, strict=True)):
+        total = int(counts.sum())
+        alone = not (others and place == MOST_CLASSES)  # of the others, the right ones are not known here
+        right = f"{counts[place] / total:.1%}" if total and alone else ""
+        cells = [f"{count:,}" if count else "·" for count in counts]
+        rows.append([_cut(name, longest=40), *cells, f"{total:,}", right])
+        shades.append([0.0, *(float(count) / max(1, total) for count in counts)])
+    header = ["gold \\ predicted", *(_cut(name, longest=20) for name in names), "all", "right"]
+    return [
+        Heading(text=f"Confusion, {part.name}"),
+        Paragraph(text=words),
+        Table(header=header, rows=rows, numbers=frozenset(range(1, len(header))), shades=shades),
+    ]
+
+
+def capped(matrix: NDArray[np.int64], labels: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
+    """The matrix of the most frequent gold classes in their old order, the others added up in a last row and column."""
+    if len(labels) <= MOST_CLASSES:
+        return matrix, list(labels)
+    often = sorted(range(len(labels)), key=lambda n: (-int(matrix[n].sum()), n))[:MOST_CLASSES]
+    kept = sorted(often)
+    group = np.full(len(labels), MOST_CLASSES)
+    group[kept] = np.arange(MOST_CLASSES)
+    merge = np.eye(MOST_CLASSES + 1, dtype=np.int64)[group]
+    return merge.T @ matrix @ merge, [*(labels[n] for n in kept), f"{len(labels) - MOST_CLASSES} others"]
+
+
+def _mistakes(record: Record) -> list[Block]:
+    """Of the validation examples."""
+    part = next((part for part in record.ended.judged if part.name == "valid"), None) if record.ended else None
+    if record.ended is None or part is None:
+        return []
+    task = record.ended.task
+    compared = [task.compare(e, p) for e, p in zip(part.examples, part.predictions, strict=True)]
+    wrong = [n for n, one in enumerate(compared) if one.badness > 0]
+    wrong.sort(key=lambda n: -compared[n].badness)
+    blocks: list[Block] = [Heading(text="Worst mistakes")]
+    if not wrong:
+        return [*blocks, Paragraph(text=f"None among the {_examples(part)}.")]
+    sure = any(part.predictions[n].confidence is not None for n in wrong)
+    rows = []
+    for n in wrong[:MOST_MISTAKES]:
+        confidence = part.predictions[n].confidence
+        every = part.examples[n].texts
+        more = [f"(and {len(every) - MOST_TEXTS} more texts)"] if len(every) > MOST_TEXTS else []
+        texts = "\n".join([*(_short(text) for text in every[:MOST_TEXTS]), *more])
+        row = [str(part.examples[n].number), texts, _short(compared[n].gold), _short(compared[n].predicted)]
+        rows.append([*row, *([f"{confidence:.4f}" if confidence is not None else ""] if sure else [])])
+    listed = "these are" if len(wrong) <= MOST_MISTAKES else f"the worst {MOST_MISTAKES} are"
+    words = (
+        f"{len(wrong):,} of the {_examples(part)} have another answer than gold; {listed} below, the surest ones "
+        f"first, or those that are furthest off. Texts of more than {LONGEST_TEXT} characters show their first "
+        f"{TEXT_START} and last {TEXT_END}. Mistakes on test examples are not shown: who learns from them needs "
+        "another test."
+    )
+    header = ["record", "text", "gold", "predicted", *(["probability"] if sure else [])]
+    return [*blocks, Paragraph(text=words), Table(header=header, rows=rows, numbers=frozenset({0, 4}))]
+
+
+def _short(text: str) -> str:
+    """On one line; the middle of a long text is left out."""
+    line = " ".join(clean(text).split())
+    return line if len(line) <= LONGEST_TEXT else f"{line[:TEXT_START]} … {line[-TEXT_END:]}"
+
+
+def _cut(name: str, *, longest: int) -> str:
+    """The name of a class, for the side of a table."""
+    line = " ".join(clean(name).split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+# ----------------------------------------------------------------------------------------------- what and how long
+
+
+def _data(record: Record) -> list[Block]:
+    prepared = record.prepared
+    assert prepared is not None
+    counts = ", ".join(f"{name} {count:,}" for name, count in prepared.counts.items() if count)
+    texts = [f"examples: {counts}", *prepared.notes]
+    if record.tokens:
+        texts.append(f"padding: {record.padding_share:.1%} of what the last attempt computed")
+    return [Heading(text="Data"), Bullets(texts=texts)]
+
+
+def _asked(record: Record, run: Path) -> list[Block]:
+    request, prepared = record.request, record.prepared
+    assert prepared is not None
+    rows = [["model", request.model], ["task", request.kind.name]]
+    rows += [[name, value] for name in ("train", "valid", "test") if (value := getattr(request, name)) is not None]
+    rows += [[f"column of {role}", name] for role, name in request.columns.items()]
+    rows += [["weights", "new: only the shape and the tokeniser are the model's"]] if request.new_weights else []
+    rows += [["parameters", f"{prepared.parameters:,}"], ["updates, at most", f"{prepared.steps:,}"]]
+    for section, values in request.settings.model_dump(mode="json", exclude_none=True).items():
+        rows += [[f"{section}.{key}", str(value)] for key, value in values.items()]
+    if request.settings.train.learning_rate is None and record.rate:
+        rows.append(["the highest rate of the last attempt", number(record.rate)])
+    return [
+        Heading(text="What was asked"),
+        Code(text=finetune_command(request, run)),
+        Table(header=["setting", "value"], rows=rows),
+    ]
+
+
+def _time(record: Record) -> list[Block]:
+    texts = []
+    if record.ended is not None:
+        texts.append(f"{record.ended.seconds:,.1f} s in all, reading, validations and the last measures among them")
+    if record.seconds:
+        updates = sum(len(attempt.losses) for attempt in record.attempts)
+        texts.append(
+            f"{record.seconds:,.1f} s in {updates:,} updates, {record.tokens / record.seconds:,.0f} tokens a second"
+        )
+    return [Heading(text="Time"), Bullets(texts=texts)] if texts else []

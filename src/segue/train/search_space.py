@@ -1,0 +1,169 @@
+"""What a search may set: expressions of a person to ranges and choices, checked against the settings there are.
+
+train.learning_rate=1e-5..1e-3:log    a range, on a logarithmic scale
+train.epochs=2..6                     a range of whole numbers, where the setting is one
+train.batch_size=8,16,32              choices
+"""
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from segue.errors import ConfigError
+from segue.tasks.task import TaskKind
+from segue.train.command import written
+from segue.train.finetune import finetune_settings, usual_rate
+
+EXAMPLE = "Write train.learning_rate=1e-5..1e-3:log or train.batch_size=8,16,32, say."
+RATE_FACTOR = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Numbers from low to high, both among them."""
+
+    key: str
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.key}={written(self.low)}..{written(self.high)}{':log' if self.log else ''}"
+
+    def holds(self, value: Any) -> bool:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and self.low <= value <= self.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One of some values."""
+
+    key: str
+    values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{self.key}={','.join(map(written, self.values))}"
+
+    def holds(self, value: Any) -> bool:
+        return value in self.values
+
+
+Dimension = Range | Choice
+
+
+def default_space(width: int) -> list[Dimension]:
+    """What matters most for a model of this width: the rate, around its default, how it falls from layer to layer, and
+    the size of a batch. Not the epochs: a longer run falls behind first, and would be pruned for it."""
+    rate = usual_rate(width)
+    return [
+        Range(key="train.learning_rate", low=rate / RATE_FACTOR, high=rate * RATE_FACTOR, log=True),
+        Range(key="train.layer_decay", low=0.7, high=1.0),
+        Choice(key="train.batch_size", values=(8, 16, 32)),
+    ]
+
+
+def search_space(expressions: Sequence[str], *, kind: TaskKind, fixed: Sequence[str]) -> list[Dimension]:
+    """The dimensions of the expressions; raises one ConfigError that lists what is wrong with any of them."""
+    found: list[Dimension] = []
+    problems = []
+    for expression in expressions:
+        try:
+            found.append(dimension(expression, kind=kind, fixed=fixed))
+        except ConfigError as error:
+            problems.append(str(error))
+    keys = [one.key for one in found]
+    problems += [f"a setting may be searched once; got {key} twice. Leave one out." for key in _repeated(keys)]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return found
+
+
+def dimension(expression: str, *, kind: TaskKind, fixed: Sequence[str]) -> Dimension:
+    """One expression, whose values the setting must take."""
+    key, equals, text = expression.partition("=")
+    key, text = key.strip(), text.strip()
+    if not equals or not text or "." not in key:
+        raise ConfigError(
+            f"--search must read section.key=low..high or section.key=a,b,c; got {expression!r}. {EXAMPLE}"
+        )
+    if key == "train.seed":
+        raise ConfigError(
+            "--search may not set train.seed: a lucky seed is no better setting, and it may choose the validation "
+            "examples. Give train.seed=N as a fixed setting."
+        )
+    if any(one.partition("=")[0].strip() == key for one in fixed):
+        raise ConfigError(f"{key} must be searched or fixed; got both. Leave one out.")
+    made = _range(key, text, kind) if ".." in text else _choice(key, text)
+    ends = made.values if isinstance(made, Choice) else (made.low, made.high)
+    for value in ends:
+        finetune_settings(kind, {}, [f"{key}={written(value)}"])
+    return made
+
+
+def _range(key: str, text: str, kind: TaskKind) -> Range:
+    body, colon, scale = text.partition(":")
+    if colon and scale != "log":
+        raise ConfigError(
+            f"the scale of --search {key} must be log or nothing; got {scale!r}. Write :log, or leave it."
+        )
+    parts = body.split("..")
+    try:
+        low, high = (float(part) for part in parts)
+    except ValueError:
+        raise ConfigError(f"--search {key} must go from one number to another; got {body!r}. {EXAMPLE}") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ConfigError(f"--search {key} must go from a lower number to a higher one; got {body!r}. {EXAMPLE}")
+    log = bool(colon)
+    if log and low <= 0:
+        raise ConfigError(f"--search {key} with :log must begin above 0; got {parts[0]}. Use 1e-6, say.")
+    types = _types_of(key, kind)
+    if float in types or not types:  # an unknown setting is named when its values are tried
+        return Range(key=key, low=low, high=high, log=log)
+    if int not in types or bool in types:
+        raise ConfigError(f"{key} is no number, and so has no range. Give choices: --search {key}=a,b.")
+    if not (low.is_integer() and high.is_integer()):
+        raise ConfigError(f"--search {key} must go from one whole number to another; got {body!r}. Use 1..5, say.")
+    return Range(key=key, low=int(low), high=int(high), log=log, whole=True)
+
+
+def _choice(key: str, text: str) -> Choice:
+    if text.endswith(":log"):
+        raise ConfigError(f"--search {key} has choices, which have no scale; got {text!r}. Leave :log out.")
+    values = [_value(part.strip()) for part in text.split(",")]
+    if "" in values:
+        raise ConfigError(f"--search {key} must have a value on each side of a comma; got {text!r}. {EXAMPLE}")
+    if len(values) < 2 or _repeated([repr(value) for value in values]):
+        raise ConfigError(
+            f"--search {key} must have two different values or more; got {text!r}. For one, give {key}=VALUE."
+        )
+    return Choice(key=key, values=tuple(values))
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _types_of(key: str, kind: TaskKind) -> set[Any]:
+    """The plain types of a setting; none if there is no such setting."""
+    section, _, name = key.partition(".")
+    values = finetune_settings(kind, {})
+    fields: Mapping[str, Any] = type(getattr(values, section)).model_fields if hasattr(values, section) else {}
+    return _plain(fields[name].annotation) if name in fields else set()
+
+
+def _plain(annotation: Any) -> set[Any]:
+    inner = get_args(annotation)
+    if not inner:
+        return {annotation}
+    return {found for one in inner if isinstance(one, type) or get_args(one) for found in _plain(one)}
+
+
+def _repeated(values: Sequence[str]) -> list[str]:
+    return sorted({value for value in values if values.count(value) > 1})

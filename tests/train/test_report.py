@@ -1,0 +1,328 @@
+"""Reports of fine-tuning runs: what they say is what happened, and what documents hold stays text."""
+
+import os
+import re
+import shlex
+import signal
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from segue.data.tables import TableSettings
+from segue.errors import DataError
+from segue.tasks.answer import Answer, AnswerSettings
+from segue.tasks.choose import Choose, ChooseSettings
+from segue.tasks.classify import Classify, ClassifySettings
+from segue.tasks.generate import Generate, GenerateSettings
+from segue.tasks.rank import Rank, RankSettings
+from segue.tasks.regress import Regress, RegressSettings
+from segue.tasks.table import TASKS
+from segue.tasks.tag import Tag, TagSettings
+from segue.tasks.task import Example, Prediction, Task
+from segue.train import report as reports
+from segue.train.charts import Point, Series, averaged, chart, number, ticks
+from segue.train.collapse import CollapseDetector
+from segue.train.command import finetune_command, written
+from segue.train.events import Ended, Event, Request, Updated, Validated
+from segue.train.finetune import finetune, finetune_settings
+from segue.train.pages import Bullets, Code, Heading, Paragraph, Table, to_html, to_markdown
+from tests.tasks.models import write_model
+from tests.train.test_finetune import reviews, table
+
+EVIL = '<script>alert("1")</script> | `x` *y* [z](http://w) \ud800 \x07 & "q"'
+WRITABLE = EVIL.replace("\ud800", "")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("report") / "model", language="chinese")
+
+
+def made(model: Path, folder: Path, rows: list[dict[str, Any]], *overrides: str, **more: Any) -> Request:
+    kind = TASKS[more.pop("task", "classify")]
+    train = table(folder / "train.jsonl", rows)
+    return Request(
+        model=str(model), kind=kind, train=train, settings=finetune_settings(kind, {}, list(overrides)), **more
+    )
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attributes
+        if tag not in {"meta", "br", "line", "circle", "polyline"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+
+def parsed(html: str) -> _Tags:
+    parser = _Tags()
+    parser.feed(html)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
+def test_every_run_writes_both_reports_and_they_say_what_happened(model: Path, tmp_path: Path) -> None:
+    rows = [{"text": f"房间很干净 {WRITABLE if n == 3 else n}", "label": "好" if n % 3 else "差"} for n in range(24)]
+    valid = table(tmp_path / "valid.jsonl", rows[:9])
+    request = made(model, tmp_path, rows, "train.epochs=2", "train.batch_size=4", valid=valid, test=valid)
+    events: list[Event] = list(finetune(request, tmp_path / "run"))
+    end = events[-1]
+    assert isinstance(end, Ended)
+    text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
+    html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    accuracy = end.judged[0].metrics["accuracy"]
+    assert f"| accuracy | {accuracy.value:.4f} | {accuracy.low:.4f} to {accuracy.high:.4f} |" in text
+    assert "examples: train 24, valid 9, test 9" in text
+    assert "房间很干净" in text
+    assert "train.epochs" in html
+    mistakes = sum(
+        int(p.value.argmax()) != e.gold for e, p in zip(end.judged[0].examples, end.judged[0].predictions, strict=True)
+    )
+    assert f"{mistakes} of the 9 validation examples" in text
+    for event in events:
+        if isinstance(event, Validated):
+            assert f"| {event.metrics['accuracy'].value:.4f} |" in text
+    tags = parsed(html)
+    assert tags.tags.count("svg") == 2
+    assert "script" not in tags.tags
+    assert not [name for name, value in tags.attributes if name.startswith("on") or name in {"src", "href"}]
+    assert not re.search(r"url\(|@import|https?://", re.sub(r"http://w\b", "", html))
+    assert "<script>" not in text
+
+
+def test_the_command_in_a_report_is_the_run(model: Path, tmp_path: Path) -> None:
+    """Read as a shell reads it, it gives the same settings again."""
+    kind = TASKS["classify"]
+    overrides = ["train.learning_rate=2.5e-05", 'task.separator="true"', "train.class_weights=true"]
+    request = Request(
+        model="a folder/模型",
+        kind=kind,
+        train="it's.csv",
+        test="t.csv",
+        columns={"text": "正文"},
+        tables=TableSettings(encoding="gb18030", columns=("正文", "b"), delimiter=";", quoting=False),
+        settings=finetune_settings(kind, {}, overrides),
+        new_weights=True,
+    )
+    words = shlex.split(finetune_command(request, tmp_path / "out"))
+    assert words[:7] == ["segue", "finetune", "a folder/模型", "--task", "classify", "--train", "it's.csv"]
+    assert words[words.index("--column") + 1] == "text=正文"
+    assert words[words.index("--columns") + 1] == "正文,b"
+    assert words[words.index("--encoding") + 1] == "gb18030"
+    assert words[words.index("--delimiter") + 1] == ";"
+    assert "--no-quoting" in words
+    settings = [word for word in words if re.match(r"(read|train|task)\.", word)]
+    assert finetune_settings(kind, {}, settings).model_dump() == request.settings.model_dump()
+    assert len(settings) == 3
+
+
+@pytest.mark.parametrize("value", [1, 1.5, 1e-5, True, "mean", "true", "1", "a b", 'q"', "é\n", [1, 2]])
+def test_values_are_read_back_as_they_were(value: Any) -> None:
+    import tomllib
+
+    text = written(value)
+    try:
+        again = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        again = text
+    assert again == value
+    assert type(again) is type(value)
+
+
+def test_a_stopped_run_has_a_report_even_before_its_first_validation(model: Path, tmp_path: Path) -> None:
+    request = made(model, tmp_path, reviews(64), "train.epochs=9", "train.batch_size=4")
+    for event in finetune(request, tmp_path / "late"):
+        if isinstance(event, Validated):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert "Ended: told to stop" in (tmp_path / "late" / "report.md").read_text(encoding="utf-8")
+    events = finetune(request, tmp_path / "early")
+    while not (isinstance(event := next(events), Updated) and event.step == 2):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(DataError, match="one validation at least"):
+        next(events)
+    text = (tmp_path / "early" / "report.md").read_text(encoding="utf-8")
+    assert "did not come to its end: 2 of 135 updates were made" in text
+    parsed((tmp_path / "early" / "report.html").read_text(encoding="utf-8"))
+
+
+def test_restarts_are_told(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def after_step(self: CollapseDetector, *, loss: float, gradient_norm: float) -> str | None:
+        asked.append(loss)
+        return "told so" if len(asked) == 3 else None
+
+    monkeypatch.setattr(CollapseDetector, "after_step", after_step)
+    list(finetune(made(model, tmp_path, reviews(20), "train.epochs=1", "train.batch_size=4"), tmp_path / "run"))
+    text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
+    assert "Restart at step 3: told so" in text
+    assert "before a restart" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------------------ its parts
+
+
+def test_many_classes_are_capped_and_nothing_is_lost() -> None:
+    random = np.random.default_rng(0)
+    matrix = random.integers(0, 9, size=(30, 30))
+    matrix[4] = 0
+    small, names = reports.capped(matrix, [f"c{n}" for n in range(30)])
+    assert small.shape == (21, 21)
+    assert small.sum() == matrix.sum()
+    assert "c4" not in names
+    assert names[-1] == "10 others"
+    kept = [int(name[1:]) for name in names[:-1]]
+    assert kept == sorted(kept)
+    np.testing.assert_array_equal(small[:20, :20], matrix[np.ix_(kept, kept)])
+    assert min(matrix[kept].sum(axis=1)) >= max(matrix[n].sum() for n in range(30) if n not in kept)
+
+
+def test_long_texts_are_shortened_as_the_report_says() -> None:
+    text = "".join(chr(0x4E00 + n) for n in range(500))
+    assert reports._short(text) == f"{text[:160]} … {text[-76:]}"
+    assert reports._short("一" * 240) == "一" * 240
+    assert reports._short("a\n\n b\t\u2028c") == "a b c"
+
+
+def test_classes_are_compared() -> None:
+    one = Classify(roles=("text",), labels=("a", "b", "c"), settings=ClassifySettings())
+    example = Example(number=1, texts=("x",), gold=1)
+    wrong = one.compare(example, Prediction(value=np.array([0.7, 0.2, 0.1]), columns={}))
+    assert (wrong.gold, wrong.predicted, wrong.badness) == ("b", "a", 0.7)
+    assert one.compare(example, Prediction(value=np.array([0.2, 0.7, 0.1]), columns={})).badness == 0
+    several = Classify(roles=("text",), labels=("a", "b", "c"), settings=ClassifySettings(multiple=True))
+    example = Example(number=1, texts=("x",), gold=(0, 1))
+    missed = several.compare(example, Prediction(value=np.array([0.9, 0.05, 0.6]), columns={}))
+    assert (missed.gold, missed.predicted, missed.badness) == ("a, b", "a, c", 0.95)
+
+
+COMPARED: list[tuple[Any, Any, Any, tuple[str, str, float]]] = [
+    (
+        Tag(types=("LOC", "PER"), scheme="iob2", unspaced=True, from_text=True, settings=TagSettings()),
+        Example(
+            number=1,
+            texts=("张三在北京",),
+            gold=frozenset({("PER", 0, 2), ("LOC", 3, 5)}),
+            extra=SimpleNamespace(text="张三在北京"),
+        ),
+        Prediction(value=frozenset({("PER", 0, 2), ("PER", 3, 5)}), columns={}, confidence=0.8),
+        ("LOC: 北京", "PER: 北京", 0.8),
+    ),
+    (
+        Answer(settings=AnswerSettings(script="squad1")),
+        Example(number=1, texts=("a b c", "?"), gold=SimpleNamespace(texts=("red car", "red"))),
+        Prediction(value=None, columns={"answer": "red house"}, confidence=0.6),
+        ("red car / red", "red house", 0.6 * (1 - 2 / 3)),
+    ),
+    (
+        Answer(settings=AnswerSettings(script="squad2", unanswerable=True)),
+        Example(number=1, texts=("a b c", "?"), gold=SimpleNamespace(texts=())),
+        Prediction(value=None, columns={"answer": ""}, confidence=0.6),
+        ("(no answer)", "(no answer)", 0.0),
+    ),
+    (
+        Choose(settings=ChooseSettings(answers="letter")),
+        Example(number=1, texts=("c", "q", "yes", "no"), gold=0, extra=(0, 1)),
+        Prediction(value=np.array([0.25, 0.75]), columns={}, confidence=0.75),
+        ("yes", "no", 0.75),
+    ),
+    (
+        Rank(highest_grade=2, settings=RankSettings()),
+        Example(number=1, texts=("q", "a", "b", "c"), gold=(0, 2, 1), extra=True),
+        Prediction(value=np.array([1.0, 0.5, -1.0]), columns={}),
+        ("b", "a", 0.5),
+    ),
+    (
+        Regress(roles=("text",), mean=0.0, scale=1.0, settings=RegressSettings()),
+        Example(number=1, texts=("a",), gold=2.0),
+        Prediction(value=3.5, columns={}),
+        ("2", "3.5", 1.5),
+    ),
+    (
+        Generate(settings=GenerateSettings()),
+        Example(number=1, texts=("a",), gold=("xyz",)),
+        Prediction(value="abc", columns={}, confidence=0.5),
+        ("xyz", "abc", 100.0),
+    ),
+    (
+        Generate(settings=GenerateSettings()),
+        Example(number=1, texts=("a",), gold=("好", "很好")),
+        Prediction(value="很好", columns={}, confidence=0.5),
+        ("好 / 很好", "很好", 0.0),
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "example", "prediction", "expected"), COMPARED)
+def test_answers_of_other_tasks_are_compared(
+    task: Task, example: Example, prediction: Prediction, expected: tuple[str, str, float]
+) -> None:
+    found = task.compare(example, prediction)
+    assert (found.gold, found.predicted) == expected[:2]
+    assert found.badness == pytest.approx(expected[2])
+
+
+def test_text_stays_text_in_both_forms() -> None:
+    blocks = [
+        Heading(text=EVIL),
+        Paragraph(text="1. # " + EVIL),
+        Bullets(texts=[EVIL, "- a", "snake_case"]),
+        Code(text="a ``` b <i>"),
+        Table(header=[EVIL], rows=[[EVIL + "\nsecond line"]]),
+    ]
+    text = to_markdown(EVIL, blocks)
+    assert "<script" not in text
+    assert "\n1\\. " in text
+    assert "\n- \\- a" in text
+    assert "snake_case" in text
+    assert "````\na ``` b" in text
+    (row,) = [line for line in text.splitlines() if "second line" in line]
+    assert len(re.findall(r"(?<!\\)\|", row)) == 2
+    tags = parsed(to_html(EVIL, blocks))
+    assert "script" not in tags.tags
+    assert "i" not in tags.tags
+    text.encode("utf-8")
+
+
+def test_charts_put_points_where_they_belong() -> None:
+    points = [Point(x=0, y=0.0), Point(x=10, y=1.0, full=True), Point(x=5, y=float("nan"))]
+    svg = chart([Series(name="<a>", points=points)], title="<t>", x_label="x", y_label="y")
+    (line,) = re.findall(r'points="([^"]+)"', svg)
+    (x0, y0), (x1, y1) = (map(float, pair.split(",")) for pair in line.split())
+    assert (x0, x1) == (70, 740)
+    assert y0 > y1
+    assert "<t>" not in svg
+    assert chart([Series(name="a", points=points[2:])], title="", x_label="", y_label="") == ""
+    assert "<circle" in chart([Series(name="a", points=points[:1])], title="", x_label="", y_label="")
+
+
+def test_ticks_are_round_and_inside() -> None:
+    assert ticks(0, 1) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert ticks(1, 3, whole=True) == [1, 2, 3]
+    assert ticks(1e-5, 1e-3, log=True) == pytest.approx([1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3])
+    assert [number(value) for value in (0, 0.25, 1500, 2e-5, 1.25e-4)] == ["0", "0.25", "1,500", "2e-5", "1.25e-4"]
+
+
+def test_long_curves_become_means() -> None:
+    points, each = averaged([(float(n), float(n % 3)) for n in range(999)])
+    assert each == 5
+    assert len(points) == 200
+    assert points[0] == Point(x=4.0, y=(0 + 1 + 2 + 0 + 1) / 5)
