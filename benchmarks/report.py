@@ -14,6 +14,8 @@ from benchmarks.side_by_side import RESULTS
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 SPEED = ["encoder", "pretraining", "transformer_xl"]
 QUESTIONS = [*SPEED, "peak_memory", "growth", "step_profile"]
+WITH_DATA = ["finetuning", "finetuning-accuracy"]
+"""Questions that need data sets which not everyone has: their parts are left out where there is no result."""
 Result = dict[str, Any]
 
 
@@ -157,6 +159,34 @@ def profile_table(result: Result) -> str:
     return table(["what", "a step", "share", "longest operations, ms"], lines)
 
 
+def finetuning_table(result: Result) -> str:
+    lines = [
+        [
+            row["work"],
+            row["against"],
+            f"{row['ours_examples_a_second']:.2f}",
+            f"{row['theirs_examples_a_second']:.2f}",
+            f"{row['ratio']:.2f}",
+            goal(row["goal"], row["goal"] is not None and row["ratio"] >= row["goal"]),
+            f"{row['updates_ratio']:.2f}",
+        ]
+        for row in result["rows"]
+    ]
+    return table(["work", "against", "ours, examples/s", "theirs", "ratio", "goal", "updates alone"], lines)
+
+
+def accuracy_table(result: Result) -> str:
+    lines = [
+        [row["work"]]
+        + [
+            f"{row[f'{side}_mean']:.3f} ({', '.join(f'{value:.3f}' for value in row['accuracies'][side])})"
+            for side in ("ours", "theirs")
+        ]
+        for row in result["rows"]
+    ]
+    return table(["work", "ours", "theirs"], lines)
+
+
 # ----------------------------------------------------------------------------------------------------------- page
 
 
@@ -197,6 +227,18 @@ def sections(found: dict[str, Result]) -> list[str]:
             f"the products of attention alone would take {products:,.0f} ms of a step (not counting those that a "
             "kernel makes again to save memory).",
             profile_table(profile),
+        ]
+    if "finetuning" in found:
+        parts += [
+            "## Fine-tuning from end to end\n\nXLNet-base with all 12 layers, one epoch, from a model folder and a "
+            "table of texts to the best model, saved and measured:\nloading, tokenisation, updates, validation and "
+            "saving. Medians of runs in turn (`benchmarks/finetuning.py`).",
+            finetuning_table(found["finetuning"]),
+        ]
+    if "finetuning-accuracy" in found:
+        parts += [
+            "A small model from the same new weights with the same settings, accuracy on test, mean and single seeds:",
+            accuracy_table(found["finetuning-accuracy"]),
         ]
     return parts
 
@@ -256,7 +298,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON; benchmarks/results")
     parser.add_argument("--print-only", action="store_true", help="leave docs/benchmarks.md as it is")
     options = parser.parse_args()
-    results = {what: newest(options.results, what) for what in QUESTIONS}
+    results = {what: newest(options.results, what) for what in [*QUESTIONS, *WITH_DATA]}
     found = {what: result for what, result in results.items() if result is not None}
     if not found:
         parser.error(f"a report needs results in {options.results}; got none. Run `make bench`.")
