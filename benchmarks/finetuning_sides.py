@@ -6,7 +6,7 @@ In: a plan of sizes and the folder of the data sets. Out: tables, a tokeniser an
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from segue.checkpoint.folder import TOKENIZER
 from segue.checkpoint.heads import build, save_head
 from segue.config import ReadConfig
 from segue.data.tables import TableSettings, open_table
+from segue.tasks.batches import batches
 from segue.tasks.classify import CLASSIFY, Classify
 from segue.tasks.layout import Layout
 from segue.tasks.task import Example, Item
@@ -125,8 +126,8 @@ def prepare(name: str, plan: Plan, data: Path, out: Path) -> Prepared:
     )
 
 
-def encoded(prepared: Prepared, part: str) -> list[dict[str, Any]]:
-    """Examples as Trainer takes them."""
+def encoded(items: Iterable[Item]) -> list[dict[str, Any]]:
+    """As Trainer takes them."""
     return [
         {
             "input_ids": item.documents[0].ids.tolist(),
@@ -134,7 +135,7 @@ def encoded(prepared: Prepared, part: str) -> list[dict[str, Any]]:
             "attention_mask": [1] * item.length,
             "labels": item.gold,
         }
-        for item in prepared.items(part)
+        for item in items
     ]
 
 
@@ -227,7 +228,13 @@ def run_theirs(prepared: Prepared, *, padding: str, sampling: str, seed: int = 0
             clock["updates"] = clock.get("updates", 0.0) + now - clock["last"]
             clock["last"] = now
 
-    pad, tables = filler(), {part: encoded(prepared, part) for part in ("train", "valid", "test")}
+    pad, items = filler(), {part: prepared.items(part) for part in ("train", "valid", "test")}
+    if sampling == "sequential":
+        # Trainer's own way of grouping looks at a few batches at a time and groups hardly any of so few examples: these
+        # are the batches that segue makes, as good as grouping can be.
+        groups = batches(items["train"], size=prepared.plan.batch_size, seed=seed, epoch=0)
+        items["train"] = [item for group in groups for item in group]
+    tables = {part: encoded(found) for part, found in items.items()}
     if padding == "max_length":
         tables = {
             part: [dict(pad.pad(row, padding="max_length", max_length=LONGEST)) for row in rows]

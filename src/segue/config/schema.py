@@ -207,6 +207,15 @@ class ModelConfig(Section):
         return self.head_width if self.head_width is not None else self.width // self.num_heads
 
     @property
+    def learned_positions(self) -> int | None:
+        """How many positions have a learned vector each; None: any number can be read."""
+        if isinstance(self.positions, AbsolutePositions) and self.positions.encoding == "sinusoidal":
+            return None
+        if isinstance(self.positions, AbsolutePositions | PerLayerPositions):
+            return self.positions.max_length
+        return None
+
+    @property
     def hidden_width(self) -> int:
         """Width of what a head reads."""
         return 2 * self.width if self.directions == "both" else self.width

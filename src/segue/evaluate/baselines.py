@@ -35,10 +35,10 @@ def bag_of_words(texts: Sequence[str], labels: Sequence[str], others: Sequence[s
 
 def counted_words(*, characters: bool) -> Any:
     """A vectoriser of scikit-learn."""
-    kind, longest = ("char", 3) if characters else ("word", 2)
-    return _sklearn("feature_extraction.text").TfidfVectorizer(
-        analyzer=kind, token_pattern=WORD, ngram_range=(1, longest), sublinear_tf=True, max_features=MOST_FEATURES
-    )
+    vectorizer = _sklearn("feature_extraction.text").TfidfVectorizer
+    if characters:
+        return vectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True, max_features=MOST_FEATURES)
+    return vectorizer(token_pattern=WORD, ngram_range=(1, 2), sublinear_tf=True, max_features=MOST_FEATURES)
 
 
 def regression() -> Any:

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from segue.model.uncompiled import uncompiled
+
 CHUNK_BYTES = 2**26
 """Of the logits of one chunk: 500 rows of 32,000 tokens. With half of that, products with the weight are slower."""
 LEAST_ROWS = 64
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@uncompiled
 def weighted_nll(
     hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor, weights_N: Tensor
 ) -> tuple[Tensor, Tensor]:

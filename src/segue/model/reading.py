@@ -91,11 +91,16 @@ class Reading:
 
 
 def read(
-    trunk: Trunk, documents: Sequence[Document], *, segment_length: int, gradient_segments: int | None = None
+    trunk: Trunk,
+    documents: Sequence[Document],
+    *,
+    segment_length: int,
+    gradient_segments: int | None = None,
+    remember: bool = False,
 ) -> Reading:
     """Reads every document to its end. `gradient_segments`: only the last so many segments have a gradient, the ones
     before are read for their memory; left out, all have one, and how far it goes back through memory is for
-    `model.memory.backprop_segments`."""
+    `model.memory.backprop_segments`. `remember`: whether a memory of the last segment is wanted too."""
     if not documents or not all(len(document) for document in documents):
         raise DataError("documents must have at least one token each; got an empty one, or none. Drop empty texts.")
     lengths = np.array([len(document) for document in documents], dtype=np.int64)
@@ -110,7 +115,8 @@ def read(
         batch = _segment(trunk, documents, lengths, after=after, segment_length=segment_length)
         constant = gradient_segments is not None and number < count - gradient_segments
         with torch.no_grad() if constant else nullcontext():
-            output = trunk(batch, _joined(trunk, memory, rows=len(batch.ids_BQ)))
+            before = _joined(trunk, memory, rows=len(batch.ids_BQ))
+            output = trunk(batch, before, remember=remember or number < count - 1)
         memory = output.memory
         if memory is not None:
             memory = memory.compact().detach() if constant else memory.compact()

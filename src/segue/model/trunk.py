@@ -45,13 +45,13 @@ class Trunk(nn.Module):
         self.backward_reader = Stack(alone) if config.directions == "both" else None
         build.initialise(self, config)
 
-    def forward(self, batch: Batch, memory: Memory | None = None) -> Output:
-        """Without a memory, rows start anew."""
-        output: Output = self.reader(self.vocabulary(batch.ids_BQ), batch, memory)
+    def forward(self, batch: Batch, memory: Memory | None = None, *, remember: bool = True) -> Output:
+        """Without a memory, rows start anew. Without `remember`, none is made of this segment: it is the last one."""
+        output: Output = self.reader(self.vocabulary(batch.ids_BQ), batch, memory, remember=remember)
         if self.backward_reader is None:
             return output
         other = batch.backwards()
-        backward: Output = self.backward_reader(self.vocabulary(other.ids_BQ), other, None)
+        backward: Output = self.backward_reader(self.vocabulary(other.ids_BQ), other, None, remember=False)
         layers = tuple(
             torch.cat([ahead, back.flip(1)], dim=-1) for ahead, back in zip(output.layers, backward.layers, strict=True)
         )
@@ -102,7 +102,7 @@ class Stack(nn.Module):
             dtype=weight.dtype,
         )
 
-    def forward(self, embedded_BQD: Tensor, batch: Batch, memory: Memory | None) -> Output:
+    def forward(self, embedded_BQD: Tensor, batch: Batch, memory: Memory | None, *, remember: bool) -> Output:
         self._check(batch, memory)
         memory = self._recall(batch, memory)
         self._check_padding(batch, memory)
@@ -142,7 +142,7 @@ class Stack(nn.Module):
             hidden_BQD=content_BQD,
             predicted_BPD=query_BPD,
             layers=tuple(results),
-            memory=self._remember(inputs, batch, memory),
+            memory=self._remember(inputs, batch, memory) if remember else None,
         )
 
     # ------------------------------------------------------------------------------------------------- memory

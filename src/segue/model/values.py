@@ -103,4 +103,4 @@ class Output:
     layers: tuple[Tensor, ...]
     """Embeddings, then the result of each layer, each [B, Q, D]."""
     memory: Memory | None
-    """For the next segment; None if the model has no memory."""
+    """For the next segment; None if the model has no memory, or was told not to remember."""

@@ -304,21 +304,13 @@ def _marks(layout: Layout, settings: GenerateSettings) -> _Marks:
             "the task generate needs a tokeniser with sep, eod or eop, to end a text with; got one without. "
             "Train the model with a unigram or bpe tokeniser."
         )
-    limit = _limit(config)
+    limit = config.learned_positions
     longest = settings.max_target_length if limit is None else min(settings.max_target_length, limit // 2)
     return _Marks(tokenizer=layout.tokenizer, separator=separator, end=end, max_target_length=longest)
 
 
-def _limit(config: ModelConfig) -> int | None:
-    """How many positions the model has learned; None: any number."""
-    if getattr(config.positions, "encoding", "learned") == "sinusoidal":
-        return None
-    limit: int | None = getattr(config.positions, "max_length", None)
-    return limit
-
-
 def _check_room(source: int, target: int, marks: _Marks, config: ModelConfig, *, number: int) -> None:
-    limit = _limit(config)
+    limit = config.learned_positions
     if limit is None:
         return
     needed = source + max(target, marks.max_target_length + 1)
@@ -350,6 +342,7 @@ def _read_sources(model: LanguageModel, items: Sequence[Item], reader: Reader) -
         heads,
         segment_length=length,
         gradient_segments=reader.settings.gradient_segments - 1,  # the last one is still to come
+        remember=True,
     )
     reader.tokens += reading.tokens_read
     reader.positions += reading.positions_computed

@@ -23,24 +23,21 @@ from typing import Any
 import tomli_w
 import torch
 from pydantic import create_model
-from torch import Tensor, nn
+from torch import Tensor
 
 from segue.checkpoint.card import Facts
 from segue.checkpoint.card import Metric as CardMetric
-from segue.checkpoint.folder import HEAD, TOKENIZER
-from segue.checkpoint.folder import load as load_folder
-from segue.checkpoint.heads import build, load_head
+from segue.checkpoint.folder import TOKENIZER
 from segue.checkpoint.hub import find, model_folder
-from segue.config import FinetuneConfig, ModelConfig, ReadConfig, Section, changed, settings
+from segue.config import FinetuneConfig, ReadConfig, Section, settings
 from segue.data.tables import Table, open_table
 from segue.errors import ConfigError, DataError
-from segue.model import Trunk
 from segue.tasks.batches import batches
+from segue.tasks.build import build_task_model
 from segue.tasks.examples import Examples, column_names, gathered, rows_with_roles, split_off, understand
-from segue.tasks.folder import TaskModel, load_task_model, save_task_model, summary_of
+from segue.tasks.folder import TaskModel, load_task_model, save_task_model
 from segue.tasks.predict import answers_in_order
-from segue.tasks.task import Example, Item, Task, TaskKind
-from segue.text.files import load_tokenizer
+from segue.tasks.task import Example, Item, Prediction, Task, TaskKind
 from segue.train.collapse import CollapseDetector
 from segue.train.events import Ended, Event, Judged, Prepared, Request, Restarted, Updated, Validated
 from segue.train.optim import layered_optimizer, warm_up_then_line
@@ -61,7 +58,6 @@ __all__ = [
 ]
 
 VALIDATION_SHARE = 0.1
-LONGEST_SEGMENT = 512
 WARM_FOR = 50
 """Updates after the warm-up before a run may be judged to have learned nothing."""
 FEWEST_ANSWERS = 20
@@ -110,7 +106,14 @@ def _events(request: Request, chosen: Any, run: Path, listening: Stop | None) ->
         torch.manual_seed(chosen.train.seed)
         folder = model_folder(find(request.model))
         data = _read_data(request, chosen)
-        made = _build(request, folder, data.task, chosen)
+        made = build_task_model(
+            folder,
+            kind=request.kind,
+            task=data.task,
+            read=chosen.read,
+            dropout=chosen.train.dropout,
+            new_weights=request.new_weights,
+        )
         _write_settings(run, request, chosen)
         layout = made.layout()
         items = [item for example in data.train for item in data.task.items(example, layout)]
@@ -126,7 +129,7 @@ def _events(request: Request, chosen: Any, run: Path, listening: Stop | None) ->
             parameters=sum(parameter.numel() for parameter in made.model.parameters()),
         )
         metrics = Metrics(run / "metrics.jsonl", step=0)
-        best: tuple[float, int] | None = None
+        best: _Best | None = None
         since_best = 0
         reason = "all epochs are done"
         for event in training.run():
@@ -138,8 +141,8 @@ def _events(request: Request, chosen: Any, run: Path, listening: Stop | None) ->
                     metrics.write({"step": event.step, "validation": values})
                     since_best += 1
                     value = values[data.task.metric]
-                    if best is None or value > best[0]:
-                        best, since_best = (value, event.step), 0
+                    if best is None or value > best.value:
+                        best, since_best = _Best(value=value, step=event.step, judged=training.judged(event)), 0
                         event = replace(event, best=True)
                         save_task_model(made, run / "best", tokenizer=folder / TOKENIZER, facts=_facts(event))
                     if since_best >= chosen.train.early_stopping:
@@ -154,7 +157,7 @@ def _events(request: Request, chosen: Any, run: Path, listening: Stop | None) ->
                 break
         if best is None:
             raise DataError(f"{run} must have one validation at least; the run was stopped before. Start it again.")
-        yield _end(run, data, started=started, reason=reason, best_step=best[1], truncated=layout.truncated)
+        yield _end(run, best, data, started=started, reason=reason, truncated=layout.truncated)
 
 
 # --------------------------------------------------------------------------------------------------------- data
@@ -214,82 +217,6 @@ def _lengths(items: Sequence[Item], made: TaskModel, truncated: int) -> list[str
     return notes
 
 
-# -------------------------------------------------------------------------------------------------------- model
-
-
-def _build(request: Request, folder: Path, task: Task, chosen: Any) -> TaskModel:
-    """The model for the task: the trunk of the pretrained one, with a head that is new unless it had the same."""
-    source: nn.Module
-    source_head = None
-    if (folder / HEAD).is_file():
-        source, source_head = load_head(folder)
-    else:
-        source = load_folder(folder)
-    if not (folder / TOKENIZER).is_dir():
-        raise DataError(
-            f"{folder} must have a tokeniser to read text; got none. Convert it with --vocabulary, or prepare a store "
-            "and pretrain on it."
-        )
-    tokenizer = load_tokenizer(folder / TOKENIZER)
-    trunk = source.get_submodule("trunk")
-    assert isinstance(trunk, Trunk)
-    segment_length = _segment_length(trunk.config, chosen.read)
-    config = _reading_config(trunk.config, chosen.read, chosen.train, segment_length)
-    if tokenizer.size > config.vocabulary.size:
-        raise DataError(
-            f"{folder} must have a tokeniser that fits the model; got {tokenizer.size} ids for "
-            f"{config.vocabulary.size} of the model. They belong to different models."
-        )
-    head = task.head(chosen.read, summary_of(chosen.read, config))
-    model = build(config, head)
-    if not request.new_weights:
-        same = type(source) is type(model) and head == source_head
-        state = source.state_dict()
-        model.load_state_dict(
-            state if same else {n: v for n, v in state.items() if n.startswith("trunk.")}, strict=same
-        )
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return TaskModel(
-        kind=request.kind,
-        task=task,
-        model=model.to(device),
-        tokenizer=tokenizer,
-        read=chosen.read,
-        segment_length=segment_length,
-    )
-
-
-def _segment_length(config: ModelConfig, read: ReadConfig) -> int:
-    limit = getattr(config.positions, "max_length", None)
-    if limit is not None and getattr(config.positions, "encoding", "learned") == "sinusoidal":
-        limit = None
-    length = read.segment_length or min(LONGEST_SEGMENT, limit or LONGEST_SEGMENT)
-    if limit is not None and length > limit:
-        raise ConfigError(
-            f"read.segment_length must be at most the {limit} positions of the model; got {length}. Use {limit}."
-        )
-    return length
-
-
-def _reading_config(config: ModelConfig, read: ReadConfig, train: FinetuneConfig, segment_length: int) -> ModelConfig:
-    """The model for reading documents one segment after the other: a memory of whole segments, where it may have one,
-    and gradients through it."""
-    limited = config.positions.kind in ("absolute", "per_layer")
-    if not read.carry or limited:
-        memory: dict[str, Any] | None = None
-    else:
-        old = config.memory
-        length = read.memory_length or (old.length if old is not None else segment_length)
-        memory = {"length": length, "initial": old.initial if old is not None else "empty"}
-        if read.gradient_segments > 1:
-            memory["backprop_segments"] = read.gradient_segments - 1
-    without = changed(config, memory=None)
-    values: dict[str, Any] = {} if memory is None else {"memory": memory}
-    if train.dropout is not None:
-        values["dropout"] = train.dropout
-    return changed(without, **values) if values else without
-
-
 # ----------------------------------------------------------------------------------------------------- training
 
 
@@ -302,6 +229,7 @@ class _Training:
         self.steps = settings.epochs * self.per_epoch
         self.rate = settings.learning_rate or usual_rate(made.config.width)
         self.stop = False
+        self._predictions: list[Prediction] = []
         self._device = next(made.model.parameters()).device
         self._step = 0
         self._class_weights: Tensor | None = None
@@ -313,6 +241,10 @@ class _Training:
                     "Leave it out."
                 )
             self._class_weights = weights.to(self._device)
+
+    def judged(self, event: Validated) -> Judged:
+        """The validation that was just made, with its answers."""
+        return Judged(name="valid", examples=self.data.valid, predictions=self._predictions, metrics=event.metrics)
 
     def run(self) -> Iterator[Event]:
         initial = deepcopy(self.made.model.state_dict()) if self.settings.restarts else None
@@ -382,39 +314,49 @@ class _Training:
 
     def _validate(self) -> Generator[Event, None, int]:
         """Yields the measures; returns how many different answers there were."""
-        predictions = answers_in_order(self.made, self.data.valid)
-        yield Validated(step=self._step, metrics=self.data.task.measure(self.data.valid, predictions), best=False)
+        self._predictions = answers_in_order(self.made, self.data.valid)
+        metrics = self.data.task.measure(self.data.valid, self._predictions)
+        yield Validated(step=self._step, metrics=metrics, best=False)
         # Entities of texts have no such column: to find none at first is no sign that inputs look the same.
-        return len({str(answer.columns["prediction"]) for answer in predictions if "prediction" in answer.columns})
+        return len({str(one.columns["prediction"]) for one in self._predictions if "prediction" in one.columns})
 
 
 # ------------------------------------------------------------------------------------------------------ the end
 
 
-def _end(run: Path, data: _Data, *, started: float, reason: str, best_step: int, truncated: int) -> Ended:
-    made = load_task_model(run / "best")
-    made.model.to("cuda" if torch.cuda.is_available() else "cpu")
-    judged = []
-    for name, examples in (("valid", data.valid), ("test", data.test)):
-        if examples:
-            predictions = answers_in_order(made, examples)
-            judged.append(
-                Judged(
-                    name=name,
-                    examples=examples,
-                    predictions=predictions,
-                    metrics=data.task.measure(examples, predictions),
-                )
+@dataclass(frozen=True, kw_only=True)
+class _Best:
+    """The best validation so far."""
+
+    value: float
+    step: int
+    judged: Judged
+
+
+def _end(run: Path, best: _Best, data: _Data, *, started: float, reason: str, truncated: int) -> Ended:
+    """The test examples are answered by the model as it was saved."""
+    judged = [best.judged]
+    if data.test:
+        made = load_task_model(run / "best")
+        made.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        predictions = answers_in_order(made, data.test)
+        judged.append(
+            Judged(
+                name="test",
+                examples=data.test,
+                predictions=predictions,
+                metrics=data.task.measure(data.test, predictions),
             )
+        )
     results = {
         part.name: {name: {"value": m.value, "low": m.low, "high": m.high} for name, m in part.metrics.items()}
         for part in judged
     }
-    text = json.dumps({"best_step": best_step, "ended": reason, **results}, ensure_ascii=False, indent=1)
+    text = json.dumps({"best_step": best.step, "ended": reason, **results}, ensure_ascii=False, indent=1)
     (run / "results.json").write_text(text + "\n", encoding="utf-8")
     return Ended(
         reason=reason,
-        best_step=best_step,
+        best_step=best.step,
         judged=judged,
         seconds=time.perf_counter() - started,
         truncated=truncated,

@@ -30,6 +30,7 @@ from torch.autograd.function import once_differentiable
 from segue.model.kernels.dropout import draw_seed, keep_rows
 from segue.model.kernels.terms import ScoreTerms, View
 from segue.model.positions import distance_columns
+from segue.model.uncompiled import uncompiled
 
 MOST_KEPT = 2**24
 """Up to so many probabilities are kept for the backward pass."""
@@ -41,7 +42,7 @@ def applies(terms: ScoreTerms) -> bool:
     return relative is None or (relative.bias_SRH is None and relative.value_SRHE is None)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # it works on views of buffers; let no compiler move them
+@uncompiled  # it works on views of buffers; let no compiler move them
 def attend(
     query_BQHE: Tensor,
     key_BKHE: Tensor,
