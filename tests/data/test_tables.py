@@ -647,7 +647,7 @@ def test_find_column() -> None:
         DataError, match=r"a\.csv must have the column 'text'; got 'Label', 'text_a', 'id'. Did you mean 'te"
     ):
         find_column(columns, "text", ["text"], source="a.csv")
-    with pytest.raises(DataError, match=r"a column 'text' or 'body'; got .*Name one of them with --text-column\.$"):
+    with pytest.raises(DataError, match=r"a column named text, body; got .*Name one of them with --text-column\.$"):
         find_column(columns, None, ["text", "body"], source="a.csv", option="--text-column")
     with pytest.raises(DataError, match="If its first line is data"):
         find_column(("0", "neg/1_3", "This movie " * 50), None, ["text"], source="a.csv")

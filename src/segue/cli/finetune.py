@@ -8,6 +8,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from segue.cli.paragraphs import duration, say
+from segue.config import FinetuneConfig, ReadConfig, Section
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
 from segue.evaluate.metrics.bootstrap import Metric
@@ -68,8 +69,16 @@ def print_tasks() -> None:
         for column in kind.columns:
             needed = "optional" if column.optional else "for training" if column.answer else "needed"
             say(console, f"column {column.role} ({needed}): {', '.join(column.names[:6])}", indent=2)
-        for name, field in kind.settings.model_fields.items():
-            say(console, f"task.{name}={field.default}: {field.description}", indent=2)
+        _print_settings(console, "task", kind.settings)
+    console.print("[bold]all tasks[/]")
+    _print_settings(console, "read", ReadConfig)
+    _print_settings(console, "train", FinetuneConfig)
+
+
+def _print_settings(console: Console, section: str, settings: type[Section]) -> None:
+    for name, field in settings.model_fields.items():
+        default = "" if field.default is None else field.default
+        say(console, f"{section}.{name}={default}  {field.description}", indent=2, hang=2)
 
 
 def chosen_columns(texts: list[str]) -> dict[str, str]:
