@@ -41,22 +41,28 @@ XL: dict[str, Any] = {
     "data": {"lanes": 32, "segment_length": 16},
     "model": SHAPE | {"vocabulary": {"scale": True}, "positions": {"kind": "xl"}, "memory": {"length": 64}},
 }
+# A query that knows only its place learns slowly where to look: short segments, larger first weights and norms before
+# the layers bring it there within some hundred updates (docs/LOG.md).
 XLNET: dict[str, Any] = {
-    "data": {"lanes": 16, "segment_length": 64, "permutation": {"spans": "characters"}},
+    "data": {"lanes": 64, "segment_length": 32, "permutation": {"spans": "characters"}},
     "model": SHAPE
     | {
         "objective": "permutation",
         "segments": "relative",
         "activation": "gelu_tanh",
         "positions": {"kind": "xl", "shared_biases": False},
-        "memory": {"length": 64, "reuse_length": 32},
+        "memory": {"length": 16, "reuse_length": 16},
+        "norm_first": True,
+        "final_norm": True,
+        "init_std": 0.08,
+        "dropout": 0.0,
     },
 }
 
 
 TEST, EXAMPLES_PER_STEP = 1000, 8
 """Reviews that no model sees before it is measured, and labelled ones to learn from, for each update of pretraining."""
-FINETUNE = ["train.epochs=3", "train.learning_rate=1e-3", "read.summary=mean"]
+FINETUNE = ["train.epochs=3", "train.dropout=0.1", "read.summary=mean", "read.memory_length=128"]
 TYPED = [
     "房间很干净，早餐也不错，下次还会再来。",
     "电池用了两个小时就没电了，后悔买了。",

@@ -230,8 +230,9 @@ def scheme_of(rows: Sequence[Sequence[str]]) -> Scheme:
         for tag in tags:
             if not _TAG.fullmatch(tag):
                 raise DataError(
-                    f"a tag must be O, or B, I, E or S and a type, as B-PER; got {tag!r}. For classes of tokens that "
-                    "are no entities, as parts of speech, set task.scheme=plain."
+                    f"a tag must be O, or B, I, E or S and a type, as B-PER; got {tag!r}. Write I for M of BMES, E and "
+                    "S for L and U of BILOU. For classes of tokens that are no entities, as parts of speech, set "
+                    "task.scheme=plain."
                 )
             if tag[0] in "ES":
                 return "bioes"
