@@ -1,8 +1,8 @@
 """`segue demo`: the main job from end to end in a few minutes.
 
-Real English text: a small Transformer-XL is pretrained beside the same model without memory on the same budget, and
-both are evaluated on text that none has seen. Real Chinese reviews: a small XLNet is pretrained on them, without their
-labels, and fine-tuned to tell good ones from bad ones, beside what it must beat. The reader may then type reviews.
+A small Transformer-XL is pretrained on real English text, a small XLNet on Chinese reviews, without their labels; each
+beside the same model without memory on the same budget, and all are evaluated on text that none has seen. The XLNet is
+then fine-tuned to tell good reviews from bad ones, beside what it must beat. The reader may type reviews at the end.
 """
 
 import json
@@ -44,7 +44,7 @@ XL: dict[str, Any] = {
 # A query that knows only its place learns slowly where to look: short segments, larger first weights and norms before
 # the layers bring it there within some hundred updates (docs/LOG.md).
 XLNET: dict[str, Any] = {
-    "data": {"lanes": 64, "segment_length": 32, "permutation": {"spans": "characters"}},
+    "data": {"lanes": 32, "segment_length": 32, "permutation": {"spans": "characters"}},
     "model": SHAPE
     | {
         "objective": "permutation",
@@ -89,18 +89,9 @@ def run_demo(out: Path, *, steps: int) -> None:
     out.mkdir(parents=True, exist_ok=True)
     console.rule("English: Transformer-XL, with memory and without", align="left")
     store = _english_store(console, out)
-    results = [
-        _train_and_evaluate(
-            console,
-            _config(XL, store, memory=memory, steps=steps),
-            out / ("transformer-xl" if memory else "transformer-xl-without-memory"),
-            name="transformer-xl",
-            language="English",
-        )
-        for memory in (True, False)
-    ]
+    results = _with_and_without_memory(console, out, XL, store, name="transformer-xl", steps=steps)
     _print_text(console, out / "transformer-xl" / "last")
-    console.rule("Chinese: XLNet", align="left")
+    console.rule("Chinese: XLNet, with memory and without", align="left")
     try:
         reviews = _reviews(out)
     except SegueError as error:  # no network: the reviews come in a package
@@ -108,8 +99,7 @@ def run_demo(out: Path, *, steps: int) -> None:
         reviews = None
     if reviews is not None:
         store = _review_store(console, out, reviews)
-        config = _config(XLNET, store, memory=True, steps=2 * steps)
-        results.append(_train_and_evaluate(console, config, out / "xlnet", name="xlnet", language="Chinese"))
+        results += _with_and_without_memory(console, out, XLNET, store, name="xlnet", steps=2 * steps)
     _print_table(console, results)
     plot_runs([result.run for result in results], out / "runs.png")
     if reviews is not None:
@@ -162,6 +152,22 @@ def _config(settings: dict[str, Any], store: Path, *, memory: bool, steps: int) 
     model["vocabulary"] = model.get("vocabulary", {}) | {"size": Store.open(store).vocabulary_size}
     data = settings["data"] | {"store": str(store)}
     return parse({"data": data, "model": model, "train": TRAIN | {"steps": steps}})
+
+
+def _with_and_without_memory(
+    console: Console, out: Path, settings: dict[str, Any], store: Path, *, name: str, steps: int
+) -> list[Result]:
+    """The same model, data and budget twice."""
+    return [
+        _train_and_evaluate(
+            console,
+            _config(settings, store, memory=memory, steps=steps),
+            out / (name if memory else f"{name}-without-memory"),
+            name=name,
+            language="English" if name == "transformer-xl" else "Chinese",
+        )
+        for memory in (True, False)
+    ]
 
 
 def _train_and_evaluate(console: Console, config: Config, run: Path, *, name: str, language: str) -> Result:
