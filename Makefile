@@ -63,13 +63,13 @@ KERNELS = hatch_build.py src/segue/model/kernels/native.cpp
 
 .venv-transformers5/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv-transformers5
-	.venv-transformers5/bin/python $(PIP_INSTALL) -e '.[test]' transformers==5.22.2 accelerate==1.15.0
+	.venv-transformers5/bin/python $(PIP_INSTALL) -e . hypothesis pytest transformers==5.22.2 accelerate==1.15.0
 	touch $@
 
 .venv-transformers4/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv-transformers4
 	grep -v huggingface_hub constraints.txt > .venv-transformers4/constraints.txt  # it needs an older one
-	.venv-transformers4/bin/python $(PIP_INSTALL:constraints.txt=.venv-transformers4/constraints.txt) -e '.[test]' transformers==4.37.2
+	.venv-transformers4/bin/python $(PIP_INSTALL:constraints.txt=.venv-transformers4/constraints.txt) -e . hypothesis pytest transformers==4.37.2
 	touch $@
 
 clean:
