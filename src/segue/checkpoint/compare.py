@@ -82,13 +82,13 @@ def built(architecture: str, settings: Mapping[str, Any], weights: Mapping[str, 
 
 
 def loaded(architecture: str, folder: Path) -> Any:
-    """The model as transformers itself loads it from a folder."""
+    """The model as transformers itself loads it from a folder that was written here: safetensors, never a pickle."""
     kind = getattr(import_module("transformers"), architecture)
     logging = import_module("transformers.utils.logging")
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        return kind.from_pretrained(folder, local_files_only=True).float().eval()
+        return kind.from_pretrained(folder, local_files_only=True, use_safetensors=True).float().eval()
     finally:
         if shown:
             logging.enable_progress_bar()

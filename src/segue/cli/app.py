@@ -209,13 +209,8 @@ def finetune(
         return
     if train is None or out is None:
         raise ConfigError("fine-tuning needs examples and a folder; got none. Give --train FILE and --out RUN.")
-    tables = TableSettings(
-        format=format,
-        encoding=encoding,
-        columns=tuple(columns.split(",")) if columns else None,
-        delimiter=delimiter,
-        quoting=quoting,
-    )
+    names = tuple(columns.split(",")) if columns else None
+    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
     finished = run_finetuning(
         model,
         out,
@@ -265,13 +260,8 @@ def tune(
 
     if train is None or out is None:
         raise ConfigError("a search needs examples and a folder; got none. Give --train FILE and --out STUDY.")
-    tables = TableSettings(
-        format=format,
-        encoding=encoding,
-        columns=tuple(columns.split(",")) if columns else None,
-        delimiter=delimiter,
-        quoting=quoting,
-    )
+    names = tuple(columns.split(",")) if columns else None
+    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
     finished = run_search(
         model,
         out,
@@ -310,13 +300,8 @@ def predict(
     from segue.cli.predict import run_prediction
     from segue.data.tables import TableSettings
 
-    tables = TableSettings(
-        format=format,
-        encoding=encoding,
-        columns=tuple(columns.split(",")) if columns else None,
-        delimiter=delimiter,
-        quoting=quoting,
-    )
+    names = tuple(columns.split(",")) if columns else None
+    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
     run_prediction(model, source, out=out, to=to, columns=column or [], tables=tables, batch_size=batch_size)
 
 
