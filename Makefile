@@ -53,7 +53,7 @@ bench-quick: .venv/ready .venv-transformers5/ready .venv-transformers4/ready
 
 # One environment for the project, and one for each library that parity compares with: transformers 5 has no
 # Transformer-XL any more, and 4.37.2 is the last version in which it runs.
-KERNELS = hatch_build.py src/segue/model/kernels/native.cpp
+KERNELS = hatch_build.py $(wildcard src/segue/model/kernels/*.cpp src/segue/model/kernels/*.h)
 
 .venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'

@@ -16,13 +16,13 @@ FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno",
 
 
 class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
-    """Makes libnative.so beside native.cpp and adds it to the wheel."""
+    """Makes libnative.so beside its sources and adds it to the wheel."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         folder = Path(self.root, FOLDER)
-        problem = build(folder / "native.cpp", folder / "libnative.so")
+        problem = build(folder, folder / "libnative.so")
         if problem is not None:
             self.app.display_warning(f"segue: no native kernels, attention will be slower ({problem})")
             return
@@ -31,14 +31,24 @@ class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
         build_data["infer_tag"] = True
 
 
-def build(source: Path, library: Path) -> str | None:
-    """Compiles, atomically; returns why not, if not. What an earlier build left is removed in that case."""
+def source_hash(folder: Path) -> str:
+    """Of all sources, so that a library can say which it was made from."""
+    digest = hashlib.sha256()
+    for source in sorted([*folder.glob("*.cpp"), *folder.glob("*.h")]):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def build(folder: Path, library: Path) -> str | None:
+    """Compiles the sources of a folder, atomically; returns why not, if not. What an earlier build left is removed in
+    that case."""
     vectors = ["-mavx2", "-mfma"] if platform.machine().lower() in {"x86_64", "amd64"} else []
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        made = Path(folder, library.name)
+    sources = [str(source) for source in sorted(folder.glob("*.cpp"))]
+    digest = source_hash(folder)
+    with tempfile.TemporaryDirectory(dir=library.parent) as place:
+        made = Path(place, library.name)
         compiler = shlex.split(os.environ.get("CXX", "c++"))
-        command = [*compiler, *FLAGS, *vectors, f'-DSEGUE_SOURCE="{digest}"', str(source), "-o", str(made)]
+        command = [*compiler, *FLAGS, *vectors, f'-DSEGUE_SOURCE="{digest}"', *sources, "-o", str(made)]
         try:
             run = subprocess.run(command, capture_output=True, text=True, timeout=600)
         except (OSError, subprocess.TimeoutExpired) as error:

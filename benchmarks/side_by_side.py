@@ -37,9 +37,17 @@ class DisagreementError(RuntimeError):
 # ---------------------------------------------------------------------------------------------- the command line
 
 
-def arguments(description: str | None, *, rounds: int = 5, quick_rounds: int = 2) -> argparse.Namespace:
-    """`--rounds`, `--quick` and `--results`, the same for every question."""
+def arguments(
+    description: str | None,
+    *,
+    rounds: int = 5,
+    quick_rounds: int = 2,
+    add: Callable[[argparse.ArgumentParser], object] | None = None,
+) -> argparse.Namespace:
+    """`--rounds`, `--quick` and `--results`, the same for every question; `add` adds what only one has."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    if add is not None:
+        add(parser)
     parser.add_argument(
         "--rounds", type=int, help=f"timed turns of each side; {rounds}, or {quick_rounds} with --quick"
     )
@@ -206,6 +214,27 @@ def comparison(
     }
 
 
+def tokens_row(
+    *, work: str, against: str, ours: Sequence[float], theirs: Sequence[float], goal: float | None, most: bool = False
+) -> Row:
+    """A line of a table of streams: the seconds that each side took for a token, round by round. The ratio is theirs to
+    ours, and the goal is the least; with `most` it is ours to theirs, and the goal is the most."""
+    own, other = spread(ours), spread(theirs)
+    ratio = own["median"] / other["median"] if most else other["median"] / own["median"]
+    pairs = zip(ours, theirs, strict=True)
+    return {
+        "work": work,
+        "against": against,
+        "ours": own,
+        "theirs": other,
+        "ratio": ratio,
+        "ratio_of_each_round": [here / there if most else there / here for here, there in pairs],
+        "goal": goal,
+        "most": most,
+        "reached": goal is not None and (ratio <= goal if most else ratio >= goal),
+    }
+
+
 def hardware() -> str:
     """For the name of a file: machine and threads."""
     return f"{platform.machine()}-{torch.get_num_threads()}threads"
@@ -254,6 +283,17 @@ def say(row: Row) -> Row:
     print(
         f"{row['work']}: {row['ours']['median']:.3f} s, {row['against']} {row['theirs']['median']:.3f} s, "
         f"{row['ratio']:.2f} times (limit {row['limit_ratio']:.2f}); differences: {agreement}",
+        flush=True,
+    )
+    return row
+
+
+def say_tokens(row: Row) -> Row:
+    """The same for a line of `tokens_row`."""
+    least = "" if row["goal"] is None else f" (goal: at {'most' if row['most'] else 'least'} {row['goal']:g})"
+    print(
+        f"{row['work']}: {row['ours']['median'] * 1e3:.2f} ms a token, {row['against']} "
+        f"{row['theirs']['median'] * 1e3:.2f} ms, {row['ratio']:.2f} times{least}",
         flush=True,
     )
     return row

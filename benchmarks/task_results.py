@@ -219,7 +219,7 @@ def make_store(language: str, data: Path, work: Path) -> None:
 def pretrain_model(arguments: argparse.Namespace, language: str, model: str) -> dict[str, Any]:
     from segue.config import parse
     from segue.data.store import Store
-    from segue.train.pretrain import Validated, pretrain
+    from segue.train.pretrain import Ended, Validated, pretrain
 
     store = arguments.work / "stores" / language
     choices = dict(MODELS[model])
@@ -233,6 +233,8 @@ def pretrain_model(arguments: argparse.Namespace, language: str, model: str) -> 
     config = parse({"data": data, "model": SHAPE | choices | {"vocabulary": words}, "train": train})
     loss = None
     for event in pretrain(config, arguments.work / "models" / f"{language}-{model}"):
+        if isinstance(event, Ended) and not event.finished:  # a signal; the next call goes on from there
+            raise SystemExit(f"stopped at step {event.step}")
         if isinstance(event, Validated):
             loss = event.loss
         elif getattr(event, "step", 1) % 100 == 0:

@@ -15,38 +15,42 @@ from hatch_build import build  # noqa: E402
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return Path(shutil.copy(library.SOURCE, tmp_path / "native.cpp"))
+def sources(tmp_path: Path) -> Path:
+    """A folder with copies of the sources."""
+    for path in [*library.SOURCES.glob("*.cpp"), *library.SOURCES.glob("*.h")]:
+        shutil.copy(path, tmp_path)
+    return tmp_path
 
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler here")
-def test_a_compiler_makes_a_library_that_knows_its_source(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_makes_a_library_that_knows_its_source(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
-    made = source.with_name("libnative.so")
-    assert build(source, made) is None
+    made = sources / "libnative.so"
+    assert build(sources, made) is None
     loaded = ctypes.CDLL(str(made))
     loaded.segue_source.restype = ctypes.c_char_p
     assert loaded.segue_source().decode() == library.source_hash()
-    assert sorted(path.name for path in source.parent.iterdir()) == ["libnative.so", "native.cpp"]
+    assert sorted(path.name for path in sources.iterdir()) == ["lanes.h", "libnative.so", "native.cpp", "step.cpp"]
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
-def test_without_a_compiler_there_is_no_library(source: Path, compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_there_is_no_library(sources: Path, compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", compiler)
-    made = source.with_name("libnative.so")
+    made = sources / "libnative.so"
     made.write_text("of an earlier build")
-    assert compiler in str(build(source, made))
+    assert compiler in str(build(sources, made))
     assert not made.exists()
 
 
-def test_a_library_of_other_sources_is_not_used(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_of_other_sources_is_not_used(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not library.available():
         pytest.skip("the native library is not built here")
+    source = sources / "lanes.h"
     source.write_text(source.read_text(encoding="utf-8") + "// changed\n", encoding="utf-8")
-    monkeypatch.setattr(library, "SOURCE", source)
+    monkeypatch.setattr(library, "SOURCES", sources)
     library.library.cache_clear()
     try:
-        with pytest.warns(UserWarning, match="another version of native.cpp"):
+        with pytest.warns(UserWarning, match="another version of its sources"):
             assert not library.available()
     finally:
         monkeypatch.undo()

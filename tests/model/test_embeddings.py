@@ -40,7 +40,7 @@ def test_adaptive_softmax_equals_its_definition(seed: int, **words) -> None:
     torch.testing.assert_close(-logits.gather(1, tokens[:, None]).squeeze(1), nll)
 
     bounds = vocabulary.bounds
-    weights = softmax._bins(vocabulary)
+    weights = softmax.bins(vocabulary)
     weights[0] = (weights[0][0][: bounds[1]], weights[0][1][: bounds[1]])
     projections = []
     for i in range(3):

@@ -105,8 +105,12 @@ def plot(
 
 @app.command()
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A model folder: RUN/best or RUN/last.")],
-    data: Annotated[Path, typer.Argument(help="A store with the tokeniser of the model.")],
+    model: Annotated[
+        Path, typer.Argument(help="A model folder: RUN/best or RUN/last. For --speed also a named model or a config.")
+    ],
+    data: Annotated[
+        Path | None, typer.Argument(help="A store with the tokeniser of the model. --speed does without.")
+    ] = None,
     segment_length: Annotated[int | None, typer.Option(min=1, help="Tokens read at a time; as in training.")] = None,
     memory_length: Annotated[int | None, typer.Option(min=1, help="Another memory than in training.")] = None,
     attention_span: Annotated[
@@ -122,11 +126,62 @@ def evaluate(
     lanes: Annotated[int, typer.Option(min=1, help="Read side by side; changes the speed, not the result.")] = 8,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tokens.")] = None,
     sweep: Annotated[str | None, typer.Option(help="memory_length=N,N,...: a row for each.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Picture of the sweep.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture of the sweep, or of --recl.")] = None,
+    speed: Annotated[
+        bool, typer.Option("--speed", help="Time a token takes with memory, against a vanilla model's sliding window.")
+    ] = False,
+    recl: Annotated[
+        bool, typer.Option("--recl", help="Relative effective context length of the model and those --against it.")
+    ] = False,
+    lengths: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Attention or context lengths of --speed and --recl.")
+    ] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="--speed: what is timed, so often. Left out: 3.")] = None,
+    against: Annotated[
+        list[Path] | None, typer.Option(metavar="MODEL", help="--recl: another model of the group; may be repeated.")
+    ] = None,
+    exact_context: Annotated[
+        bool, typer.Option("--exact-context", help="--recl: no memory; a window from nothing for every token. Slow.")
+    ] = False,
 ) -> None:
-    """Perplexity and bits of a model on a text."""
-    from segue.cli.evaluate import run_evaluation
+    """Perplexity and bits of a model on a text; or its speed, or how much context it uses."""
+    from segue.cli.evaluate import check_options, run_evaluation
 
+    given = {
+        "--segment-length": segment_length,
+        "--memory-length": memory_length,
+        "--attention-span": attention_span,
+        "--clamp-distance": clamp_distance,
+        "--window": window,
+        "--order": order if order != "forward" else None,
+        "--pseudo": pseudo,
+        "--limit": limit,
+        "--sweep": sweep,
+        "--plot": plot,
+        "--lengths": lengths,
+        "--repeats": repeats,
+        "--against": against or None,
+        "--exact-context": exact_context,
+    }
+    check_options(speed=speed, recl=recl, given=given)
+    if speed:
+        from segue.cli.evaluate_speed import run_speed
+
+        run_speed(str(model), data, lengths=lengths, segment_length=segment_length, repeats=repeats or 3)
+        return
+    if recl:
+        from segue.cli.recl import run_recl
+
+        run_recl(
+            [model, *(against or [])],
+            data,
+            lengths=lengths,
+            limit=limit,
+            exact=exact_context,
+            clamp_distance=clamp_distance,
+            plot=plot,
+        )
+        return
     run_evaluation(
         model,
         data,
@@ -303,6 +358,121 @@ def predict(
     names = tuple(columns.split(",")) if columns else None
     tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
     run_prediction(model, source, out=out, to=to, columns=column or [], tables=tables, batch_size=batch_size)
+
+
+TextsArgument: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE|-...",
+        help="Text, files and folders as for segue prepare (txt, jsonl, csv, tsv, parquet), or - for standard input.",
+    ),
+]
+DocumentsOption: TypeAlias = Annotated[
+    Literal["block", "line", "file", "record"] | None,
+    typer.Option(help="A document; a block goes up to a blank line. Left out: block for text, record for others."),
+]
+FieldOption: TypeAlias = Annotated[str, typer.Option(help="Field or column that holds the text of a record.")]
+InputEncodingOption: TypeAlias = Annotated[
+    str, typer.Option(help="Of files without a byte order mark, for example gb18030.")
+]
+InputFormatOption: TypeAlias = Annotated[
+    Literal["text", "jsonl", "csv", "tsv"], typer.Option(help="Format of standard input.")
+]
+SegmentLengthOption: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="Positions read at a time. Left out: as in training, else 512.")
+]
+BatchTokensOption: TypeAlias = Annotated[
+    int, typer.Option(min=1, help="Tokens read at a time, over documents side by side: speed and memory only.")
+]
+
+
+@app.command()
+def score(
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
+    texts: TextsArgument,
+    by: Annotated[Literal["token", "line", "document"], typer.Option(help="What a row is.")] = "document",
+    order: Annotated[
+        Literal["forward", "backward", "random"],
+        typer.Option(help="Of a permutation model: in what order the tokens of a segment are predicted."),
+    ] = "forward",
+    seed: Annotated[int, typer.Option(min=0, help="Of random orders.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Table to write. Left out: standard output.")] = None,
+    to: Annotated[
+        Literal["jsonl", "csv", "tsv", "parquet"] | None,
+        typer.Option(help="Its format. Left out: by its name, else jsonl."),
+    ] = None,
+    documents: DocumentsOption = None,
+    field: FieldOption = "text",
+    encoding: InputEncodingOption = "utf-8",
+    input_format: InputFormatOption = "text",
+    segment_length: SegmentLengthOption = None,
+    batch_tokens: BatchTokensOption = 4096,
+) -> None:
+    """Log-probabilities of texts of any length, for each token, line or document.
+
+    A causal model predicts each token from those before it, a permutation model in an order of each segment, a masked
+    model from all others of its window (pseudo-likelihood). Natural logarithms.
+    """
+    from segue.cli.score import run_scoring
+    from segue.data.readers import ReadSettings
+
+    run_scoring(
+        model,
+        texts,
+        out=out,
+        to=to,
+        by=by,
+        order=order,
+        seed=seed,
+        segment_length=segment_length,
+        batch_tokens=batch_tokens,
+        read=ReadSettings(document=documents, field=field, encoding=encoding),
+        standard_input=input_format,
+    )
+
+
+@app.command()
+def embed(
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
+    texts: TextsArgument,
+    out: Annotated[Path, typer.Option(help="File to write: .npy, .parquet or .jsonl.")],
+    by: Annotated[
+        Literal["document", "line"],
+        typer.Option(help="What a vector is of. A line is read after what comes before it in its document."),
+    ] = "document",
+    layer: Annotated[
+        int | None, typer.Option(help="0: the embeddings; negative: from the end. Left out: the last.")
+    ] = None,
+    pool: Annotated[Literal["mean", "last", "first", "max", "cls"], typer.Option(help="Over the tokens.")] = "mean",
+    normalise: Annotated[bool, typer.Option("--normalise/--no-normalise", help="Vectors of length 1.")] = True,
+    memory: Annotated[
+        bool, typer.Option("--memory/--no-memory", help="Long texts with the model's memory, or in windows.")
+    ] = True,
+    text: Annotated[bool, typer.Option("--text", help="A column with the text, in parquet and jsonl.")] = False,
+    documents: DocumentsOption = None,
+    field: FieldOption = "text",
+    encoding: InputEncodingOption = "utf-8",
+    input_format: InputFormatOption = "text",
+    segment_length: SegmentLengthOption = None,
+    batch_tokens: BatchTokensOption = 4096,
+) -> None:
+    """A vector for each document or line, of any length."""
+    from segue.cli.embed import run_embedding
+    from segue.data.readers import ReadSettings
+    from segue.infer.embed import EmbedSettings
+
+    run_embedding(
+        model,
+        texts,
+        out=out,
+        settings=EmbedSettings(
+            by=by, layer=layer, pool=pool, normalise=normalise, memory=memory, batch_tokens=batch_tokens
+        ),
+        segment_length=segment_length,
+        text=text,
+        read=ReadSettings(document=documents, field=field, encoding=encoding),
+        standard_input=input_format,
+    )
 
 
 @app.command()

@@ -27,7 +27,8 @@ from segue.data.store import Store
 from segue.errors import SegueError
 from segue.evaluate.baselines import bag_of_words, most_frequent
 from segue.evaluate.perplexity import Score, evaluate_causal, evaluate_order
-from segue.infer.generate import generate
+from segue.infer.sampling import SamplingSettings
+from segue.infer.session import open_session
 from segue.tasks.folder import load_task_model
 from segue.tasks.predict import answer_rows
 from segue.tasks.table import task_kind
@@ -217,13 +218,10 @@ def _print_table(console: Console, results: list[Result]) -> None:
 
 def _print_text(console: Console, folder: Path) -> None:
     """A few words from the Transformer-XL."""
-    from segue.text.files import load_tokenizer
-
-    tokenizer, model = load_tokenizer(folder / "tokenizer"), load(folder)
     prompt = "The module provides"
-    tokens = generate(model, tokenizer.encode(prompt).tolist(), count=60, top_k=20)
+    text = "".join(open_session(folder).stream(prompt, max_tokens=60, sampling=SamplingSettings(top_k=20)))
     console.rule("Transformer-XL goes on", align="left")
-    say(console, " ".join((prompt + tokenizer.decode(tokens)).split()))
+    say(console, " ".join((prompt + text).split()))
 
 
 # -------------------------------------------------------------------------------------------------------- sentiment

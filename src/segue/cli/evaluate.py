@@ -1,6 +1,8 @@
-"""`segue evaluate`: perplexity and bits of a model on a store."""
+"""`segue evaluate`: perplexity and bits of a model on a store. Its --speed and --recl have files of their own."""
 
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -11,13 +13,68 @@ from segue.checkpoint.folder import load
 from segue.config import load as load_config
 from segue.data.store import Store
 from segue.errors import ConfigError, DataError
-from segue.evaluate.perplexity import Order, Score, evaluate_causal, evaluate_order, evaluate_pseudo, evaluate_window
+from segue.evaluate.perplexity import (
+    Order,
+    Score,
+    evaluate_causal,
+    evaluate_order,
+    evaluate_pseudo,
+    evaluate_window,
+)
+from segue.evaluate.perplexity import Progress as Report
 from segue.model import LanguageModel
+
+TAKES = {
+    "--speed": {"--segment-length", "--lengths", "--repeats"},
+    "--recl": {"--clamp-distance", "--limit", "--plot", "--lengths", "--against", "--exact-context"},
+}
+"""The options that go with each; the rest are for perplexity, but for those named here only."""
+
+
+def check_options(*, speed: bool, recl: bool, given: Mapping[str, object]) -> None:
+    """Refuses options that would do nothing. `given` is each by its name, None where it was not given."""
+    if speed and recl:
+        raise ConfigError("--speed and --recl measure different things; got both. Give one.")
+    mode = "--speed" if speed else "--recl" if recl else None
+    own = {"--lengths", "--repeats", "--against", "--exact-context"}
+    wrong = [
+        name
+        for name, value in given.items()
+        if value not in (None, False) and (name in own if mode is None else name not in TAKES[mode])
+    ]
+    if wrong and mode is None:
+        raise ConfigError(f"{', '.join(wrong)} must go with --speed or --recl; got neither. Add one.")
+    if wrong:
+        raise ConfigError(
+            f"{mode} goes with {', '.join(sorted(TAKES[mode or '']))} only; got {', '.join(wrong)}. Leave it out."
+        )
+
+
+@contextmanager
+def reporting(console: Console, what: str) -> Iterator[Report]:
+    """A bar while something is measured, in a terminal."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+
+        def report(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield report
+
+
+def whole_numbers(text: str, *, option: str) -> list[int]:
+    """Of N,N,... as the user wrote it."""
+    try:
+        return [int(value) for value in text.split(",")]
+    except ValueError:
+        raise ConfigError(
+            f"{option} must be whole numbers with commas; got {text!r}. Write 100,200,300, say."
+        ) from None
 
 
 def run_evaluation(
     model_folder: Path,
-    data: Path,
+    data: Path | None,
     *,
     segment_length: int | None,
     memory_length: int | None,
@@ -34,8 +91,10 @@ def run_evaluation(
 ) -> None:
     """Prints a table; with a sweep, a row for each memory length, and a plot."""
     console = Console(highlight=False)
+    if data is None:
+        raise ConfigError("perplexity needs a store; got a model alone. Give the folder of one, or --speed.")
     store, model = Store.open(data), load(model_folder)
-    _check_tokenizer(model_folder, store, model)
+    check_tokenizer(model_folder, store, model)
     segment = segment_length or _trained_segment(model_folder)
     lengths = _sweep_lengths(sweep) if sweep is not None else [memory_length]
     table = Table(
@@ -44,12 +103,7 @@ def run_evaluation(
     scores: list[tuple[int, Score]] = []
     for length in lengths:
         reader = _adjusted(model, memory_length=length, attention_span=attention_span, clamp_distance=clamp_distance)
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-            task = progress.add_task("evaluate", total=None)
-
-            def report(done: int, total: int, progress: Progress = progress, task=task) -> None:  # type: ignore[no-untyped-def]
-                progress.update(task, completed=done, total=total)
-
+        with reporting(console, "evaluate") as report:
             if pseudo:
                 mask = store.specials.get("mask")
                 score = evaluate_pseudo(reader, store, segment_length=segment, mask=mask, limit=limit, progress=report)
@@ -99,7 +153,7 @@ def _adjusted(
     return model.adjusted(**settings) if settings else model
 
 
-def _check_tokenizer(folder: Path, store: Store, model: LanguageModel) -> None:
+def check_tokenizer(folder: Path, store: Store, model: LanguageModel) -> None:
     if store.vocabulary_size != model.config.vocabulary.size:
         raise DataError(
             f"the store must have the tokeniser of the model; got {store.vocabulary_size} and "

@@ -6,7 +6,7 @@ the number of lanes. Models without memory can be evaluated with a sliding windo
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, Protocol
@@ -22,6 +22,8 @@ from segue.model.language_model import order_batch
 
 Order = Literal["forward", "backward", "random"]
 Progress = Callable[[int, int], None]
+WINDOW_TOKENS = 4096
+"""Read together where each target has a window of its own; changes the speed, not the result."""
 
 
 class Tokens(Protocol):
@@ -72,26 +74,79 @@ def evaluate_causal(
     progress: Progress | None = None,
 ) -> Score:
     """Every token but the first, from all that its segment and memory hold before it."""
-    _check_objective(model, "causal")
-    model = _for_evaluation(model)
-    length = tokens.length if limit is None else min(limit, tokens.length)
-    _check_length(length, 2)
-    grid = math.ceil((length - 1) / segment_length)
-    plan = list(_lane_plan(grid, lanes, warm=_warm_segments(model, segment_length)))
-    memory = model.new_memory(len(plan[0][0]))
-    if memory is not None:  # absolute positions count from the start of the text, not of the lane
-        first = [next(s[lane] or 0 for s, _ in plan if s[lane] is not None) for lane in range(memory.rows)]
-        memory = replace(memory, position_B=torch.tensor(first, device=_device(model)) * segment_length)
     nll, targets = 0.0, 0
-    for number, (segments, counted) in enumerate(plan):
-        batch = _causal_batch(tokens, segments, counted, length=length, segment_length=segment_length)
-        result = model(batch.to(_device(model)), memory)
-        memory = result.memory
-        nll += _counted(result.nll, batch)
+    for _, batch, nll_BQ in _read_lanes(
+        model, tokens, segment_length=segment_length, lanes=lanes, limit=limit, progress=progress
+    ):
+        nll += _counted(nll_BQ, batch)
         targets += batch.count_targets()
-        if progress is not None:
-            progress(number + 1, len(plan))
     return Score(nll=nll, targets=targets)
+
+
+@torch.no_grad()
+def causal_losses(
+    model: LanguageModel,
+    tokens: Tokens,
+    *,
+    segment_length: int,
+    lanes: int = 8,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> NDArray[np.float64]:
+    """What `evaluate_causal` sums: -log p of every token but the first. Number n is that of token n + 1."""
+    length = tokens.length if limit is None else min(limit, tokens.length)
+    losses = np.full(max(0, length - 1), np.nan)
+    for segments, batch, nll_BQ in _read_lanes(
+        model, tokens, segment_length=segment_length, lanes=lanes, limit=limit, progress=progress
+    ):
+        assert batch.target_mask is not None
+        for row, segment in enumerate(segments):
+            counts_Q = batch.target_mask[row]
+            if segment is not None and bool(counts_Q.any()):
+                found = nll_BQ[row].double().cpu()[counts_Q].numpy()
+                losses[segment * segment_length : segment * segment_length + len(found)] = found
+    return losses
+
+
+@torch.no_grad()
+def window_losses(
+    model: LanguageModel,
+    tokens: Tokens,
+    *,
+    window: int,
+    first: int,
+    stop: int,
+    progress: Progress | None = None,
+) -> NDArray[np.float64]:
+    """-log p of the tokens from `first` up to `stop`, each from exactly the `window` tokens before it, read from
+    nothing for each of them. So it takes `window` times as long as reading the text once."""
+    _check_objective(model, "causal")
+    if not 1 <= window <= first < stop <= tokens.length:
+        raise DataError(
+            f"the first token must have a whole window before it and come before the end; got token {first} of "
+            f"{min(stop, tokens.length)} and a window of {window}. Use a shorter window, or a longer text."
+        )
+    model = _for_evaluation(model, memory=False)
+    rows = max(1, WINDOW_TOKENS // window)
+    losses = np.empty(stop - first)
+    for start in range(first, stop, rows):
+        end = min(stop, start + rows)
+        batch = last_of_windows(tokens, range(start, end), window=window)
+        losses[start - first : end - first] = model(batch.to(_device(model))).nll[:, 0].double().cpu().numpy()
+        if progress is not None:
+            progress(end - first, stop - first)
+    return losses
+
+
+def last_of_windows(tokens: Tokens, targets: Iterable[int], *, window: int) -> Batch:
+    """A row for each target: the `window` tokens before it, of which only the last predicts."""
+    rows = [tokens.read(target - window, target + 1) for target in targets]
+    ids = torch.from_numpy(np.stack(rows))
+    return Batch(
+        ids_BQ=ids[:, :-1].contiguous(),
+        predicted_BP=torch.full((len(rows), 1), window - 1),
+        targets=ids[:, -1:].contiguous(),
+    )
 
 
 @torch.no_grad()
@@ -197,6 +252,36 @@ def evaluate_pseudo(
 
 
 # ------------------------------------------------------------------------------------------------------ lanes
+
+
+def _read_lanes(
+    model: LanguageModel,
+    tokens: Tokens,
+    *,
+    segment_length: int,
+    lanes: int,
+    limit: int | None,
+    progress: Progress | None,
+) -> Iterator[tuple[list[int | None], Batch, Tensor]]:
+    """Step by step: the segment of each lane, the batch of them, and -log p of its targets; `target_mask` says which
+    count. The caller has turned gradients off."""
+    _check_objective(model, "causal")
+    model = _for_evaluation(model)
+    length = tokens.length if limit is None else min(limit, tokens.length)
+    _check_length(length, 2)
+    grid = math.ceil((length - 1) / segment_length)
+    plan = list(_lane_plan(grid, lanes, warm=_warm_segments(model, segment_length)))
+    memory = model.new_memory(len(plan[0][0]))
+    if memory is not None:  # absolute positions count from the start of the text, not of the lane
+        first = [next(s[lane] or 0 for s, _ in plan if s[lane] is not None) for lane in range(memory.rows)]
+        memory = replace(memory, position_B=torch.tensor(first, device=_device(model)) * segment_length)
+    for number, (segments, counted) in enumerate(plan):
+        batch = _causal_batch(tokens, segments, counted, length=length, segment_length=segment_length)
+        result = model(batch.to(_device(model)), memory)
+        memory = result.memory
+        yield segments, batch, result.nll
+        if progress is not None:
+            progress(number + 1, len(plan))
 
 
 def _lane_plan(grid: int, lanes: int, *, warm: int) -> Iterator[tuple[list[int | None], list[bool]]]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from segue.model.kernels import ScoreTerms, View, attend
-from segue.model.positions import rotate
+from segue.model.positions import RelativeTerms, rotate
 
 
 class ScoreBiases(nn.Module):
@@ -71,27 +71,36 @@ class Attention(nn.Module):
 
     def context(self, source_BKD: Tensor, *, geometry: Geometry, biases: ScoreBiases | None) -> Context:
         """What there is to attend to in memory and segment."""
-        key_BKHE = self._heads(self.key(source_BKD))
-        if geometry.rotation_2KE is not None:
-            key_BKHE = rotate(key_BKHE, geometry.rotation_2KE)
         relative = None if self.relative is None else self.relative(geometry.encoding)
         if relative is not None and geometry.reversed_B is not None:
             relative = relative.for_rows(geometry.reversed_B)
-        terms = ScoreTerms(
+        key_BKHE, value_BKHE = self.keys_and_values(source_BKD, geometry.rotation_2KE)
+        return Context(key_BKHE=key_BKHE, value_BKHE=value_BKHE, terms=self.terms(relative, biases))
+
+    def keys_and_values(self, source_BKD: Tensor, rotation_2: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Of each position, without what depends on who looks at it."""
+        key_BKHE = self._heads(self.key(source_BKD))
+        if rotation_2 is not None:
+            key_BKHE = rotate(key_BKHE, rotation_2)
+        return key_BKHE, self._heads(self.value(source_BKD))
+
+    def terms(self, relative: RelativeTerms | None, biases: ScoreBiases | None) -> ScoreTerms:
+        """What the score has besides query times key."""
+        return ScoreTerms(
             relative=relative,
             content_bias_HE=None if biases is None else biases.content_HE,
             position_bias_HE=None if biases is None else biases.position_HE,
             segment_bias_HE=None if biases is None else biases.segment_HE,
             segment_key_2HE=self.segment_2HE,
         )
-        return Context(key_BKHE=key_BKHE, value_BKHE=self._heads(self.value(source_BKD)), terms=terms)
 
     def forward(self, hidden_BQD: Tensor, context: Context, *, view: View, geometry: Geometry) -> Tensor:
         """What the queries of one stream read from the context."""
-        query_BQHE = self._heads(self.query(hidden_BQD))
+        rotation_2 = None
         if geometry.rotation_2KE is not None:
             segment = geometry.rotation_2KE[:, -view.segment_length :]
-            query_BQHE = rotate(query_BQHE, segment if view.at_BQ is None else segment[:, view.at_BQ])
+            rotation_2 = segment if view.at_BQ is None else segment[:, view.at_BQ]
+        query_BQHE = self.queries(hidden_BQD, rotation_2)
         mixed_BQHE = attend(
             query_BQHE,
             context.key_BKHE,
@@ -102,6 +111,11 @@ class Attention(nn.Module):
         )
         result_BQD: Tensor = self.out(mixed_BQHE.flatten(2))
         return result_BQD
+
+    def queries(self, hidden_BQD: Tensor, rotation_2: Tensor | None) -> Tensor:
+        """What each position asks for."""
+        query_BQHE = self._heads(self.query(hidden_BQD))
+        return query_BQHE if rotation_2 is None else rotate(query_BQHE, rotation_2)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:-1], self.num_heads, -1)

@@ -7,8 +7,10 @@ of bin i has the probability of cluster i times its probability inside the bin. 
 Weight tying is a matter of who is asked, not of aliased parameters: the softmax is handed the vocabulary.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,9 @@ from torch.nn import functional as F
 
 from segue.errors import DataError
 from segue.model.cross_entropy import weighted_nll
+
+Bin: TypeAlias = Callable[[Tensor], Tensor]
+"""The product that gives the scores of a bin."""
 
 
 class Vocabulary(nn.Module):
@@ -113,16 +118,18 @@ class AdaptiveSoftmax(nn.Module):
             self.cluster_weight = nn.Parameter(torch.zeros(self.num_clusters, widths[0]))
             self.cluster_bias = nn.Parameter(torch.zeros(self.num_clusters))
 
-    def logits(self, hidden: Tensor, vocabulary: Vocabulary) -> Tensor:
+    def logits(self, hidden: Tensor, vocabulary: Vocabulary, *, bins: Sequence[Bin] | None = None) -> Tensor:
         """[..., D] -> [..., V], with softmax(logits) = the probabilities (log-probabilities, if adaptive)."""
-        head, *tails = self._bins(vocabulary)
-        head_logits = F.linear(self._project(hidden, vocabulary, 0), *head)
+        if bins is None:
+            bins = [partial(F.linear, weight=weight, bias=bias) for weight, bias in self.bins(vocabulary)]
+        head, *tails = bins
+        head_logits = head(self._project(hidden, vocabulary, 0))
         if not tails:
             return head_logits
         log_p = head_logits.log_softmax(-1)
         parts = [log_p[..., : self.bounds[1]]]
         for i, tail in enumerate(tails, start=1):
-            inside = F.linear(self._project(hidden, vocabulary, i), *tail).log_softmax(-1)
+            inside = tail(self._project(hidden, vocabulary, i)).log_softmax(-1)
             parts.append(log_p[..., self._cluster_column(i), None] + inside)
         return torch.cat(parts, dim=-1)
 
@@ -141,7 +148,7 @@ class AdaptiveSoftmax(nn.Module):
             rows = ((targets_N >= start) & (targets_N < stop)).nonzero().squeeze(1)
             column_N = column_N.index_fill(0, rows, self._cluster_column(i))
             tail_rows.append(rows)
-        head, *tails = self._bins(vocabulary)
+        head, *tails = self.bins(vocabulary)
         total, nll_N = weighted_nll(self._project(hidden_ND, vocabulary, 0), *head, column_N, weights_N)
         for i, (tail, rows) in enumerate(zip(tails, tail_rows, strict=True), start=1):
             if rows.numel():
@@ -161,7 +168,7 @@ class AdaptiveSoftmax(nn.Module):
         own = str(i) in self.projections
         return hidden @ (self.projections[str(i)] if own else vocabulary.projection(i))
 
-    def _bins(self, vocabulary: Vocabulary) -> list[tuple[Tensor, Tensor]]:
+    def bins(self, vocabulary: Vocabulary) -> list[tuple[Tensor, Tensor]]:
         """Weight and bias of the head (tokens of bin 0, then clusters), then of each further bin."""
         tables = list(vocabulary.tables if self.tables is None else self.tables)
         biases = list(self.token_biases)

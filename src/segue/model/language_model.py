@@ -3,6 +3,7 @@
 Which loss a training run minimises, and on what data, is for `train` and `data`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from segue.config import AuxiliaryConfig, ModelConfig, changed
 from segue.errors import DataError
 from segue.model.build import initialise
 from segue.model.cross_entropy import weighted_nll
-from segue.model.embeddings import AdaptiveSoftmax
+from segue.model.embeddings import AdaptiveSoftmax, Bin
 from segue.model.layers import activate
 from segue.model.masks import order_to_rank, permutation_mask
 from segue.model.memory import Memory
@@ -71,10 +72,11 @@ class LanguageModel(nn.Module):
             loss = loss + self.auxiliary(output.layers, batch.targets, batch.target_mask, progress=progress)
         return LanguageModelOutput(output=output, nll=nll, loss=loss)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[..., D] -> [..., V]; for an adaptive softmax these are log-probabilities."""
+    def logits(self, hidden: Tensor, *, bins: Sequence[Bin] | None = None) -> Tensor:
+        """[..., D] -> [..., V]; for an adaptive softmax these are log-probabilities. `bins` are the
+        products with `softmax.bins`, for who asks often: an adaptive softmax puts them together each time."""
         hidden = hidden if self.transform is None else self.transform(hidden)
-        return self.softmax.logits(hidden, self.trunk.vocabulary)
+        return self.softmax.logits(hidden, self.trunk.vocabulary, bins=bins)
 
     def loss(self, hidden: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The mean of -log p(target) over the targets that count, and -log p(target) as in `nll`."""

@@ -1,12 +1,14 @@
 """One layer: attention, feed-forward, residuals and LayerNorm around each, over one stream or two."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from segue.model.attention import Attention, Context, Geometry, ScoreBiases
+from segue.model.attention import Attention, Geometry, ScoreBiases
 from segue.model.kernels import Dropout, View
 
 Activation = Literal["relu", "gelu", "gelu_tanh"]
@@ -78,16 +80,18 @@ class Layer(nn.Module):
             source_BKD = self.attention_norm(source_BKD)
         context = self.attention.context(source_BKD, geometry=geometry, biases=biases)
         if query_BPD is not None and query_view is not None:
-            query_BPD = self._read(query_BPD, context, view=query_view, geometry=geometry)
-        return self._read(content_BQD, context, view=content_view, geometry=geometry), query_BPD
+            query_BPD = self.around(
+                query_BPD, partial(self.attention, context=context, view=query_view, geometry=geometry)
+            )
+        read = partial(self.attention, context=context, view=content_view, geometry=geometry)
+        return self.around(content_BQD, read), query_BPD
 
-    def _read(self, hidden_BQD: Tensor, context: Context, *, view: View, geometry: Geometry) -> Tensor:
+    def around(self, hidden_BQD: Tensor, read: Callable[[Tensor], Tensor]) -> Tensor:
+        """What the layer makes of states, where `read` says what attention gives for them."""
         if self.norm_first:
-            normed = self.attention_norm(hidden_BQD)
-            hidden_BQD = hidden_BQD + self.dropout(self.attention(normed, context, view=view, geometry=geometry))
+            hidden_BQD = hidden_BQD + self.dropout(read(self.attention_norm(hidden_BQD)))
             hidden_BQD = hidden_BQD + self.feed_forward(self.feed_forward_norm(hidden_BQD))
         else:
-            read_BQD = self.dropout(self.attention(hidden_BQD, context, view=view, geometry=geometry))
-            hidden_BQD = self.attention_norm(hidden_BQD + read_BQD)
+            hidden_BQD = self.attention_norm(hidden_BQD + self.dropout(read(hidden_BQD)))
             hidden_BQD = self.feed_forward_norm(hidden_BQD + self.feed_forward(hidden_BQD))
         return hidden_BQD

@@ -194,6 +194,14 @@ def rotary_angles(*, num_keys: int, head_width: int, base: float, device: torch.
     return torch.stack([angle.cos(), angle.sin()]).to(dtype)
 
 
+def rotary_angles_at(position_BQ: Tensor, *, head_width: int, base: float, dtype: torch.dtype) -> Tensor:
+    """The same for positions of any size, as a stream has them: rotation_2BQE'. Only differences between positions
+    count in a score, so a stream may go on counting; angles are made in float64, where millions of turns are exact."""
+    exponent = torch.arange(0, head_width, 2, device=position_BQ.device, dtype=torch.float64) / head_width
+    angle = position_BQ[..., None].double() * base**-exponent
+    return torch.stack([angle.cos(), angle.sin()]).to(dtype)
+
+
 def rotate(x_BQHE: Tensor, rotation_2: Tensor) -> Tensor:
     """Turns the pairs (x[e], x[e + E/2]); rotation is [2, Q, E/2], or [2, B, Q, E/2]."""
     cos, sin = rotation_2[0].unsqueeze(-2), rotation_2[1].unsqueeze(-2)

@@ -91,7 +91,7 @@ class Stack(nn.Module):
         memory = self.config.memory
         if memory is None:
             return None
-        weight = self.layers[0].get_parameter("attention.query.weight")
+        weight = self.layers[0].get_parameter("attention_norm.weight")
         return Memory.empty(
             layers=self.config.num_layers,
             rows=rows,
@@ -111,8 +111,8 @@ class Stack(nn.Module):
         geometry = self._geometry(batch, memory, embedded_BQD.dtype)
         at_BP = None if query_view is None else query_view.at_BQ
 
-        content_BQD = self._embed(embedded_BQD, batch, position_BQ)
-        query_BPD = None if at_BP is None else self._embed_queries(content_BQD, at_BP, position_BQ)
+        content_BQD = self.embed(embedded_BQD, batch, position_BQ)
+        query_BPD = None if at_BP is None else self.embed_queries(position_BQ.gather(1, at_BP), content_BQD.dtype)
         inputs: list[Tensor] = []
         results = [content_BQD]
         for index, layer in enumerate(self.layers):
@@ -133,9 +133,9 @@ class Stack(nn.Module):
                 biases=self.biases[index % len(self.biases)] if len(self.biases) else None,
             )
             results.append(content_BQD)
-        content_BQD = self._finish(content_BQD)
+        content_BQD = self.finish(content_BQD)
         if query_BPD is not None:
-            query_BPD = self._finish(query_BPD)
+            query_BPD = self.finish(query_BPD)
         elif batch.predicted_BP is not None:
             query_BPD = _take(content_BQD, batch.predicted_BP)
         return Output(
@@ -252,7 +252,7 @@ class Stack(nn.Module):
 
     # --------------------------------------------------------------------------------------------- both ends
 
-    def _embed(self, embedded_BQD: Tensor, batch: Batch, position_BQ: Tensor) -> Tensor:
+    def embed(self, embedded_BQD: Tensor, batch: Batch, position_BQ: Tensor) -> Tensor:
         if self.absolute is not None:
             embedded_BQD = embedded_BQD + self.absolute(position_BQ, embedded_BQD.dtype)
         if self.segment_embedding is not None:
@@ -263,18 +263,18 @@ class Stack(nn.Module):
         result_BQD: Tensor = self.dropout(embedded_BQD)
         return result_BQD
 
-    def _embed_queries(self, content_BQD: Tensor, at_BP: Tensor, position_BQ: Tensor) -> Tensor:
+    def embed_queries(self, position_BP: Tensor, dtype: torch.dtype) -> Tensor:
         """The query stream knows where it is, not what is there: one vector, and its absolute position if any."""
         assert self.mask_embedding_D is not None
-        query_BPD = self.mask_embedding_D.expand(*at_BP.shape, -1)
+        query_BPD = self.mask_embedding_D.expand(*position_BP.shape, -1)
         if self.absolute is not None:
-            query_BPD = query_BPD + self.absolute(position_BQ.gather(1, at_BP), content_BQD.dtype)
+            query_BPD = query_BPD + self.absolute(position_BP, dtype)
         if self.embedding_norm is not None:
             query_BPD = self.embedding_norm(query_BPD)
         result_BPD: Tensor = self.dropout(query_BPD)
         return result_BPD
 
-    def _finish(self, hidden: Tensor) -> Tensor:
+    def finish(self, hidden: Tensor) -> Tensor:
         result: Tensor = self.dropout(hidden if self.final_norm is None else self.final_norm(hidden))
         return result
 

@@ -2,5 +2,5 @@
 
 `tokenizer` the interface; `pieces` SentencePiece trained here, `released` SentencePiece from elsewhere (`normalise` is
 its pre-processing), `words`, `symbols` characters and bytes; `train` makes them, `files` and `folder` keep them,
-`stream` decodes them as they come; `unicode` holds facts about characters.
+`stream` encodes and decodes what comes in parts; `unicode` holds facts about characters.
 """

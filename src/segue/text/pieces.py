@@ -12,7 +12,7 @@ Special tokens are control symbols with the ids of the XLNet release; no text pr
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,8 @@ from sentencepiece import SentencePieceProcessor
 
 from segue.errors import CheckpointError, DataError
 from segue.text import folder as folders
-from segue.text.tokenizer import Encoding
-from segue.text.unicode import begins_word, is_unspaced, stretches, without_surrogates
+from segue.text.tokenizer import Encoding, Unfinished
+from segue.text.unicode import begins_word, is_unspaced, without_surrogates
 
 SPACE_MARK = "\u2581"
 LAYOUT = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
@@ -30,8 +30,9 @@ NEWLINE_ID, FIRST_BYTE_ID = len(LAYOUT), len(LAYOUT) + 1
 RESERVED = FIRST_BYTE_ID + 256  # ids that every vocabulary has: special ones, the newline, the bytes
 # XLNet's list of pieces that are words of their own. It has no quote, '=' or '>'.
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
-# Scores of the pieces of a line are summed in float32, so a line of millions of characters would be cut badly.
-_STRETCH = 4096
+# Scores of the pieces of a line are summed in float32, so a line of millions of characters would be cut badly. A long
+# line is cut into stretches: before the first space from here on, or there if no space comes.
+_STRETCH, _LONGEST_STRETCH = 2048, 4096
 _LINE = re.compile("[^\n]*\n{1,512}|[^\n]+")
 _MARK_IDS = np.array([FIRST_BYTE_ID + byte for byte in SPACE_MARK.encode("utf-8")], dtype=np.int64)
 _NONE = np.zeros(0, dtype=np.int64)
@@ -45,6 +46,8 @@ class PieceTokenizer:
         self._processor = open_model(model, source="a SentencePiece model")
         _check_layout(self._processor)
         self._widths = piece_widths(self._processor)
+        self._pairs = frozenset(pair.replace(SPACE_MARK, " ") for pair in joined_pairs(self._processor))
+        self._goes_on = frozenset(pair[0] for pair in self._pairs)
 
     @property
     def size(self) -> int:
@@ -69,6 +72,33 @@ class PieceTokenizer:
         ids = self.encode(text)
         starts, ends = spans(self._widths[ids])
         return Encoding(ids=ids, starts=starts, ends=ends)
+
+    def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
+        """The ids up to the last place that no piece can cross: between two characters that no piece has side by side,
+        or after one that no piece goes on from.
+
+        What is kept begins where `encode` itself begins to add up scores. It is encoded from there on each time: with
+        other sums before them, two ways to write a word that score the same might be told apart by rounding.
+        """
+        text = before.text + without_surrogates(text)
+        line = max(text.rfind("\n"), text.rfind(SPACE_MARK)) + 1
+        ended = len(text) - len(list(_stretches(text[line:]))[-1])
+        new, checked = _NONE, max(len(before.text), 1)
+        if ended:
+            new = self.encode(text[:ended])[before.given :]
+            text, before, checked = text[ended:], Unfinished(), 1
+        read = self._last_safe(text, begin=checked)
+        if read <= before.read:
+            return new, Unfinished(text=text, read=before.read, given=before.given)
+        ids = self.encode(text[:read])
+        return np.concatenate([new, ids[before.given :]]), Unfinished(text=text, read=read, given=len(ids))
+
+    def _last_safe(self, text: str, *, begin: int) -> int:
+        """The last place from `begin` on that no piece can cross, whatever follows the text; 0 if there is none."""
+        if text and text[-1] not in self._goes_on:
+            return len(text)
+        places = range(len(text) - 1, begin - 1, -1)
+        return next((place for place in places if text[place - 1 : place + 1] not in self._pairs), 0)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The text of ids; special ones give nothing, and bytes that are not UTF-8 give U+FFFD."""
@@ -111,8 +141,9 @@ class PieceTokenizer:
             if len(line) <= _STRETCH:
                 parts.append(line)
             else:
-                # Pieces have a space only at their beginning, so a cut before a space changes nothing.
-                parts.extend(stretches(line, length=_STRETCH // 2))
+                body = line.rstrip("\n")
+                parts.extend(_stretches(body))
+                parts[-1] += line[len(body) :]
         arrays = self._processor.encode(parts, return_type="numpy", num_threads=1)
         return np.concatenate(arrays).astype(np.int64)
 
@@ -146,6 +177,14 @@ def piece_widths(processor: SentencePieceProcessor) -> NDArray[np.int64]:
     return np.array(widths, dtype=np.int64)
 
 
+def joined_pairs(processor: SentencePieceProcessor) -> frozenset[str]:
+    """Every two characters that stand side by side in some piece that text can give."""
+    indices = list(range(processor.get_piece_size()))
+    silent = zip(processor.is_control(indices), processor.is_byte(indices), processor.is_unknown(indices), strict=True)
+    pieces = zip(processor.id_to_piece(indices), silent, strict=True)
+    return frozenset(pair for piece, kinds in pieces if not any(kinds) for pair in _neighbours(piece))
+
+
 def spans(widths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Starts and ends of tokens that follow one another; a width of zero shares the last character before it."""
     ends = np.cumsum(widths, dtype=np.int64)
@@ -173,6 +212,26 @@ def xlnet_start_piece(piece: str) -> bool:
 
 def _byte_width(byte: int) -> int:
     return 0 if 0x80 <= byte < 0xC0 else 1
+
+
+def _neighbours(piece: str) -> Iterator[str]:
+    return (piece[place : place + 2] for place in range(len(piece) - 1))
+
+
+def _stretches(line: str) -> Iterator[str]:
+    """The line in stretches. Where one ends depends on nothing that comes later, as a text that comes in parts needs.
+
+    Pieces have a space only at their beginning, so a cut before a space changes nothing.
+    """
+    start = 0
+    while len(line) - start > _STRETCH:
+        cut = line.find(" ", start + _STRETCH, start + _LONGEST_STRETCH)
+        if cut < 0 and len(line) - start <= _LONGEST_STRETCH:
+            break
+        cut = start + _LONGEST_STRETCH if cut < 0 else cut
+        yield line[start:cut]
+        start = cut
+    yield line[start:]
 
 
 def _between(parts: list[str]) -> list[str | None]:

@@ -6,6 +6,7 @@ the model does not know become `<unk>`, so `decode` gives the normalised text. O
 spells a special token, such as `<eop>`, which XLNet's model lists as an ordinary symbol, gives its characters instead.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,12 +15,25 @@ from numpy.typing import NDArray
 
 from segue.text import folder as folders
 from segue.text.normalise import normalise, normalise_with_map
-from segue.text.pieces import LAYOUT, SPACE_MARK, check_ids, open_model, piece_widths, spans, xlnet_start_piece
-from segue.text.tokenizer import Encoding
+from segue.text.pieces import (
+    LAYOUT,
+    SPACE_MARK,
+    check_ids,
+    joined_pairs,
+    open_model,
+    piece_widths,
+    spans,
+    xlnet_start_piece,
+)
+from segue.text.tokenizer import Encoding, Unfinished
 from segue.text.unicode import without_surrogates
 
 _MAX_MODEL = 1 << 26
 _STRETCH = 4096
+_LONGEST_WORD = 8192  # characters; a longer one is cut when a text comes in parts
+_WORD, _SPACES = re.compile(r"\S+"), re.compile(r"\s+")
+# Han characters that no normalisation changes or joins.
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2}")
 _NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -39,6 +53,12 @@ class ReleasedPieces:
         self._rewritten[list(self._rewrites)] = True
         # A space may be a cut only if the model drops it and puts a mark before each part.
         self._may_cut = processor.Normalize("  a ") == f"{SPACE_MARK}a"
+        self._pairs = joined_pairs(processor)
+        self._words_apart = (
+            processor.Normalize("a b").endswith(f"a{SPACE_MARK}b")
+            and processor.piece_to_id(SPACE_MARK) != self._unk
+            and not any(pair[1] == SPACE_MARK for pair in self._pairs)
+        )
 
     @property
     def size(self) -> int:
@@ -53,7 +73,7 @@ class ReleasedPieces:
 
     def encode(self, text: str) -> NDArray[np.int64]:
         """The ids of a text."""
-        text = normalise(without_surrogates(text), lower=self._lower, keep_accents=self._keep_accents)
+        text = self._normalise(without_surrogates(text))
         parts = [part for _, part in self._parts(text)]
         if not parts:
             return _NONE
@@ -77,6 +97,59 @@ class ReleasedPieces:
             empty = token_last <= first[token_starts] + begin
             ends.append(np.where(empty, starts[-1], mapped.ends[np.maximum(token_last - 1, 0)]))
         return Encoding(ids=np.concatenate(ids), starts=np.concatenate(starts), ends=np.concatenate(ends))
+
+    def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
+        """The ids up to the last white space, or to the last two Han characters that no piece has side by side.
+
+        What is kept begins where `encode` begins a part, and is encoded from there on each time, so that sums of scores
+        are rounded in the same way. A word that is too long is cut as if there were a space.
+        """
+        new, checked = _NONE, max(len(before.text), 1)
+        text = _SPACES.sub(" ", before.text + without_surrogates(text))
+        if len(text) > _LONGEST_WORD:
+            text = _WORD.sub(_cut_word, text)
+        has_new_word = text.find(" ", checked - 1) >= 0
+        if has_new_word and self._may_cut and (ended := self._last_part(text)):
+            new = self.encode(text[:ended])[before.given :]
+            text, before, checked = text[ended:], Unfinished(), 1
+        read = self._last_safe(text, begin=checked) if self._words_apart else 0
+        if read <= before.read:
+            return new, Unfinished(text=text, read=before.read, given=before.given)
+        ids = self.encode(text[:read])
+        return np.concatenate([new, ids[before.given :]]), Unfinished(text=text, read=read, given=len(ids))
+
+    def _last_safe(self, text: str, *, begin: int) -> int:
+        """The last place from `begin` on where the ids before do not depend on what follows; 0 if there is none."""
+        places = range(len(text), begin - 1, -1)
+        return next((place for place in places if text[place - 1] == " " or self._is_apart(text, place)), 0)
+
+    def _is_apart(self, text: str, place: int) -> bool:
+        two = text[place - 1 : place + 1]
+        return (
+            _HAN.fullmatch(two) is not None
+            and two not in self._pairs
+            # Unknown characters that follow one another become one id.
+            and any(self._processor.piece_to_id(character) != self._unk for character in two)
+            and self._processor.Normalize(two).endswith(two)
+        )
+
+    def _last_part(self, text: str) -> int:
+        """Where the last part of a text begins, of those that begin after white space; see `_parts`."""
+        if len(text) <= _STRETCH and (text.isascii() or len(self._normalise(text)) <= _STRETCH):
+            return 0
+        last = part = length = 0  # the part and the length in characters of the normalised text
+        for found in _WORD.finditer(text):
+            if length > part + _STRETCH:
+                last, part = found.start(), length
+            word = self._normalise(found.group())
+            # Some characters have a space in their normal form.
+            while (space := word.find(" ", max(part + _STRETCH - length, 0))) >= 0:
+                part = length + space + 1
+            length += len(word) + 1
+        return last
+
+    def _normalise(self, text: str) -> str:
+        return normalise(text, lower=self._lower, keep_accents=self._keep_accents)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The normalised text of ids; special and unknown ones give nothing."""
@@ -180,6 +253,12 @@ def read_pieces(path: str | Path, *, lower: bool = False, keep_accents: bool = F
     """The tokeniser of a released `spiece.model`; the settings are those that the model was trained with."""
     model = folders.read_limited(Path(path), limit=_MAX_MODEL)
     return ReleasedPieces(model, lower=lower, keep_accents=keep_accents)
+
+
+def _cut_word(found: re.Match[str]) -> str:
+    """The word with a space after each stretch that is as long as a word may be."""
+    word = found.group()
+    return " ".join(word[start : start + _LONGEST_WORD] for start in range(0, len(word), _LONGEST_WORD))
 
 
 def _at(values: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:

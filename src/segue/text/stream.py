@@ -1,42 +1,100 @@
-"""Ids to text as they come, for generation that streams: never half a character.
+"""Text that comes in parts to ids, and ids that come one by one to text: never half a character or half a piece.
 
-In: ids, a few at a time. Out: the text that has become certain. All parts together are `decode` of all ids.
+In: parts of a text, of any size; or ids, a few at a time. Out: the ids, or the text, that have become certain. All
+that comes out together is `encode` of the whole text, or `decode` of all ids. What a kind of tokeniser can be certain
+of is for the kind to say (`encode_part`).
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.text.tokenizer import Tokenizer
+from segue.errors import DataError
+from segue.text.tokenizer import Tokenizer, Unfinished
 from segue.text.unicode import REPLACEMENT
 
 # What is not yet certain: a character has at most four bytes, so at most three of them wait for the last.
 _MAX_WAITING = 3
-_TAIL, _FULL, _LONGEST = 4, 32, 256
+_TAIL, _FULL = 12, 36
+
+
+class StreamEncoder:
+    """Encodes one text that comes in parts. However it is cut into parts, the ids are those of the whole text.
+
+    `feed` gives the ids that no later text can change, and holds the rest back; `finish` gives the rest and ends the
+    text. So "ab" gives what "a" and then "b" give, but perhaps not in the same call: "light" waits, because "house"
+    may follow. What is held back, by the kind of tokeniser:
+
+    - bytes and characters: nothing.
+    - words: the last word, until white space follows.
+    - pieces trained here: the characters at the end that a piece of the vocabulary might join with what follows. A
+      space joins with the word after it, so "the ship" gives the ids of "the" and keeps " ship"; Chinese text goes on
+      wherever the vocabulary has no piece with those two characters side by side; a newline never waits.
+    - released pieces: the last word, until white space follows, or until two Han characters come that the vocabulary
+      does not join. One rule is not that of `encode`: a word of more than 8,192 characters, such as Chinese without
+      any white space for so long, is cut after each 8,192, as if a space stood there.
+
+    Memory and the time for a part do not grow with the text: a few thousand characters are kept, 4,096 for pieces
+    trained here and about 12,000 for released ones, and encoded again with each part that makes more of them certain.
+    Two sorts of released models, neither of them XLNet's, are slower to answer: one that does not put a mark before its
+    first word and drop other spaces there cannot be read in stretches, so its text is kept whole; one with pieces that
+    go on after a space gives ids only when a stretch of 4,096 characters is over.
+
+    `state` is all there is to save, or to give to another encoder: a frozen value of a text and two numbers.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, state: Unfinished | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._state = Unfinished() if state is None else _checked(state, tokenizer)
+
+    @property
+    def state(self) -> Unfinished:
+        """Where the text stands."""
+        return self._state
+
+    @property
+    def waiting(self) -> str:
+        """The text that has given no ids yet. Lone surrogates are U+FFFD in it; a released model folds white space."""
+        return self._state.text[self._state.read :]
+
+    def feed(self, text: str) -> NDArray[np.int64]:
+        """The ids that this part makes certain; there may be none. A part that is refused changes nothing."""
+        ids, self._state = self._tokenizer.encode_part(text, self._state)
+        return ids
+
+    def finish(self) -> NDArray[np.int64]:
+        """The ids of what still waits: the text ends here, and a new one may begin."""
+        ids = self._tokenizer.encode(self._state.text)[self._state.given :]
+        self._state = Unfinished()
+        return ids
 
 
 class StreamDecoder:
-    """Decodes one stream of ids. Only the last few are kept, because a space may depend on the token before."""
+    """Decodes one stream of ids. Only the last few are kept, because a space may depend on the token before.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    `after` are ids whose text is known already, such as those of a prompt: a released model or words leave out the
+    space before the first word of a text, but not before the first word that goes on with one.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, after: Sequence[int] | NDArray[np.int64] = ()) -> None:
         self._tokenizer = tokenizer
         self._silent = {index for name, index in tokenizer.specials.items() if not tokenizer.decode([index])}
-        self._ids: list[int] = []
-        self._given = 0
+        self._ids: list[int] = self._heard(after)
+        text = tokenizer.decode(self._ids)
+        self._given = len(text)
+        self._forget(text)
 
     def feed(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The text that these ids make certain; it may be empty."""
-        self._ids += [
-            index for index in np.asarray(ids, dtype=np.int64).reshape(-1).tolist() if index not in self._silent
-        ]
+        self._ids += self._heard(ids)
         text = self._tokenizer.decode(self._ids)
         waiting = len(text) - len(text.rstrip(REPLACEMENT))
         certain = len(text) - min(waiting, _MAX_WAITING)
-        new = text[self._given : certain]
-        self._given = max(self._given, certain)
-        if not waiting and len(self._ids) > _FULL:
-            self._forget()
+        given = min(self._given, len(text))  # fewer now, if the ids before ended within a character
+        new, self._given = text[given:certain], max(given, certain)
+        self._forget(text)
         return new
 
     def finish(self) -> str:
@@ -45,9 +103,28 @@ class StreamDecoder:
         self._ids, self._given = [], 0
         return rest
 
-    def _forget(self) -> None:
+    def _heard(self, ids: Sequence[int] | NDArray[np.int64]) -> list[int]:
+        return [index for index in np.asarray(ids, dtype=np.int64).reshape(-1).tolist() if index not in self._silent]
+
+    def _forget(self, text: str) -> None:
+        if len(self._ids) <= _FULL:
+            return
         tail = self._ids[-_TAIL:]
-        text = self._tokenizer.decode(tail)
-        # A tail of white space alone may decode to less than it does inside a text.
-        if text.strip() or len(self._ids) > _LONGEST:
-            self._ids, self._given = tail, len(text)
+        if not self._tokenizer.decode(tail).strip():
+            # White space alone may decode to less than it does inside a text, so something visible stays before it.
+            visible = (index for index in reversed(self._ids) if self._tokenizer.decode([index]).strip())
+            tail = [*itertools.islice(visible, 1), *tail]
+        # The bytes of a character that is not whole yet are all in the tail: what waits there is what waits in all.
+        waiting = len(text) - self._given
+        self._ids, self._given = tail, len(self._tokenizer.decode(tail)) - waiting
+
+
+def _checked(state: Unfinished, tokenizer: Tokenizer) -> Unfinished:
+    """The state, refused if it cannot be one of this tokeniser: it may come out of a file."""
+    fits = 0 <= state.read <= len(state.text) and state.given == len(tokenizer.encode(state.text[: state.read]))
+    if not fits:
+        raise DataError(
+            f"the state of a text that comes in parts must be one of the same tokeniser; got {state.read} characters "
+            f"of {len(state.text)} for {state.given} ids. Begin the text again."
+        )
+    return state

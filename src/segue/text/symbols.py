@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from segue.errors import CheckpointError, DataError
 from segue.text import folder as folders
 from segue.text.pieces import byte_begins_word, check_ids, spans
-from segue.text.tokenizer import SPECIALS, Encoding, special_ids
+from segue.text.tokenizer import SPECIALS, Encoding, Unfinished, special_ids
 from segue.text.unicode import begins_word, without_surrogates
 
 _CODES = 0x110000
@@ -65,6 +65,10 @@ class CharacterTokenizer:
         ids = self.encode(text)
         places = np.arange(len(ids), dtype=np.int64)
         return Encoding(ids=ids, starts=places, ends=places + 1)
+
+    def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
+        """All ids of the part: no character depends on what follows."""
+        return self.encode(text), before
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The text of ids; special and unknown ones give nothing."""
@@ -124,6 +128,10 @@ class ByteTokenizer:
         ids = self.encode(text)
         starts, ends = spans(((ids & 0xC0) != 0x80).astype(np.int64))
         return Encoding(ids=ids, starts=starts, ends=ends)
+
+    def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
+        """All ids of the part: no byte depends on what follows."""
+        return self.encode(text), before
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The text of ids; special ones give nothing, and bytes that are not UTF-8 give U+FFFD."""
@@ -191,6 +199,10 @@ class ListedBytes:
         ids, kept = self._look_up(raw)
         starts, ends = spans(((raw & 0xC0) != 0x80).astype(np.int64))
         return Encoding(ids=ids, starts=starts[kept], ends=ends[kept])
+
+    def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
+        """All ids of the part: no byte depends on what follows."""
+        return self.encode(text), before
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The text of ids; bytes that are not UTF-8 give U+FFFD."""

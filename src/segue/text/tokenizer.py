@@ -31,6 +31,18 @@ class Encoding:
     ends: NDArray[np.int64]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unfinished:
+    """Where a text that comes in parts stands: the end of it, from which its next ids can be made.
+
+    `read` characters of `text` have given their ids already, `given` of them; the others wait for what follows.
+    """
+
+    text: str = ""
+    read: int = 0
+    given: int = 0
+
+
 class Tokenizer(Protocol):
     """Text to ids and back."""
 
@@ -48,6 +60,9 @@ class Tokenizer(Protocol):
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """The same ids, and where each comes from."""
+
+    def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
+        """The ids that this part of a text makes certain, whatever follows it, and what waits (see `stream`)."""
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The text of ids; special ones give nothing."""

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from segue.errors import CheckpointError, DataError
 from segue.text import folder as folders
 from segue.text.pieces import check_ids
-from segue.text.tokenizer import SPECIALS, Encoding, special_ids
+from segue.text.tokenizer import SPECIALS, Encoding, Unfinished, special_ids
 from segue.text.unicode import without_surrogates
 
 EOS, UNK, LM1B_UNK = "<eos>", "<unk>", "<UNK>"
 _WORDS = re.compile(r"\S+")
 _WORDS_AND_LINES = re.compile(r"\n|\S+")
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 class WordTokenizer:
@@ -49,6 +50,7 @@ class WordTokenizer:
             )
         self._unk = own.get("unk", self._ids.get(UNK, self._ids.get(LM1B_UNK)))
         self._specials = own if self._unk is None else own | {"unk": self._unk}
+        self._longest = max(map(len, self._words), default=0)
         if add_eos:
             self._ids["\n"] = self._first - 1
 
@@ -75,6 +77,20 @@ class WordTokenizer:
         return Encoding(
             ids=self._look_up([word.group() for word in found]), starts=spans[:, 0].copy(), ends=spans[:, 1].copy()
         )
+
+    def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
+        """The ids of the words that white space has ended. A word longer than all known ones is unknown at once, and
+        only its beginning is kept."""
+        text = before.text + without_surrogates(text)
+        last = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
+        ended = text[: len(text) - len(last)]
+        new = self.encode(ended)[before.given :] if ended else _NONE
+        given = 0 if ended else before.given
+        if len(last) <= self._longest:
+            return new, Unfinished(text=last)
+        # Lower case may be longer than upper case, but is never shorter: a cut word stays longer than all known ones.
+        last = last[: self._longest + 1]
+        return np.concatenate([new, self.encode(last)[given:]]), Unfinished(text=last, read=len(last), given=1)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The words with a space between them, lines apart; special ids give nothing."""

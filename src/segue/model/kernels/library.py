@@ -1,4 +1,4 @@
-"""The compiled part, `native.cpp`: found, checked and loaded, or absent. And dropout, its simplest function.
+"""The compiled part, `native.cpp` and `step.cpp`: found, checked and loaded, or absent. And dropout, its simplest part.
 
 The set-up compiles it if there is a compiler (hatch_build.py). Without it the same results come from PyTorch's own
 operations, more slowly; `segue doctor` says which it is.
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-SOURCE = Path(__file__).with_name("native.cpp")
+SOURCES = Path(__file__).parent
 LIBRARY = Path(__file__).with_name("libnative.so")
 NAMES = {torch.float32: "float32", torch.float64: "float64"}
 """How functions for numbers of a dtype end."""
@@ -32,12 +32,14 @@ def library() -> ctypes.CDLL | None:
     loaded.segue_source.restype = c_char_p
     if loaded.segue_source().decode() != source_hash():
         warnings.warn(
-            f"{LIBRARY.name} was built from another version of {SOURCE.name}, so it is not used and attention is "
+            f"{LIBRARY.name} was built from another version of its sources, so it is not used and attention is "
             "slower. Install segue again to build it.",
             stacklevel=2,
         )
         return None
-    loaded.segue_problem_size.restype = c_int64
+    for size in ("problem", "layer", "scratch"):
+        getattr(loaded, f"segue_{size}_size").restype = c_int64
+    loaded.segue_scratch_size.argtypes = [c_int64] * 7
     for name in NAMES.values():
         drop = getattr(loaded, f"segue_drop_{name}")
         drop.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_uint64, c_uint64, c_double, c_int64]
@@ -46,8 +48,11 @@ def library() -> ctypes.CDLL | None:
 
 
 def source_hash() -> str:
-    """Of native.cpp, as the set-up gives it to the compiler."""
-    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    """Of the sources, as the set-up gives it to the compiler (hatch_build.py)."""
+    digest = hashlib.sha256()
+    for source in sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")]):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
 
 
 def available() -> bool:

@@ -1,0 +1,94 @@
+"""`segue embed`: files of any length in, a vector for each document or line out, as npy, Parquet or JSON lines."""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from rich.console import Console
+
+from segue.cli.paragraphs import duration
+from segue.cli.rows import Kind, RowFormat, RowWriter, metered, row_writer, summarise, written
+from segue.data.inputs import Format
+from segue.data.readers import ReadSettings
+from segue.errors import ConfigError
+from segue.infer.documents import TextFiles
+from segue.infer.embed import Embedding, EmbedSettings, Totals, embed
+from segue.infer.text_model import load_text_model
+
+_HEADER = 128  # bytes; room for any number of rows
+_FORMATS: dict[str, RowFormat | None] = {".npy": None, ".jsonl": "jsonl", ".parquet": "parquet"}
+
+
+def run_embedding(
+    model: str,
+    inputs: Sequence[str],
+    *,
+    out: Path,
+    settings: EmbedSettings,
+    segment_length: int | None,
+    text: bool,
+    read: ReadSettings,
+    standard_input: Format,
+) -> None:
+    """Writes the vectors and prints a summary. A `segment_length` that is left out is that of the model."""
+    if out.suffix.lower() not in _FORMATS:
+        raise ConfigError(f"{out} must end in .npy, .parquet or .jsonl; got {out.suffix!r}. Rename it.")
+    to = _FORMATS[out.suffix.lower()]
+    files = TextFiles(inputs, read, standard_input=standard_input)
+    console = Console(stderr=True, highlight=False)
+    loaded = load_text_model(model)
+    length = loaded.segment_length if segment_length is None else segment_length
+    width = loaded.model.config.hidden_width
+    columns: dict[str, Kind] = {"document": "int64", "source": "text", "line": "int64", "tokens": "int64"}
+    columns |= {"text": "text", "vector": "vector"}
+    for name in ([] if settings.by == "line" else ["line"]) + ([] if text else ["text"]):
+        del columns[name]
+    totals = Totals()
+    chosen = replace(settings, segment_length=length)
+    with metered(console, files) as meter, written(out) as file:
+        writer: RowWriter = _Npy(file, width) if to is None else row_writer(file, to, columns, width=width)
+        for one in embed(loaded.model, loaded.tokenizer, files, chosen, totals=totals, progress=meter.count):
+            writer.write({name: getattr(one, name) for name in columns} | {"vector": _vector(one, to)})
+        writer.close()
+        seconds = meter.seconds
+    summarise(
+        console,
+        files,
+        {
+            "documents": f"{totals.documents:,}",
+            "tokens": f"{totals.tokens:,}",
+            "vectors": f"{totals.vectors:,} of width {width:,}",
+            "texts without a token": f"{totals.empty:,}" + (", as zeros" if totals.empty else ""),
+            "time": f"{duration(seconds)}, {totals.tokens / max(seconds, 1e-9):,.0f} tokens/s",
+        },
+    )
+    console.print(f"{out}", soft_wrap=True)
+
+
+def _vector(one: Embedding, to: RowFormat | None) -> Any:
+    return one.vector if to is None else one.vector.tolist()
+
+
+class _Npy:
+    """An array of float32 of which the number of rows is known at the end: the header is written once more then."""
+
+    def __init__(self, file: BinaryIO, width: int) -> None:
+        self.file, self.width, self.rows = file, width, 0
+        self._header()
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self.file.write(np.asarray(row["vector"], dtype="<f4").tobytes())
+        self.rows += 1
+
+    def close(self) -> None:
+        self.file.seek(0)
+        self._header()
+        self.file.flush()
+
+    def _header(self) -> None:
+        shape = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({self.rows}, {self.width}), }}"
+        text = shape.ljust(_HEADER - 11).encode("ascii") + b"\n"
+        self.file.write(np.lib.format.magic(1, 0) + struct.pack("<H", len(text)) + text)

@@ -1,0 +1,126 @@
+"""`segue evaluate MODEL DATA --recl --against MODEL`: how much context each model of a group makes use of."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from segue.checkpoint.folder import TOKENIZER, load, model_of_run, parameters_of
+from segue.cli.evaluate import check_tokenizer, reporting, whole_numbers
+from segue.cli.paragraphs import say
+from segue.data.store import Store
+from segue.errors import ConfigError, DataError
+from segue.evaluate.recl import (
+    CONTEXTS,
+    SHARES,
+    THRESHOLD,
+    EffectiveLength,
+    check_contexts,
+    context_losses,
+    effective_lengths,
+    reads_windows,
+)
+from segue.model import LanguageModel
+from segue.text.files import load_tokenizer
+
+TOKENS, TOKENS_BY_WINDOW = 10_000, 1_000
+"""How many are predicted where no limit is given: fewer where each takes a window."""
+
+
+def run_recl(
+    models: Sequence[Path],
+    data: Path | None,
+    *,
+    lengths: str | None,
+    limit: int | None,
+    exact: bool,
+    clamp_distance: int | None,
+    plot: Path | None,
+) -> None:
+    """Prints the perplexity of every model at every context length, then the effective lengths."""
+    console = Console(highlight=False)
+    if data is None:
+        raise ConfigError("--recl needs a store; got models alone. Give its folder after MODEL.")
+    contexts = CONTEXTS if lengths is None else tuple(whole_numbers(lengths, option="--lengths"))
+    check_contexts(contexts)
+    store = Store.open(data)
+    group = [_open(path, store, clamp_distance=clamp_distance) for path in models]
+    windows = [exact or reads_windows(model) for model in group]
+    stop = limit or min(store.length, contexts[-1] + (TOKENS_BY_WINDOW if any(windows) else TOKENS))
+    losses = []
+    for number, model in enumerate(group, start=1):
+        with reporting(console, f"model {number} of {len(group)}") as report:
+            losses.append(context_losses(model, store, contexts=contexts, limit=stop, exact=exact, progress=report))
+    losses_NCT = np.stack(losses)
+    for number, (path, model, by_window) in enumerate(zip(models, group, windows, strict=True), start=1):
+        say(console, f"{number}  {path}: {_described(model, by_window, longest=contexts[-1])}", hang=3)
+    say(console, f"{losses_NCT.shape[2]:,} tokens predicted, from token {contexts[-1]:,} of {data} on.")
+    console.print(_perplexities(losses_NCT, contexts))
+    console.print()
+    found = {share: effective_lengths(losses_NCT, contexts, share=share) for share in SHARES}
+    console.print(_table(found, contexts))
+    if len(group) == 1:
+        say(console, "One model is its own group: --against MODEL compares it with others.")
+    if plot is not None:
+        _plot(found[SHARES[0]], contexts, plot)
+        console.print(f"Plot: {plot}")
+
+
+def _open(path: Path, store: Store, *, clamp_distance: int | None) -> LanguageModel:
+    folder = model_of_run(path)
+    model = load(folder)
+    check_tokenizer(folder, store, model)
+    if (folder / TOKENIZER).is_dir() and load_tokenizer(folder / TOKENIZER).fingerprint() != store.manifest.tokenizer:
+        raise DataError(
+            f"all models of a group must have the tokeniser of the store; got another in {folder / TOKENIZER}. "
+            f"Prepare the store with --tokenizer {folder / TOKENIZER}, or compare models that share one."
+        )
+    return model if clamp_distance is None else model.adjusted(positions={"clamp_distance": clamp_distance})
+
+
+def _described(model: LanguageModel, by_window: bool, *, longest: int) -> str:
+    way = "a window from nothing for every token" if by_window else "memory, each token seeing its context"
+    positions = model.config.learned_positions
+    most = f", at most its {positions} positions" if positions is not None and positions < longest else ""
+    return f"{parameters_of(model) / 1e6:.2f} M parameters; contexts by {way}{most}."
+
+
+def _perplexities(losses_NCT: NDArray[np.float64], contexts: Sequence[int]) -> Table:
+    table = Table("context", box=None, pad_edge=False)
+    for number in range(1, len(losses_NCT) + 1):
+        table.add_column(f"perplexity of {number}", justify="right")
+    for at, context in enumerate(contexts):
+        values = np.exp(losses_NCT[:, at].mean(axis=1))
+        table.add_row(f"{context:,}", *(f"{value:,.3f}" for value in values))
+    return table
+
+
+def _table(found: dict[float, list[EffectiveLength]], contexts: Sequence[int]) -> Table:
+    table = Table("model", box=None, pad_edge=False)
+    for share in found:
+        table.add_column(f"RECL r = {share}", justify="right")
+    for number, lengths in enumerate(zip(*found.values(), strict=True), start=1):
+        table.add_row(str(number), *(_length(length, contexts) for length in lengths))
+    return table
+
+
+def _length(length: EffectiveLength, contexts: Sequence[int]) -> str:
+    if length.open_end:
+        return f">= {length.context:,}"
+    return f"<= {length.context:,}" if length.context == contexts[0] else f"{length.context:,}"
+
+
+def _plot(lengths: list[EffectiveLength], contexts: Sequence[int], path: Path) -> None:
+    from segue.cli.plot import figure
+
+    made, axes = figure()
+    for number, length in enumerate(lengths, start=1):  # names may have characters that the font lacks
+        axes.plot(contexts[1:], [100 * gain for gain in length.gains], marker="o", label=f"model {number}")
+    axes.axhline(100 * THRESHOLD, color="black", linestyle=":", linewidth=1)
+    axes.set_xlabel("context length, from the one before")
+    axes.set_ylabel(f"relative gain in % (r = {SHARES[0]})")
+    axes.legend()
+    made.savefig(path)

@@ -1,0 +1,192 @@
+"""Rows to a file or to standard output as they come: JSON lines, csv, tsv, Parquet. A file appears when it is whole.
+
+In: rows with the same columns each, and the kinds of these columns. What is in them is for the verbs.
+"""
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Protocol, get_args
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from segue.cli.paragraphs import say
+from segue.data.problems import MEANING
+from segue.errors import ConfigError, DataError
+from segue.infer.documents import TextFiles
+
+RowFormat = Literal["jsonl", "csv", "tsv", "parquet"]
+Kind = Literal["text", "int64", "float64", "vector"]
+_GROUP = 4096  # rows of a Parquet row group, at most
+_GROUP_NUMBERS = 2**22  # numbers in vectors of a row group, at most
+
+
+class RowWriter(Protocol):
+    """Takes rows, in order."""
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """The next one."""
+
+    def close(self) -> None:
+        """After the last."""
+
+
+def row_format(out: Path | None, to: RowFormat | None) -> RowFormat:
+    """As asked for, or by the name of the file; JSON lines for standard output."""
+    found = to or ("jsonl" if out is None else out.suffix.removeprefix(".").lower())
+    if found not in get_args(RowFormat):
+        raise ConfigError(
+            f"{out} must end in .jsonl, .csv, .tsv or .parquet; got {out.suffix if out else ''!r}. Rename it, or say "
+            "its format: --to jsonl."
+        )
+    if found == "parquet" and out is None:
+        raise ConfigError("parquet must go to a file; got standard output. Give --out FILE.parquet.")
+    return found  # type: ignore[return-value]  # it is one of them
+
+
+def row_writer(file: BinaryIO, to: RowFormat, columns: Mapping[str, Kind], *, width: int | None = None) -> RowWriter:
+    """Writes to an open file. `width` is that of vectors."""
+    if to == "parquet":
+        return _Parquet(file, columns, width=width)
+    return _Lines(file) if to == "jsonl" else _Delimited(file, columns, "," if to == "csv" else "\t")
+
+
+class _Lines:
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self.file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+
+    def close(self) -> None:
+        self.file.flush()
+
+
+class _Delimited:
+    def __init__(self, file: BinaryIO, columns: Mapping[str, Kind], delimiter: str) -> None:
+        self.file, self.columns = file, columns
+        self.table = csv.writer(self, delimiter=delimiter, lineterminator="\n")
+        self.table.writerow(columns)
+
+    def write(self, row: Mapping[str, Any] | str) -> None:
+        """A row; or, from the csv writer, the text of one."""
+        if isinstance(row, str):
+            self.file.write(row.encode())
+        else:
+            self.table.writerow(["" if row[name] is None else row[name] for name in self.columns])
+
+    def close(self) -> None:
+        self.file.flush()
+
+
+class _Parquet:
+    """Some rows at a time."""
+
+    def __init__(self, file: BinaryIO, columns: Mapping[str, Kind], *, width: int | None) -> None:
+        self.arrow = pyarrow()
+        types = {"text": self.arrow.string(), "int64": self.arrow.int64(), "float64": self.arrow.float64()}
+        if width is not None:
+            types["vector"] = self.arrow.list_(self.arrow.float32(), width)
+        self.schema = self.arrow.schema([(name, types[kind]) for name, kind in columns.items()])
+        self.writer = import_module("pyarrow.parquet").ParquetWriter(file, self.schema)
+        self.size = _GROUP if width is None else max(1, min(_GROUP, _GROUP_NUMBERS // width))
+        self.rows: list[Mapping[str, Any]] = []
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self.rows.append(row)
+        if len(self.rows) >= self.size:
+            self._flush()
+
+    def close(self) -> None:
+        if self.rows:
+            self._flush()
+        self.writer.close()
+
+    def _flush(self) -> None:
+        self.writer.write_table(self.arrow.Table.from_pylist(self.rows, schema=self.schema))
+        self.rows = []
+
+
+def pyarrow() -> Any:
+    """The library, or an error that says how to get it."""
+    try:
+        import_module("pyarrow.parquet")
+        return import_module("pyarrow")
+    except ImportError:
+        raise DataError(
+            "parquet needs pyarrow to be written; got none. Install it: pip install 'segue[corpora]'."
+        ) from None
+
+
+@contextmanager
+def written(out: Path | None) -> Iterator[BinaryIO]:
+    """Standard output, or a file that appears when it is whole."""
+    if out is None:
+        yield sys.stdout.buffer
+        return
+    part = out.with_name(f".{out.name}.part")
+    try:
+        with part.open("w+b") as file:
+            yield file
+        part.replace(out)
+    except OSError as error:
+        raise DataError(
+            f"{out} must be a file that can be written; got {error.strerror or error}. Choose another place."
+        ) from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class Meter:
+    """A line on the terminal that says how far the reading is and how fast."""
+
+    def __init__(self, progress: Progress, files: TextFiles) -> None:
+        self.progress, self.files = progress, files
+        self.bar = progress.add_task("", total=files.bytes_total, line="")
+        self.started = time.perf_counter()
+        self.tokens = 0
+
+    def count(self, tokens: int) -> None:
+        """So many more were read."""
+        self.tokens += tokens
+        rate = self.tokens / max(1e-9, time.perf_counter() - self.started)
+        self.progress.update(
+            self.bar, completed=self.files.bytes_read, line=f"{self.tokens:,} tokens, {rate:,.0f} tokens/s"
+        )
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+
+@contextmanager
+def metered(console: Console, files: TextFiles) -> Iterator[Meter]:
+    """Shows a Meter while the work is done."""
+    columns = (TextColumn("{task.fields[line]}"), BarColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield Meter(progress, files)
+
+
+def summarise(console: Console, files: TextFiles, values: Mapping[str, str]) -> None:
+    """Names and values below each other, then what was wrong with the text."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in values.items():
+        table.add_row(name, value)
+    console.print(table)
+    warn(console, files)
+
+
+def warn(console: Console, files: TextFiles) -> None:
+    """What was wrong with the text and how it was mended."""
+    for kind, number in files.problems.counts.items():
+        if kind != "cut_lines":  # long lines are put together again
+            say(console, f"{number:,} {MEANING[kind]}; first: {files.problems.first[kind]}", hang=2, style="yellow")

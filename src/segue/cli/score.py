@@ -1,0 +1,88 @@
+"""`segue score`: files of any length in, a row with its log-probability for each token, line or document out."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from rich.console import Console
+
+from segue.cli.paragraphs import duration
+from segue.cli.rows import Kind, RowFormat, metered, row_format, row_writer, summarise, warn, written
+from segue.data.inputs import Format
+from segue.data.readers import ReadSettings
+from segue.infer.documents import TextFiles
+from segue.infer.score import By, Order, ScoreSettings, TextScore, TokenScore, Totals, score
+from segue.infer.text_model import load_text_model
+
+_KINDS: dict[str, Kind] = {
+    "source": "text",
+    "text": "text",
+    "token": "text",
+    "log_probability": "float64",
+    "perplexity": "float64",
+    "bits_per_character": "float64",
+}
+
+
+def run_scoring(
+    model: str,
+    inputs: Sequence[str],
+    *,
+    out: Path | None,
+    to: RowFormat | None,
+    by: By,
+    order: Order,
+    seed: int,
+    segment_length: int | None,
+    batch_tokens: int,
+    read: ReadSettings,
+    standard_input: Format,
+) -> None:
+    """Writes the rows; with a file, prints a summary."""
+    written_as = row_format(out, to)
+    files = TextFiles(inputs, read, standard_input=standard_input)
+    console = Console(stderr=True, highlight=False)
+    loaded = load_text_model(model)
+    settings = ScoreSettings(
+        by=by,
+        order=order,
+        seed=seed,
+        segment_length=loaded.segment_length if segment_length is None else segment_length,
+        batch_tokens=batch_tokens,
+    )
+    names = [field.name for field in fields(TokenScore if by == "token" else TextScore)]
+    if by == "document":
+        names.remove("line")
+    totals = Totals()
+    count = 0
+    with metered(console, files) as meter, written(out) as file:
+        writer = row_writer(file, written_as, {name: _KINDS.get(name, "int64") for name in names})
+        for row in score(loaded.model, loaded.tokenizer, files, settings, totals=totals, progress=meter.count):
+            writer.write({name: getattr(row, name) for name in names})
+            count += 1
+        writer.close()
+        seconds = meter.seconds
+    if out is None:
+        warn(console, files)
+        return
+    objective = loaded.model.config.objective
+    likelihood = {"causal": "", "permutation": f", order {order}", "masked": ", pseudo-likelihood"}[objective]
+    summarise(
+        console,
+        files,
+        {
+            "rows": f"{count:,}",
+            "documents": f"{totals.documents:,}" + (f", {totals.empty:,} without a token" if totals.empty else ""),
+            "characters": f"{totals.characters:,}",
+            "tokens": f"{totals.tokens:,}",
+            f"log-probability{likelihood}": f"{totals.log_probability:,.3f}",
+            "perplexity": _shown(totals.perplexity),
+            "bits/character": _shown(totals.bits_per_character),
+            "time": f"{duration(seconds)}, {totals.tokens / max(seconds, 1e-9):,.0f} tokens/s",
+        },
+    )
+    console.print(f"{out}", soft_wrap=True)
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:,.4f}"

@@ -1,0 +1,115 @@
+"""Output that must be exactly one of several texts: which tokens may come next.
+
+In: a tokeniser and the texts. Out: for what was written so far, the ids that may follow; none when the choice is made.
+Drawing them is for `sampling` (`Sampler.choose` takes them as `allowed`), and comparing the probabilities of whole
+texts is for scoring.
+
+Each text is encoded alone and as it is given. So a word that follows another one with a space has its space here:
+" yes", not "yes". Only this one way of cutting a text into tokens is allowed.
+
+A choice is made as soon as no other text goes on from it. Where one text begins another ("no", "nothing"), only an end
+can tell them apart: then `end` is allowed after the shorter one. Without an `end` such texts are refused.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from segue.errors import DataError
+from segue.text.tokenizer import Tokenizer
+
+
+class Choices:
+    """The texts that may be written, as ids."""
+
+    def __init__(self, tokenizer: Tokenizer, texts: Sequence[str], *, end: int | None = None) -> None:
+        if isinstance(texts, str):
+            raise DataError(f"choices must be a list of texts; got the text {texts!r}. Put it into a list.")
+        if not texts:
+            raise DataError("choices must have at least one text; got an empty list. Give the texts to choose from.")
+        self.texts = tuple(texts)
+        self.end = end
+        self.ids = tuple(_encoded(tokenizer, text, end=end) for text in texts)
+        self._chosen: dict[tuple[int, ...], int] = {}
+        for number, ids in enumerate(self.ids):
+            if ids in self._chosen:
+                raise DataError(
+                    f"choices must be different for the tokeniser; got {texts[self._chosen[ids]]!r} and "
+                    f"{texts[number]!r}, which have the same ids. Remove one."
+                )
+            self._chosen[ids] = number
+        following: dict[tuple[int, ...], set[int]] = {}
+        for ids in self.ids:
+            for length, index in enumerate(ids):
+                following.setdefault(ids[:length], set()).add(index)
+        if end is None:
+            self._refuse_beginnings(following)
+        else:
+            for ids in self.ids:
+                if ids in following:
+                    following[ids].add(end)
+                    self._chosen[(*ids, end)] = self._chosen[ids]
+        self._following = {prefix: tuple(sorted(ids)) for prefix, ids in following.items()}
+
+    def allowed(self, prefix: Sequence[int]) -> tuple[int, ...]:
+        """The ids that may follow what was written so far, rising; none if the choice is made."""
+        written = tuple(prefix)
+        if written in self._following:
+            return self._following[written]
+        if written in self._chosen:
+            return ()
+        raise DataError(
+            f"what was written must be the beginning of a choice; got the ids {list(written)[:20]}. "
+            "Draw every token from allowed()."
+        )
+
+    def chosen(self, prefix: Sequence[int]) -> int | None:
+        """The number of the text that was chosen; None if it is not yet decided."""
+        return None if self.allowed(prefix) else self._chosen[tuple(prefix)]
+
+    def mask(self, prefix: Sequence[int], *, vocabulary_size: int) -> Tensor:
+        """To add to logits: 0 for the ids that may follow, -inf for all others; [V]."""
+        allowed = self.allowed(prefix)
+        if not allowed:
+            raise DataError(
+                f"a mask needs a choice that is still open; got {self.texts[self._chosen[tuple(prefix)]]!r}, which is "
+                "made. Stop there."
+            )
+        if allowed[-1] >= vocabulary_size:
+            raise DataError(
+                f"a mask must have room for every id of the choices; got {vocabulary_size} for the id {allowed[-1]}. "
+                "Use the size of the model's vocabulary."
+            )
+        mask_V = torch.full((vocabulary_size,), -torch.inf)
+        mask_V[list(allowed)] = 0.0
+        return mask_V
+
+    def _refuse_beginnings(self, following: dict[tuple[int, ...], set[int]]) -> None:
+        for ids, text in zip(self.ids, self.texts, strict=True):
+            if ids in following:
+                longer = next(
+                    other
+                    for other_ids, other in zip(self.ids, self.texts, strict=True)
+                    if len(other_ids) > len(ids) and other_ids[: len(ids)] == ids
+                )
+                raise DataError(
+                    f"without an end no choice may begin another one; got {text!r} and {longer!r}. Give the id that "
+                    "ends a text, or end each choice in its own way, with a full stop, say."
+                )
+
+
+def _encoded(tokenizer: Tokenizer, text: str, *, end: int | None) -> tuple[int, ...]:
+    ids: tuple[int, ...] = tuple(tokenizer.encode(text).tolist())
+    if not ids:
+        raise DataError(f"a choice must have at least one token; got {text!r}, which has none. Remove it.")
+    if tokenizer.specials.get("unk") in ids:
+        raise DataError(
+            f"a choice must be in the vocabulary of the tokeniser; got {text!r}, which has an unknown part. "
+            "Use other words."
+        )
+    if end is not None and end in ids:
+        raise DataError(
+            f"the end must not be a token of a choice; got the id {end}, which is in {text!r}. Use a special token."
+        )
+    return ids

@@ -1,0 +1,323 @@
+"""Gaps in a text, filled in any order by a permutation model (XLNet), which sees what is known on both sides.
+
+In: ids with None where a token is missing, or a text with marks where words are. Out: the ids or the text with the
+gaps filled, and for each filled place its log-probability and when it was filled. How long a gap is, the caller says.
+
+The tokens that are known are context: they see each other and nothing that is filled in. A filled token sees them and
+what was filled before it. So filling place by place is exactly one pass under that order of factorisation, and the
+log-probabilities add up to that of all gaps given the context. Every step asks the query stream at the open places.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from segue.errors import ConfigError, DataError
+from segue.infer.sampling import Sampler, SamplingSettings
+from segue.model import Batch, LanguageModel, Memory
+from segue.model.masks import permutation_mask
+from segue.text.pieces import SPACE_MARK, PieceTokenizer
+from segue.text.released import ReleasedPieces
+from segue.text.tokenizer import Tokenizer
+from segue.text.words import WordTokenizer
+
+Order = Literal["left_to_right", "right_to_left", "random", "surest_first"]
+"""`random` takes the seed of the settings; `surest_first` takes, again after each token, the place whose likeliest
+token has the highest probability."""
+ORDERS: tuple[Order, ...] = get_args(Order)
+# What may stand before a text to hold back the mark that a released tokeniser puts before its first word.
+_ANCHORS = ("。", ".", "a")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    """One place that was filled."""
+
+    position: int
+    """Its place in the ids."""
+    token: int
+    log_probability: float
+    """Under the model, given the context and all that was filled before it."""
+    alternatives: tuple[tuple[int, float], ...]
+    """The model's likeliest tokens there, as many as the settings ask for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Infilled:
+    """Ids without gaps."""
+
+    ids: tuple[int, ...]
+    filled: tuple[Filled, ...]
+    """In the order in which they were filled."""
+
+    @property
+    def log_probability(self) -> float:
+        """Of all that was filled, given the context."""
+        return sum(one.log_probability for one in self.filled)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfilledText:
+    """A text without gaps."""
+
+    text: str
+    """What is outside the gaps is as it was given."""
+    gaps: tuple[str, ...]
+    """What was written into each gap, from left to right."""
+    pieces: tuple[str, ...]
+    """The token of each filled place as it is shown to a person, in the order of filling."""
+    result: Infilled
+
+
+@torch.no_grad()
+def infill(
+    model: LanguageModel,
+    tokens: Sequence[int | None],
+    *,
+    order: Order | Sequence[int] = "left_to_right",
+    settings: SamplingSettings | None = None,
+    allowed: Mapping[int, Sequence[int]] | None = None,
+    memory: Memory | None = None,
+) -> Infilled:
+    """Fills every place that is None. An order may also be the list of these places as they are to be filled.
+
+    `allowed` gives, for some places, the only ids that may come there. The repetition penalty looks at the known and
+    filled tokens that are nearest on both sides. `memory` is what was read before, of one row.
+    """
+    _check(model, tokens)
+    model.eval()
+    settings = SamplingSettings() if settings is None else settings
+    sampler = Sampler(settings, vocabulary_size=model.config.vocabulary.size)
+    device = next(model.parameters()).device
+    gaps = [place for place, token in enumerate(tokens) if token is None]
+    planned = _planned(gaps, order, seed=settings.seed)
+    ids_Q = torch.tensor([0 if token is None else token for token in tokens], device=device)
+    # An open place has the last rank: nothing sees its content, and it sees all that is there.
+    rank_Q = torch.tensor([len(gaps) if token is None else -1 for token in tokens], device=device)
+    filled: list[Filled] = []
+    still_open = list(gaps)
+    while still_open:
+        asked = still_open if planned is None else [planned[len(filled)]]
+        logits_PV = _ask(model, ids_Q, rank_Q, asked, memory)
+        only = [None if allowed is None else allowed.get(place) for place in asked]
+        number = 0 if planned is not None else _surest(logits_PV, sampler.settings, only)
+        place = asked[number]
+        chosen = sampler.choose(logits_PV[number], _near(ids_Q, rank_Q, place, settings), allowed=only[number])
+        ids_Q[place], rank_Q[place] = chosen.token, len(filled)
+        still_open.remove(place)
+        filled.append(
+            Filled(
+                position=place,
+                token=chosen.token,
+                log_probability=chosen.log_probability,
+                alternatives=chosen.alternatives,
+            )
+        )
+    return Infilled(ids=tuple(ids_Q.tolist()), filled=tuple(filled))
+
+
+def infill_text(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    text: str,
+    *,
+    gap: str = "___",
+    lengths: int | Sequence[int] = 3,
+    order: Order = "left_to_right",
+    settings: SamplingSettings | None = None,
+) -> InfilledText:
+    """Every `gap` in the text is filled with so many tokens: the same for all, or a number for each.
+
+    Marks without anything between them are one longer gap. Special tokens are never written. The text begins as after
+    the end of another document, where the tokeniser has eod. With pieces that begin with their space, a space before a
+    gap is written by the gap, whose first token must then begin with one.
+    """
+    if tokenizer.size > model.config.vocabulary.size:
+        raise DataError(
+            f"the model must know every id of the tokeniser; got {model.config.vocabulary.size} ids for "
+            f"{tokenizer.size}. Use the tokeniser of the model."
+        )
+    template = _template(tokenizer, text, gap=gap, lengths=lengths)
+    specials = set(tokenizer.specials.values())
+    forbidden = [*specials, *range(tokenizer.size, model.config.vocabulary.size)]
+    settings = (SamplingSettings() if settings is None else settings).forbidding(forbidden)
+    allowed = dict.fromkeys(template.spaced, _space_ids(tokenizer, specials)) if template.spaced else None
+    result = infill(model, template.tokens, order=order, settings=settings, allowed=allowed)
+    written = [_written(tokenizer, result.ids, start, end) for start, end in template.gaps]
+    return InfilledText(
+        text="".join(part + fill for part, fill in zip(template.parts, [*written, ""], strict=True)),
+        gaps=tuple(written),
+        pieces=tuple(tokenizer.token(one.token) for one in result.filled),
+        result=result,
+    )
+
+
+# --------------------------------------------------------------------------------------------------- one step
+
+
+def _ask(model: LanguageModel, ids_Q: Tensor, rank_Q: Tensor, asked: Sequence[int], memory: Memory | None) -> Tensor:
+    """The logits at the places asked for, from the context and what is filled; [P, V]."""
+    batch = Batch(
+        ids_BQ=ids_Q[None],
+        visible_BQQ=permutation_mask(rank_Q[None], rank_Q[None] >= 0),
+        predicted_BP=torch.tensor([list(asked)], device=ids_Q.device),
+    )
+    hidden_BPD = model.trunk(batch, memory, remember=False).predicted_BPD
+    assert hidden_BPD is not None
+    return model.logits(hidden_BPD[0, :, : model.config.width])
+
+
+def _surest(logits_PV: Tensor, settings: SamplingSettings, only: Sequence[Sequence[int] | None]) -> int:
+    """The place whose likeliest token, of those that may come, has the highest probability under the model."""
+    log_p_PV = logits_PV.double().log_softmax(dim=1)
+    forbidden = [index for index, bias in settings.logit_bias.items() if bias == -torch.inf]
+    log_p_PV[:, forbidden] = -torch.inf
+    best = [row if ids is None else row[list(ids)] for row, ids in zip(log_p_PV, only, strict=True)]
+    return int(torch.stack([row.max() for row in best]).argmax())
+
+
+def _near(ids_Q: Tensor, rank_Q: Tensor, place: int, settings: SamplingSettings) -> list[int]:
+    """The tokens that are there, the nearest to the place last, which are the latest for a penalty."""
+    if settings.repetition_penalty == 1:
+        return []
+    ids, ranks = ids_Q.tolist(), rank_Q.tolist()
+    there = [other for other in range(len(ids)) if ranks[other] < ranks[place]]
+    return [ids[other] for other in sorted(there, key=lambda other: -abs(other - place))]
+
+
+def _planned(gaps: Sequence[int], order: Order | Sequence[int], *, seed: int) -> list[int] | None:
+    """The places in the order of filling; None if each step decides."""
+    if not isinstance(order, str):
+        if sorted(order) != list(gaps):
+            raise DataError(
+                f"an order must list every place of a gap once; got {list(order)} for the places {list(gaps)}. "
+                "Use a permutation of them."
+            )
+        return list(order)
+    if order not in ORDERS:
+        raise ConfigError(f"order must be one of {', '.join(ORDERS)}; got {order!r}. Use one of them.")
+    if order == "surest_first":
+        return None
+    if order == "random":
+        # Another kind of generator than that of the sampler, whose tokens must not depend on the same numbers.
+        places: list[int] = np.random.default_rng(seed).permutation(gaps).tolist()
+        return places
+    return list(gaps) if order == "left_to_right" else list(reversed(gaps))
+
+
+def _check(model: LanguageModel, tokens: Sequence[int | None]) -> None:
+    config = model.config
+    if config.objective != "permutation":
+        raise DataError(
+            f'infilling needs objective "permutation", which predicts in any order; got "{config.objective}". '
+            "Use an XLNet."
+        )
+    if None not in tokens:
+        raise DataError(f"infilling needs a gap; got {len(tokens)} tokens without one. Put None where one is missing.")
+    wrong = next((token for token in tokens if token is not None and not 0 <= token < config.vocabulary.size), None)
+    if wrong is not None:
+        raise DataError(
+            f"ids must be from 0 to {config.vocabulary.size - 1}; got {wrong}. They belong to another tokeniser."
+        )
+    limit = config.learned_positions
+    if limit is not None and len(tokens) > limit:
+        raise DataError(
+            f"text and gaps must fit into the {limit} positions of the model; got {len(tokens)} tokens. "
+            "Use a shorter text or shorter gaps, or a model with relative positions."
+        )
+
+
+# --------------------------------------------------------------------------------------------------- text and gaps
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Template:
+    parts: tuple[str, ...]
+    """The text before, between and after the gaps, without the spaces that the gaps write."""
+    tokens: tuple[int | None, ...]
+    gaps: tuple[tuple[int, int], ...]
+    """Where each begins and ends in the tokens."""
+    spaced: tuple[int, ...]
+    """The first places of gaps that begin with a space."""
+
+
+def _template(tokenizer: Tokenizer, text: str, *, gap: str, lengths: int | Sequence[int]) -> _Template:
+    if not gap:
+        raise ConfigError('the mark of a gap must have a character; got an empty one. Use "___".')
+    # Parts of the text and runs of marks in turn; the text comes first and last, and may be empty.
+    found = re.split(f"((?:{re.escape(gap)})+)", text)
+    sizes = _sizes([len(run) // len(gap) for run in found[1::2]], lengths, gap=gap)
+    marks_spaces = isinstance(tokenizer, PieceTokenizer | ReleasedPieces)
+    parts, gaps, spaced = found[0::2], [], []
+    tokens: list[int | None] = [tokenizer.specials["eod"]] if "eod" in tokenizer.specials else []
+    for number, part in enumerate(parts):
+        if marks_spaces and number < len(sizes) and part.endswith(" "):
+            parts[number] = part = part[:-1]
+            spaced.append(number)
+        tokens += _encode_part(tokenizer, part, inside=number > 0)
+        if number < len(sizes):
+            gaps.append((len(tokens), len(tokens) + sizes[number]))
+            tokens += [None] * sizes[number]
+    return _Template(
+        parts=tuple(parts),
+        tokens=tuple(tokens),
+        gaps=tuple(gaps),
+        spaced=tuple(gaps[number][0] for number in spaced),
+    )
+
+
+def _sizes(runs: Sequence[int], lengths: int | Sequence[int], *, gap: str) -> list[int]:
+    """How many tokens each run of marks stands for."""
+    count = sum(runs)
+    if not count:
+        raise DataError(f"infilling needs a gap in the text; got none. Write {gap} where words are missing.")
+    each = [lengths] * count if isinstance(lengths, int) else list(lengths)
+    if len(each) != count:
+        raise DataError(
+            f"there must be a length for each gap; got {len(each)} for {count} gaps. "
+            f"Give {count}, or one number for all."
+        )
+    short = next((length for length in each if length < 1), None)
+    if short is not None:
+        raise DataError(f"a gap must have at least 1 token; got a length of {short}. Use 1 or more.")
+    ends = np.cumsum(runs).tolist()
+    return [sum(each[end - run : end]) for run, end in zip(runs, ends, strict=True)]
+
+
+def _encode_part(tokenizer: Tokenizer, part: str, *, inside: bool) -> list[int]:
+    """The ids of a part; inside a text it gets no space before it that is not there."""
+    ids: list[int] = tokenizer.encode(part).tolist()
+    if not inside or not ids or part[0].isspace() or not _begins_with_space(tokenizer, ids[0]):
+        return ids
+    for anchor in _ANCHORS:
+        encoding = tokenizer.encode_with_offsets(anchor + part)
+        cut = int((encoding.starts < len(anchor)).sum())
+        rest: list[int] = encoding.ids[cut:].tolist()
+        if encoding.ends[cut - 1] == len(anchor) and rest and not _begins_with_space(tokenizer, rest[0]):
+            return rest
+    raise DataError(
+        f"a text after a gap must be cut into tokens without a space before it; got {part[:20]!r}, which this "
+        "tokeniser cannot. Put a space after the gap."
+    )
+
+
+def _begins_with_space(tokenizer: Tokenizer, index: int) -> bool:
+    return tokenizer.token(index).startswith(SPACE_MARK)
+
+
+def _space_ids(tokenizer: Tokenizer, specials: set[int]) -> tuple[int, ...]:
+    """The tokens that begin with a space and have more than that."""
+    shown = ((index, tokenizer.token(index)) for index in range(tokenizer.size) if index not in specials)
+    return tuple(index for index, token in shown if token.startswith(SPACE_MARK) and token.strip(SPACE_MARK))
+
+
+def _written(tokenizer: Tokenizer, ids: Sequence[int], start: int, end: int) -> str:
+    """The text of a gap: what its tokens add to the text before them."""
+    text = tokenizer.decode(ids[:end])[len(tokenizer.decode(ids[:start])) :]
+    # Between words a space goes without saying; the text around the gap has it or not.
+    return text.strip(" ") if isinstance(tokenizer, WordTokenizer) else text

@@ -1,0 +1,88 @@
+"""How one text is written: which token comes next, what text it makes certain, and when to stop.
+
+In: a TokenStream that has read what comes before. Out: tokens, each with its text. A session has a pen for each time it
+writes; several sessions that write together have one each.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from segue.infer.choices import Choices
+from segue.infer.sampling import Sampler
+from segue.infer.stops import StopStrings
+from segue.infer.token_stream import TokenStream
+from segue.text.stream import StreamDecoder
+from segue.text.tokenizer import Tokenizer
+
+TAIL = 64
+"""Ids before the first that is decoded: a space may depend on them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A token that the model wrote."""
+
+    token: str
+    """As the tokeniser shows it; empty for text that had been held back, at the end."""
+    id: int | None
+    text: str
+    """What has become certain of the text with it; it may be empty, a character may need several tokens."""
+    log_probability: float
+    """Under the model itself, whatever the settings are."""
+    alternatives: tuple[tuple[str, float], ...] = ()
+    """The likeliest tokens and their log-probabilities, where they were asked for."""
+
+
+class Pen:
+    """Writes one text."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Tokenizer,
+        sampler: Sampler,
+        stops: StopStrings,
+        choices: Choices | None,
+        end: int | None,
+        max_tokens: int,
+    ) -> None:
+        self._tokenizer, self._sampler, self._stops, self._choices = tokenizer, sampler, stops, choices
+        self._end, self._max_tokens = end, max_tokens
+        self._decoder = StreamDecoder(tokenizer)
+        self._written: list[int] = []
+        self.done = False
+
+    def begin(self, recent: Iterable[int]) -> None:
+        """`recent` are the ids before the text."""
+        self._decoder = StreamDecoder(self._tokenizer, after=list(recent)[-TAIL:])
+
+    def put(self, stream: TokenStream, logits_V: Tensor | None = None) -> Written:
+        """Chooses the next token and makes it part of the stream, to be read when what follows it is needed."""
+        logits_V = stream.logits() if logits_V is None else logits_V
+        allowed = None if self._choices is None else self._choices.allowed(self._written)
+        history = [*stream.recent, *stream.unread]
+        chosen = self._sampler.choose(logits_V, history, allowed=allowed)
+        stream.unread.append(chosen.token)
+        self._written.append(chosen.token)
+        text = self._stops.feed(self._decoder.feed([chosen.token]))
+        finished = self._choices is not None and not self._choices.allowed(self._written)
+        self.done = (
+            finished
+            or chosen.token == self._end
+            or self._stops.found is not None
+            or len(self._written) >= self._max_tokens
+        )
+        return Written(
+            token=self._tokenizer.token(chosen.token),
+            id=chosen.token,
+            text=text,
+            log_probability=chosen.log_probability,
+            alternatives=tuple((self._tokenizer.token(index), value) for index, value in chosen.alternatives),
+        )
+
+    def finish(self) -> Written | None:
+        """The text that was held back, when the last token has been written."""
+        text = self._stops.feed(self._decoder.finish()) + self._stops.finish()
+        return Written(token="", id=None, text=text, log_probability=0.0) if text else None

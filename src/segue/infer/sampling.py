@@ -1,0 +1,298 @@
+"""Which token comes next: drawn from what the model gives, as the settings say.
+
+In: the logits of one place, and the tokens before it. Out: a token and its log-probability under the model itself,
+before any setting changed it. Reading tokens, stopping and text are for others.
+
+The settings act in a fixed order, that of the transformers library, and each sees only what the one before it left,
+its probabilities summing to one again:
+
+1. logit_bias is added.
+2. repetition_penalty: logits of tokens that came lately are divided by it if positive, multiplied if negative (CTRL,
+   Keskar et al. 2019).
+3. temperature divides the logits.
+4. top_k keeps the k likeliest tokens.
+5. top_p keeps the likeliest tokens that have together at least this probability (Holtzman et al. 2020).
+6. min_p keeps the tokens that have at least this part of the probability of the likeliest one.
+7. typical keeps the tokens whose surprise, -log p, is nearest to the expected one, the entropy, and that have together
+   at least this probability (locally typical sampling, Meister et al. 2022).
+
+Tokens of equal value stay or go together, so that nothing depends on how a sort treats them. With `greedy` only the
+first two matter. A token is found by one random number on the sum of the probabilities in the order of the ids: logits
+that differ by rounding, as those of a batch and of one row do, give the same token but for rare accidents.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segue.errors import ConfigError, DataError
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+    """How to choose a token. As they stand: drawn from the 40 likeliest, with the probabilities of the model."""
+
+    greedy: bool = False
+    """Take the likeliest token and draw nothing; of equal ones, that of the lowest id."""
+    temperature: float = 1.0
+    """Below 1 likely tokens become likelier, above 1 less so."""
+    top_k: int | None = 40
+    """Only so many of the likeliest tokens; None: all."""
+    top_p: float | None = None
+    """Only the likeliest tokens that have together this probability; None: all."""
+    min_p: float | None = None
+    """Only tokens with this part of the probability of the likeliest; None: all."""
+    typical: float | None = None
+    """Only the most typical tokens that have together this probability; None: all."""
+    repetition_penalty: float = 1.0
+    """Above 1, tokens that came lately become less likely; below 1, likelier; 1 changes nothing."""
+    repetition_window: int = 64
+    """How many of the last tokens the penalty looks at."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to the logits of these ids; -inf forbids one."""
+    top_log_probabilities: int = 0
+    """How many of the model's likeliest tokens to report with each choice."""
+    seed: int = 0
+    """The same seed gives the same tokens."""
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be {rule}; got {getattr(self, name)}. {remedy}"
+            for name, right, rule, remedy in self._rules()
+            if not right
+        ]
+        for index, bias in self.logit_bias.items():
+            if math.isnan(bias) or bias == math.inf:
+                problems.append(
+                    f"logit_bias must be finite, or -inf to forbid a token; got {bias} for the id {index}. "
+                    "Use a large number such as 100 to force a token."
+                )
+        if problems:
+            raise ConfigError(" ".join(problems))
+
+    def _rules(self) -> list[tuple[str, bool, str, str]]:
+        top_k, top_p, min_p, typical = self.top_k, self.top_p, self.min_p, self.typical
+        warm = math.isfinite(self.temperature) and self.temperature > 0
+        penalty = math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0
+        all_of_them = "Leave it out to allow all tokens."
+        return [
+            ("temperature", warm, "a finite number above 0", "Set greedy to take the likeliest token."),
+            ("top_k", top_k is None or top_k >= 1, "at least 1", all_of_them),
+            ("top_p", top_p is None or 0 < top_p <= 1, "above 0 and at most 1", all_of_them),
+            ("min_p", min_p is None or 0 <= min_p <= 1, "from 0 to 1", all_of_them),
+            ("typical", typical is None or 0 < typical <= 1, "above 0 and at most 1", all_of_them),
+            ("repetition_penalty", penalty, "a finite number above 0", "Use 1 for no penalty."),
+            ("repetition_window", self.repetition_window >= 1, "at least 1", "Use a repetition_penalty of 1 for none."),
+            ("top_log_probabilities", self.top_log_probabilities >= 0, "0 or more", "Use 0 to report none."),
+            ("seed", 0 <= self.seed < 2**64, "from 0 to 2**64 - 1", "Use another number."),
+        ]
+
+    def forbidding(self, ids: Iterable[int]) -> "SamplingSettings":
+        """The same settings with these tokens forbidden as well."""
+        return replace(self, logit_bias={**self.logit_bias, **dict.fromkeys(ids, -math.inf)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """A token, and how likely the model itself found it."""
+
+    token: int
+    log_probability: float
+    """Under the model, before any setting changed it."""
+    alternatives: tuple[tuple[int, float], ...] = ()
+    """The model's likeliest tokens with their log-probabilities, likeliest first, as many as the settings ask for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """The tokens that may be drawn."""
+
+    ids: NDArray[np.int64]
+    """Rising."""
+    probabilities: NDArray[np.float64]
+    """They sum to one."""
+
+
+class Sampler:
+    """Chooses tokens for one stream; it has random numbers of its own."""
+
+    def __init__(self, settings: SamplingSettings, *, vocabulary_size: int) -> None:
+        self.settings = settings
+        self.vocabulary_size = vocabulary_size
+        wrong = [index for index in settings.logit_bias if not 0 <= index < vocabulary_size]
+        if wrong:
+            raise ConfigError(
+                f"logit_bias must be for ids from 0 to {vocabulary_size - 1}; got {wrong[0]}. "
+                "Take the ids from the tokeniser of the model."
+            )
+        self._biased = np.fromiter(settings.logit_bias.keys(), dtype=np.int64)
+        self._bias = np.fromiter(settings.logit_bias.values(), dtype=np.float64)
+        self._generator = torch.Generator().manual_seed(settings.seed)
+
+    def choose(self, logits_V: Tensor, history: Sequence[int] = (), *, allowed: Sequence[int] | None = None) -> Chosen:
+        """The next token. `history` is what came before it, oldest first; only the repetition penalty looks at it.
+
+        `allowed` are the only ids that may come; None: all. Every token that is drawn takes one random number.
+        """
+        raw_V = self._read(logits_V)
+        if self.settings.greedy:
+            scores, ids = self._scores(raw_V, history, allowed)
+            place = int(scores.argmax())
+            token = place if ids is None else int(ids[place])
+        else:
+            candidates = self._candidates(raw_V, history, allowed)
+            sums = candidates.probabilities.cumsum()
+            place = int(sums.searchsorted(self._random() * sums[-1], side="right"))
+            token = int(candidates.ids[place])
+        return self._chosen(raw_V, token)
+
+    def candidates(
+        self, logits_V: Tensor, history: Sequence[int] = (), *, allowed: Sequence[int] | None = None
+    ) -> Candidates:
+        """What `choose` would draw from if it were not greedy; no random number is taken."""
+        return self._candidates(self._read(logits_V), history, allowed)
+
+    def state(self) -> Tensor:
+        """The state of the random numbers, to save; a copy."""
+        return self._generator.get_state()
+
+    def restore(self, state: Tensor) -> None:
+        """Goes on from a saved state of the random numbers."""
+        try:
+            self._generator.set_state(state)
+        except (RuntimeError, TypeError) as error:
+            raise DataError(
+                f"the state of a sampler must be one that state() gave; got {state.dtype} of shape "
+                f"{list(state.shape)} ({error}). Save the session again."
+            ) from None
+
+    def _random(self) -> float:
+        return torch.rand((), generator=self._generator, dtype=torch.float64).item()
+
+    def _read(self, logits_V: Tensor) -> Floats:
+        """The logits as an array, in float64 if they are, else in float32; refused if no choice can come of them."""
+        if tuple(logits_V.shape) != (self.vocabulary_size,):
+            raise DataError(
+                f"a choice needs logits of shape [{self.vocabulary_size}], one for each id; got "
+                f"{list(logits_V.shape)}. Give those of one place, of the model that the sampler was made for."
+            )
+        precise = logits_V.dtype == torch.float64
+        raw_V: Floats = (logits_V if precise else logits_V.float()).detach().cpu().numpy()
+        likeliest = float(raw_V.max())
+        if not math.isfinite(likeliest):
+            what = {math.inf: "inf", -math.inf: "-inf for every token"}.get(likeliest, "NaN")
+            raise DataError(
+                f"logits must be numbers, -inf for some tokens at most; the model gave {what}. "
+                "Check the weights of the model."
+            )
+        return raw_V
+
+    def _scores(
+        self, raw_V: Floats, history: Sequence[int], allowed: Sequence[int] | None
+    ) -> tuple[Floats, NDArray[np.int64] | None]:
+        """Bias and penalty added; of the allowed tokens with their ids, or of all with None. No copy if nothing is."""
+        settings, scores = self.settings, raw_V
+        if len(self._biased):
+            scores = scores.astype(np.float64)
+            scores[self._biased] += self._bias
+        if settings.repetition_penalty != 1 and len(history):
+            recent = self._checked(history[-settings.repetition_window :], what="history")
+            scores = scores.astype(np.float64)
+            values, penalty = scores[recent], settings.repetition_penalty
+            with np.errstate(over="ignore"):
+                scores[recent] = np.where(values > 0, values / penalty, values * penalty)
+        ids = None if allowed is None else self._checked(allowed, what="allowed")
+        scores = scores if ids is None else scores[ids]
+        likeliest = float(scores.max()) if len(scores) else -math.inf
+        if likeliest == -math.inf:
+            raise DataError(
+                f"the settings must leave a token to choose; got {len(scores)} allowed tokens, all of them forbidden. "
+                "Forbid fewer tokens."
+            )
+        if likeliest == math.inf:
+            raise DataError(
+                f"repetition_penalty must leave logits finite; got {settings.repetition_penalty}. Use one nearer to 1."
+            )
+        return scores, ids
+
+    def _candidates(self, raw_V: Floats, history: Sequence[int], allowed: Sequence[int] | None) -> Candidates:
+        settings = self.settings
+        scores, ids = self._scores(raw_V, history, allowed)
+        if settings.top_k is not None and settings.top_k < len(scores):  # first, since temperature keeps the order
+            place = len(scores) - settings.top_k
+            kept = np.flatnonzero(scores >= np.partition(scores, place)[place])
+            scores, ids = scores[kept], kept if ids is None else ids[kept]
+        elif ids is None:
+            ids = np.arange(len(scores))
+        scores = scores.astype(np.float64)
+        with np.errstate(over="ignore"):  # under a temperature near 0 all but the likeliest go to -inf, as they should
+            weights = np.exp((scores - scores.max()) / settings.temperature)
+        ids, weights = _only(weights > 0, ids, weights)
+        if settings.top_p is not None and settings.top_p < 1:
+            ids, weights = _only(_within_top_p(weights, settings.top_p), ids, weights)
+        if settings.min_p is not None:
+            ids, weights = _only(weights >= settings.min_p * weights.max(), ids, weights)
+        if settings.typical is not None and settings.typical < 1:
+            ids, weights = _only(_typical(weights, settings.typical), ids, weights)
+        return Candidates(ids=ids, probabilities=weights / weights.sum())
+
+    def _chosen(self, raw_V: Floats, token: int) -> Chosen:
+        likeliest = raw_V.max()
+        total = float(likeliest) + math.log(float(np.exp(raw_V - likeliest).sum(dtype=np.float64)))
+        count = min(self.settings.top_log_probabilities, len(raw_V))
+        best: list[int] = []
+        if count:
+            place = len(raw_V) - count
+            found = np.flatnonzero(raw_V >= np.partition(raw_V, place)[place])
+            best = found[(-raw_V[found]).argsort(kind="stable")][:count].tolist()
+        return Chosen(
+            token=token,
+            log_probability=float(raw_V[token]) - total,
+            alternatives=tuple((index, float(raw_V[index]) - total) for index in best),
+        )
+
+    def _checked(self, ids: Sequence[int], *, what: str) -> NDArray[np.int64]:
+        """Each id once, rising."""
+        found = np.unique(np.asarray(ids, dtype=np.int64))
+        if len(found) and (found[0] < 0 or found[-1] >= self.vocabulary_size):
+            wrong = found[0] if found[0] < 0 else found[-1]
+            raise DataError(
+                f"{what} must have ids from 0 to {self.vocabulary_size - 1}; got {wrong}. "
+                "Take the ids from the tokeniser of the model."
+            )
+        return found
+
+
+def _only(
+    kept: NDArray[np.bool_], ids: NDArray[np.int64], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    return (ids, weights) if kept.all() else (ids[kept], weights[kept])
+
+
+def _within_top_p(weights: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
+    """A token stays while those that are likelier have less than `top_p` together."""
+    total = weights.sum()
+    # All tokens below this weight have less than 1 - top_p together, so the last that stays is not one of them.
+    # Half of it, to be safe from rounding; most of a large vocabulary then needs no sort.
+    large = weights[weights >= (1 - top_p) * total / (2 * len(weights))]
+    falling = -np.sort(-large)
+    last = int(falling.cumsum().searchsorted(top_p * total))
+    return np.asarray(weights >= falling[min(last, len(falling) - 1)])
+
+
+def _typical(weights: NDArray[np.float64], mass: float) -> NDArray[np.bool_]:
+    """A token stays while those that are more typical have less than `mass` together."""
+    probabilities = weights / weights.sum()
+    surprise = -np.log(probabilities)
+    distance = np.abs(surprise - (probabilities * surprise).sum())
+    order = distance.argsort()
+    last = int(probabilities[order].cumsum().searchsorted(mass))
+    return np.asarray(distance <= distance[order[min(last, len(order) - 1)]])

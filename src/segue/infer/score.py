@@ -1,0 +1,421 @@
+"""How likely a model finds texts: the log-probability of every token, and its sums over lines and documents.
+
+In: a model, its tokeniser, documents. Out: a row for each token, line or document, in order, as they are ready.
+
+- causal: each token given those before it in its document, as far as memory reaches (`segue.infer.segments`).
+- permutation: each token given memory, and those before it in an order of its segment: forward, backward, random, or
+  one that is given. An order never goes beyond a segment. The product over a text is its probability under that order.
+- masked: each token given all others of its window: a pseudo-likelihood, which is no probability of the text and is
+  compared with nothing but itself. It has no memory, and takes a reading of the window for each token.
+
+A text of a causal or permutation model begins as after the end of another document, with the special token eod where
+the tokeniser has it. Without it, the first token has no probability in a causal model, and does not count. That a text
+ends where it does is not scored.
+
+Log-probabilities are natural. They are rounded to 2**-32, so that sums of them are exact: tokens, lines and documents
+add up to the same number, in whatever order (up to two million nats; above, to sixteen digits).
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segue.errors import ConfigError, DataError
+from segue.infer.documents import Document, TextPart, Tokens, pools, text_parts
+from segue.infer.segments import POOL, Plan, Rows, Step, in_order, make_plan, recalled, steps
+from segue.model import Batch, LanguageModel, Memory
+from segue.model.language_model import order_batch
+from segue.text.tokenizer import Tokenizer
+
+By = Literal["token", "line", "document"]
+Order = Literal["forward", "backward", "random"]
+UNIT = 2.0**-32
+Scored: TypeAlias = tuple[int, Tokens, NDArray[np.float64]]
+"""A row of a batch, some of its tokens, and their log-probabilities; NaN: it has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSettings:
+    """What to score, and how."""
+
+    by: By = "document"
+    order: Order | Sequence[int] = "forward"
+    """Of a permutation model. A sequence lists the positions of a document, counted from 0, in the order in which they
+    are predicted: every document then has so many tokens, and fits into a segment."""
+    seed: int = 0
+    """Of random orders; each document and segment has its own."""
+    segment_length: int = 512
+    """Positions that are read at a time."""
+    batch_tokens: int = 4096
+    """Tokens that are read at a time, over all documents side by side; changes the speed and the memory only."""
+
+    def __post_init__(self) -> None:
+        if self.by not in ("token", "line", "document"):
+            raise ConfigError(f"by must be token, line or document; got {self.by!r}. Use one of them.")
+        if isinstance(self.order, str) and self.order not in ("forward", "backward", "random"):
+            raise ConfigError(f"order must be forward, backward or random; got {self.order!r}. Use one of them.")
+        if not isinstance(self.order, str) and sorted(self.order) != list(range(len(self.order))):
+            raise ConfigError(
+                f"an order must list every position once, from 0; got {list(self.order)[:20]}. Use a permutation of "
+                f"range({len(self.order)})."
+            )
+        for name, least in (("seed", 0), ("segment_length", 1), ("batch_tokens", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}; got {getattr(self, name)}. Use {least} or more.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenScore:
+    """One token."""
+
+    document: int
+    """Its number, from 1, over all inputs."""
+    source: str
+    line: int
+    """Its number in the document, from 1."""
+    token: str
+    id: int
+    start: int
+    """First character, counted from 0 in the document as it was read;"""
+    end: int
+    """and the one after its last."""
+    log_probability: float | None
+    """None where there is nothing before it to predict it from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextScore:
+    """A line or a document."""
+
+    document: int
+    source: str
+    line: int | None
+    """None for a document."""
+    text: str
+    """Its beginning, at most a thousand characters."""
+    characters: int
+    tokens: int
+    scored: int
+    """Those of the tokens that have a probability."""
+    log_probability: float
+    """Their sum."""
+    perplexity: float | None
+    """None without any."""
+    bits_per_character: float | None
+    """-log2 p, for each character of the text."""
+
+
+Score: TypeAlias = TokenScore | TextScore
+
+
+@dataclass
+class Totals:
+    """Of all that was scored so far."""
+
+    documents: int = 0
+    characters: int = 0
+    tokens: int = 0
+    scored: int = 0
+    units: int = 0
+    """The log-probability, in units."""
+    empty: int = 0
+    """Documents without a token."""
+
+    @property
+    def log_probability(self) -> float:
+        return self.units * UNIT
+
+    @property
+    def perplexity(self) -> float | None:
+        return _perplexity(self.units, self.scored)
+
+    @property
+    def bits_per_character(self) -> float | None:
+        return _bits(self.units, self.scored, self.characters)
+
+
+def score(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    documents: Iterable[TextPart],
+    settings: ScoreSettings = ScoreSettings(),  # noqa: B008  (it is frozen)
+    *,
+    totals: Totals | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Score]:
+    """The rows of all documents (`text_parts` of texts, or `TextFiles`). `totals` are counted along; `progress` is told
+    how many more tokens were read."""
+    counts = Totals() if totals is None else totals
+    scorer = _Scorer(model, tokenizer, settings)
+    shown = cache(tokenizer.token)
+
+    def read(some: list[Document]) -> Iterator[Scored]:
+        for row, tokens, values in scorer.read(some):
+            if progress is not None:
+                progress(len(tokens))
+            yield row, tokens, values
+
+    def begin(document: Document) -> Rows[NDArray[np.float64], Score]:
+        if settings.by == "token":
+            return _TokenRows(document, counts, shown)
+        return _LineRows(document, counts) if settings.by == "line" else _DocumentRows(document, counts)
+
+    limit = POOL * settings.batch_tokens
+    ahead = pools(documents, tokenizer, limit=limit, keep_lines=settings.by == "line")
+    return in_order(ahead, plan=scorer.plan, batch_tokens=settings.batch_tokens, read=read, begin=begin)
+
+
+def score_texts(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    texts: Iterable[str],
+    settings: ScoreSettings = ScoreSettings(),  # noqa: B008  (it is frozen)
+) -> Iterator[Score]:
+    """The same for texts, each a document."""
+    return score(model, tokenizer, text_parts(texts), settings)
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+class _Scorer:
+    """Documents side by side to log-probabilities."""
+
+    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, settings: ScoreSettings) -> None:
+        self.settings, self.objective = settings, model.config.objective
+        self.device = next(model.parameters()).device
+        self.eod, self.mask = tokenizer.specials.get("eod"), tokenizer.specials.get("mask")
+        if self.objective != "permutation" and settings.order != "forward":
+            raise ConfigError(
+                f'an order is for objective "permutation"; got {settings.order!r} for "{self.objective}". Leave it out.'
+            )
+        if self.objective == "masked" and self.mask is None:
+            raise DataError(
+                "a masked model needs a tokeniser with the special token mask; got one without. Use its own."
+            )
+        self.plan: Plan = make_plan(model, segment_length=settings.segment_length, memory=self.objective != "masked")
+
+    def read(self, documents: list[Document]) -> Iterator[Scored]:
+        """The log-probabilities of all their tokens, in steps."""
+        memory: Memory | None = None
+        causal = self.objective == "causal"
+        first = None if self.objective == "masked" else self.eod
+        for step in steps(documents, self.plan, first=first, predicts_next=causal):
+            with torch.no_grad():
+                if self.objective == "masked":
+                    values_BQ = self._pseudo(step)
+                else:
+                    batch = _next_tokens(step) if causal else self._ordered(step, documents)
+                    values_BQ, memory = self._likelihood(step, batch, recalled(memory, step))
+            for number, (row, tokens) in enumerate(zip(step.rows, step.tokens, strict=True)):
+                values = values_BQ[number, step.known : step.known + len(tokens)]
+                scored = values[int(causal and not step.known) :]
+                if not np.isfinite(scored).all():
+                    raise DataError(
+                        f"log-probabilities must be finite; got {scored[~np.isfinite(scored)][0]} in "
+                        f"{documents[row].place}. The weights are broken: try segue doctor MODEL."
+                    )
+                yield int(row), tokens, values
+
+    def _likelihood(
+        self, step: Step, batch: Batch | None, memory: Memory | None
+    ) -> tuple[NDArray[np.float64], Memory | None]:
+        """For each token that is known or new: its log-probability. A causal model has none for the first."""
+        if batch is None:
+            return np.full(step.ids_BQ.shape, np.nan), None
+        result = self.plan.model(batch.to(self.device), memory)
+        values_BQ = -result.nll.double().cpu().numpy()
+        if self.objective == "causal":
+            values_BQ = np.concatenate([np.full((len(values_BQ), 1), np.nan), values_BQ], axis=1)
+        return values_BQ, result.memory
+
+    def _ordered(self, step: Step, documents: list[Document]) -> Batch:
+        """What is known comes first in the order, what is new as it is wished, padding last."""
+        width = step.ids_BQ.shape[1]
+        order_BQ = np.tile(np.arange(width), (len(step.tokens), 1))
+        for number, (row, tokens) in enumerate(zip(step.rows, step.tokens, strict=True)):
+            new = self._order(step, documents[row], len(tokens))
+            order_BQ[number, step.known : step.known + len(tokens)] = step.known + new
+        real_BQ = step.real_BQ
+        return order_batch(
+            torch.from_numpy(step.ids_BQ),
+            torch.from_numpy(order_BQ),
+            real_BQ=None if real_BQ.all() else torch.from_numpy(real_BQ),
+        )
+
+    def _order(self, step: Step, document: Document, count: int) -> NDArray[np.int64]:
+        match self.settings.order:
+            case "forward":
+                return np.arange(count)
+            case "backward":
+                return np.arange(count)[::-1]
+            case "random":
+                return np.random.default_rng([self.settings.seed, document.number, step.number]).permutation(count)
+        given = np.array(self.settings.order, dtype=np.int64)
+        if step.number or count != len(given) or document.fill(1):
+            raise DataError(
+                f"{document.place} must have the {len(given)} tokens of the order, in one segment of "
+                f"{self.plan.length}; got {document.tokens}. Give another order, or a longer segment."
+            )
+        return given
+
+    def _pseudo(self, step: Step) -> NDArray[np.float64]:
+        """Each new token from all others that are there: a row for each, in which it is masked."""
+        values_BQ = np.zeros(step.ids_BQ.shape)
+        real_BQ = step.real_BQ
+        at = [(n, step.known + place) for n, tokens in enumerate(step.tokens) for place in range(len(tokens))]
+        size = max(1, self.settings.batch_tokens // step.ids_BQ.shape[1])
+        assert self.mask is not None
+        for begin in range(0, len(at), size):
+            rows, places = np.array(at[begin : begin + size]).T
+            ids_BQ = step.ids_BQ[rows]
+            targets = ids_BQ[np.arange(len(rows)), places]
+            ids_BQ[np.arange(len(rows)), places] = self.mask
+            batch = Batch(
+                ids_BQ=torch.from_numpy(ids_BQ),
+                real_BQ=None if real_BQ[rows].all() else torch.from_numpy(real_BQ[rows]),
+                predicted_BP=torch.from_numpy(places)[:, None],
+                targets=torch.from_numpy(targets)[:, None],
+            )
+            nll: Tensor = self.plan.model(batch.to(self.device)).nll
+            values_BQ[rows, places] = -nll.double().cpu().numpy()[:, 0]
+        return values_BQ
+
+
+def _next_tokens(step: Step) -> Batch | None:
+    """Each token from those before it; None if no row has two."""
+    if step.ids_BQ.shape[1] < 2:
+        return None
+    real_BQ = torch.from_numpy(step.real_BQ)
+    ids_BQ = torch.from_numpy(step.ids_BQ)
+    return Batch(
+        ids_BQ=ids_BQ[:, :-1],
+        targets=ids_BQ[:, 1:],
+        target_mask=real_BQ[:, 1:],
+        # The last token of a row is predicted, and not read.
+        real_BQ=None if bool(real_BQ.all()) else real_BQ[:, 1:],
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------- rows
+
+
+class _Sum:
+    """Of the tokens of a line or document."""
+
+    def __init__(self) -> None:
+        self.tokens = self.scored = self.units = 0
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        there = values[~np.isnan(values)]
+        self.tokens += len(values)
+        self.scored += len(there)
+        self.units += int(np.rint(there / UNIT).astype(np.int64).sum())
+
+    def row(self, document: Document, *, line: int | None, text: str, characters: int) -> TextScore:
+        return TextScore(
+            document=document.number,
+            source=document.source,
+            line=line,
+            text=text,
+            characters=characters,
+            tokens=self.tokens,
+            scored=self.scored,
+            log_probability=self.units * UNIT,
+            perplexity=_perplexity(self.units, self.scored),
+            bits_per_character=_bits(self.units, self.scored, characters),
+        )
+
+
+class _DocumentRows:
+    """One row, at the end."""
+
+    def __init__(self, document: Document, totals: Totals) -> None:
+        self.document, self.totals, self.sum = document, totals, _Sum()
+
+    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> list[Score]:
+        self.sum.add(values)
+        return []
+
+    def finish(self) -> list[Score]:
+        document = self.document
+        self.count()
+        return [self.sum.row(document, line=None, text=document.text, characters=document.characters)]
+
+    def count(self) -> None:
+        self.totals.documents += 1
+        self.totals.characters += self.document.characters
+        self.totals.tokens += self.sum.tokens
+        self.totals.scored += self.sum.scored
+        self.totals.units += self.sum.units
+        self.totals.empty += not self.sum.tokens
+
+
+class _LineRows:
+    """A row for each line, when a token of a later one comes."""
+
+    def __init__(self, document: Document, totals: Totals) -> None:
+        self.whole = _DocumentRows(document, totals)
+        self.document, self.sum = document, _Sum()
+
+    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> list[Score]:
+        self.whole.add(tokens, values)
+        rows: list[Score] = []
+        numbers, begins = np.unique(tokens.lines, return_index=True)
+        for number, part in zip(numbers, np.split(values, begins[1:]), strict=True):
+            while self.document.lines[0].number < number:
+                rows.append(self._row())
+            self.sum.add(part)
+        return rows
+
+    def finish(self) -> Iterator[Score]:
+        while self.document.lines:
+            yield self._row()
+        self.whole.count()
+
+    def _row(self) -> Score:
+        line, made = self.document.lines.popleft(), self.sum
+        self.sum = _Sum()
+        return made.row(self.document, line=line.number, text=line.text, characters=line.characters)
+
+
+class _TokenRows:
+    """A row for each token."""
+
+    def __init__(self, document: Document, totals: Totals, shown: Callable[[int], str]) -> None:
+        self.whole = _DocumentRows(document, totals)
+        self.document, self.shown = document, shown
+
+    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> Iterator[Score]:
+        self.whole.add(tokens, values)
+        for place, value in enumerate(values.tolist()):
+            index = int(tokens.ids[place])
+            yield TokenScore(
+                document=self.document.number,
+                source=self.document.source,
+                line=int(tokens.lines[place]),
+                token=self.shown(index),
+                id=index,
+                start=int(tokens.starts[place]),
+                end=int(tokens.ends[place]),
+                log_probability=None if math.isnan(value) else round(value / UNIT) * UNIT,
+            )
+
+    def finish(self) -> list[Score]:
+        self.whole.count()
+        return []
+
+
+def _perplexity(units: int, scored: int) -> float | None:
+    return math.exp(min(-units * UNIT / scored, 700.0)) if scored else None
+
+
+def _bits(units: int, scored: int, characters: int) -> float | None:
+    return -units * UNIT / math.log(2) / characters if scored and characters else None

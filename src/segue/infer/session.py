@@ -1,0 +1,342 @@
+"""A session: one reader of one model. It reads text of any length at constant cost, writes, scores, forks and saves.
+
+In: text. Out: text, scores. Ids are the business of `token_stream`, which token comes next that of `sampling`.
+
+How text becomes ids: text that is fed in several pieces is one text, so `feed("ab")` is `feed("a")` then `feed("b")`.
+What may still change with the next piece is held back (`StreamEncoder` says what). `stream`, `score` and `search` end
+the text: what is held back is read as it is, and what comes next begins a new piece of text in the same memory.
+
+A session begins as after the end of another document: where the tokeniser has a mark for that, eod, it is read first.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from segue.config import ModelConfig
+from segue.errors import ConfigError, DataError
+from segue.infer.beam import BeamSettings, Hypothesis, beam_search
+from segue.infer.choices import Choices
+from segue.infer.pen import TAIL, Pen, Written
+from segue.infer.sampling import Sampler, SamplingSettings
+from segue.infer.saved_session import read_session, write_session
+from segue.infer.stops import StopStrings
+from segue.infer.text_model import TextModel, load_text_model
+from segue.infer.token_stream import TokenStream
+from segue.model.cache import Cache
+from segue.model.streaming import Streamer
+from segue.text.stream import StreamDecoder, StreamEncoder
+from segue.text.tokenizer import Tokenizer
+
+_PIECE = 1 << 16
+"""Characters that are encoded together."""
+
+
+def open_session(
+    source: str | Path, *, memory_length: int | None = None, int8: bool = False, device: str = "cpu"
+) -> "Session":
+    """A session with a model: a model folder, a run folder, a checkpoint of another library, or a name on the hub.
+
+    `memory_length` is how many earlier tokens each token sees, if not as in training. `int8` rounds the weights to 8
+    bits: a quarter of the memory, faster on a CPU, nearly the same numbers.
+    """
+    return Session(load_text_model(source), memory_length=memory_length, int8=int8, device=device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredToken:
+    """A token of a text that was scored."""
+
+    token: str
+    id: int
+    start: int
+    end: int
+    """Its characters in the text."""
+    log_probability: float | None
+    """Natural logarithm; None where nothing was read before it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredText:
+    """How likely a text was, given all that the session had read."""
+
+    tokens: tuple[ScoredToken, ...]
+
+    @property
+    def log_probability(self) -> float:
+        """Of all tokens that have one."""
+        return math.fsum(token.log_probability for token in self.tokens if token.log_probability is not None)
+
+    @property
+    def perplexity(self) -> float:
+        """Of a token, on average."""
+        counted = sum(token.log_probability is not None for token in self.tokens)
+        return math.exp(-self.log_probability / counted) if counted else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """A text that may follow, found by beam search."""
+
+    text: str
+    tokens: tuple[int, ...]
+    log_probability: float
+    score: float
+    """With the length penalty: what decides."""
+
+
+class Session:
+    """One reader of one model."""
+
+    def __init__(
+        self, source: TextModel, *, memory_length: int | None = None, int8: bool = False, device: str = "cpu"
+    ) -> None:
+        model = source.model.to(device)
+        if device == "cpu" and next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
+            model = model.float()  # a CPU computes slowly with these
+        window = None
+        if memory_length is None:
+            memory, positions = model.config.memory, model.config.learned_positions
+            if memory is None or positions is not None:
+                window = positions or source.segment_length
+            memory_length = window if window is not None or memory is None else memory.length
+        else:
+            _check_memory_length(memory_length, model.config)
+        assert memory_length is not None
+        self.tokenizer = source.tokenizer
+        self._streamer = Streamer(model, memory_length=memory_length, eight_bits=int8)
+        self._window, self._int8 = window, int8
+        self._stream = TokenStream(self._streamer, window=window)
+        self._encoder = StreamEncoder(self.tokenizer)
+
+    @property
+    def tokens_read(self) -> int:
+        """How many tokens it has read and written, the mark at the beginning included."""
+        return self._stream.count + len(self._stream.unread)
+
+    @property
+    def weights(self) -> int:
+        """The same number for sessions that share their weights: those that were forked from one."""
+        return id(self._streamer)
+
+    @property
+    def waiting(self) -> str:
+        """Text that was fed and is held back, because what follows may change its tokens."""
+        return self._encoder.waiting
+
+    # ------------------------------------------------------------------------------------------- reading and writing
+
+    def feed(self, text: str) -> None:
+        """Reads text, as the continuation of what was fed before. Any length; an interruption leaves what was read."""
+        for start in range(0, len(text), _PIECE):
+            ids = self._encoder.feed(text[start : start + _PIECE])
+            if len(ids):
+                self._begin()
+                self._stream.read(ids)
+
+    def feed_tokens(self, ids: Sequence[int]) -> None:
+        """Reads ids as they are, special ones too; ends the text that was fed before."""
+        self._end_text()
+        self._stream.read(_checked_ids(ids, self.tokenizer))
+
+    def stream(
+        self,
+        prompt: str = "",
+        *,
+        max_tokens: int = 200,
+        sampling: SamplingSettings | None = None,
+        stop: Sequence[str] = (),
+        choices: Sequence[str] = (),
+    ) -> Iterator[str]:
+        """Reads the prompt, then writes: text as it becomes certain, never half a character. What is written is read
+        too, so that the session goes on from there.
+
+        It ends after `max_tokens`, at the end of the document if the tokeniser has a mark for it, or at a `stop`
+        string, which is not given, though the session has read the token that completed it. With `choices`, it writes
+        exactly one of these texts. Leaving the loop early is fine: the session has read what was given, and the tokens
+        of text that was held back.
+        """
+        written = self.write(prompt, max_tokens=max_tokens, sampling=sampling, stop=stop, choices=choices)
+        return (one.text for one in written if one.text)
+
+    def write(
+        self,
+        prompt: str = "",
+        *,
+        max_tokens: int = 200,
+        sampling: SamplingSettings | None = None,
+        stop: Sequence[str] = (),
+        choices: Sequence[str] = (),
+    ) -> Iterator[Written]:
+        """As `stream`, token by token, with what the model thought of each."""
+        pen = self.pen(max_tokens=max_tokens, sampling=sampling, stop=stop, choices=choices)
+        self.feed(prompt)
+        self.ready()
+        return self._write(pen)
+
+    def pen(
+        self,
+        *,
+        max_tokens: int = 200,
+        sampling: SamplingSettings | None = None,
+        stop: Sequence[str] = (),
+        choices: Sequence[str] = (),
+    ) -> Pen:
+        """What decides how this session writes; checked here, before anything is read."""
+        if max_tokens < 1:
+            raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}. Use 1 or more.")
+        size, specials = self._streamer.model.config.vocabulary.size, self.tokenizer.specials
+        end = specials.get("eod")
+        kept = {end, specials.get("eop")}
+        hidden = [index for index in specials.values() if index not in kept]
+        settings = (sampling or SamplingSettings()).forbidding([*hidden, *range(self.tokenizer.size, size)])
+        return Pen(
+            tokenizer=self.tokenizer,
+            sampler=Sampler(settings, vocabulary_size=size),
+            stops=StopStrings(stop),
+            choices=Choices(self.tokenizer, choices, end=end) if choices else None,
+            end=end,
+            max_tokens=max_tokens,
+        )
+
+    def ready(self) -> TokenStream:
+        """The stream of ids, with all text read and the next token predicted."""
+        self._end_text()
+        self._begin()
+        self._stream.predicting()
+        return self._stream
+
+    def _write(self, pen: Pen) -> Iterator[Written]:
+        pen.begin(self._stream.recent)
+        while not pen.done:
+            yield pen.put(self._stream)
+        rest = pen.finish()
+        if rest is not None:
+            yield rest
+
+    def score(self, text: str) -> ScoredText:
+        """Reads a text and says how likely each of its tokens was. To score without reading on, fork first."""
+        self._end_text()
+        self._begin()
+        tokens: list[ScoredToken] = []
+        encoding = self.tokenizer.encode_with_offsets(text)
+        found = self._stream.score(encoding.ids)
+        for index, start, end, value in zip(encoding.ids, encoding.starts, encoding.ends, found, strict=True):
+            tokens.append(
+                ScoredToken(
+                    token=self.tokenizer.token(int(index)),
+                    id=int(index),
+                    start=int(start),
+                    end=int(end),
+                    log_probability=None if np.isnan(value) else float(value),
+                )
+            )
+        return ScoredText(tokens=tuple(tokens))
+
+    def search(
+        self,
+        *,
+        beam: int = 4,
+        count: int = 1,
+        max_tokens: int = 64,
+        length_penalty: float = 0.0,
+        no_repeat: int | None = None,
+    ) -> list[Continuation]:
+        """The likeliest continuations up to the end of the document, by beam search, best first. The session itself
+        does not move: feed the one you like."""
+        end = next((self.tokenizer.specials[name] for name in ("eod", "eop") if name in self.tokenizer.specials), None)
+        if end is None:
+            raise ConfigError(
+                "beam search needs a tokeniser with eod or eop, where a text can end; got one without. Use stream."
+            )
+        settings = BeamSettings(
+            end=end,
+            beam=beam,
+            max_length=max_tokens,
+            count=count,
+            length_penalty=length_penalty,
+            no_repeat=no_repeat,
+        )
+        stream = self.ready().copy()
+        stream.make_room(max_tokens + 1)
+        size, specials = self._streamer.model.config.vocabulary.size, self.tokenizer.specials
+        hidden = [index for index in specials.values() if index != end] + list(range(self.tokenizer.size, size))
+
+        def log_probabilities(logits_NV: torch.Tensor) -> torch.Tensor:
+            found_NV = logits_NV.float().log_softmax(dim=-1)
+            found_NV[:, hidden] = -torch.inf
+            return found_NV
+
+        def step(token_N: torch.Tensor, cache: Cache) -> tuple[torch.Tensor, Cache]:
+            hidden_ND = self._streamer.read(token_N[:, None], cache)[:, 0]
+            return log_probabilities(self._streamer.logits(hidden_ND)), cache
+
+        first_1V = log_probabilities(stream.logits()[None])
+        found = beam_search(first_1V, stream.cache, step=step, select=Cache.select, settings=settings)[0]
+        return [self._continuation(one) for one in found]
+
+    # ------------------------------------------------------------------------------------------ copies, files, start
+
+    def fork(self) -> "Session":
+        """Another session that has read the same; neither changes the other."""
+        other = object.__new__(Session)
+        other.tokenizer, other._streamer = self.tokenizer, self._streamer
+        other._window, other._int8 = self._window, self._int8
+        other._stream = self._stream.copy()
+        other._encoder = StreamEncoder(self.tokenizer, state=self._encoder.state)
+        return other
+
+    def reset(self) -> None:
+        """As new: nothing has been read."""
+        self._stream = TokenStream(self._streamer, window=self._window)
+        self._encoder = StreamEncoder(self.tokenizer)
+
+    def save(self, path: str | Path) -> None:
+        """Writes what it has read, in a file that `load` of a session with the same model reads; atomic."""
+        write_session(Path(path), self._stream, self._encoder.state, self.tokenizer)
+
+    def load(self, path: str | Path) -> None:
+        """Goes on where a saved session was; refuses one of another model. On an error nothing changes."""
+        stream, state = read_session(Path(path), self._streamer, self.tokenizer, window=self._window)
+        self._encoder = StreamEncoder(self.tokenizer, state=state)
+        self._stream = stream
+
+    # ------------------------------------------------------------------------------------------------------- inside
+
+    def _begin(self) -> None:
+        """A new session has come to the end of another document."""
+        eod = self.tokenizer.specials.get("eod")
+        if eod is not None and self.tokens_read == 0:
+            self._stream.read([eod])
+
+    def _end_text(self) -> None:
+        rest = self._encoder.finish()
+        if len(rest):
+            self._begin()
+            self._stream.read(rest)
+
+    def _continuation(self, one: Hypothesis) -> Continuation:
+        decoder = StreamDecoder(self.tokenizer, after=list(self._stream.recent)[-TAIL:])
+        text = decoder.feed(one.tokens) + decoder.finish()
+        return Continuation(text=text, tokens=one.tokens, log_probability=one.log_probability, score=one.score)
+
+
+def _check_memory_length(memory_length: int, config: ModelConfig) -> None:
+    if memory_length < 1:
+        raise ConfigError(f"memory_length must be at least 1; got {memory_length}. Use 1 or more.")
+    if config.learned_positions is not None:
+        raise ConfigError(
+            f"memory_length is for models whose positions have no end; got one with {config.learned_positions} learned "
+            "positions. Leave it out."
+        )
+
+
+def _checked_ids(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
+    wrong = next((index for index in ids if not 0 <= int(index) < tokenizer.size), None)
+    if wrong is not None:
+        raise DataError(f"ids must be from 0 to {tokenizer.size - 1}; got {wrong}. They belong to another tokeniser.")
+    return [int(index) for index in ids]

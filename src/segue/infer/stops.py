@@ -1,0 +1,61 @@
+"""Texts that end a stream: what is certain goes out, what may become a stop string waits.
+
+In: text, a piece at a time. Out: the text before the first stop string. How pieces are cut makes no difference: the
+stop that is complete first counts, and of those that are complete at the same character the longest. The stop itself
+and all after it are dropped. Where text comes from, and what ends with it, is the caller's business.
+"""
+
+from collections.abc import Sequence
+
+from segue.errors import ConfigError
+from segue.text.unicode import without_surrogates
+
+
+class StopStrings:
+    """Watches one stream. Without any string it lets everything through."""
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        if isinstance(strings, str):
+            raise ConfigError(f"stop strings must be a list of texts; got the text {strings!r}. Put it into a list.")
+        for string in strings:
+            if not string:
+                raise ConfigError("a stop string must have a character; got an empty one. Remove it.")
+            if string != without_surrogates(string):
+                raise ConfigError(
+                    f"a stop string must be text that a model can write; got {string!r} with half a character. "
+                    "Write the whole character."
+                )
+        self._strings = tuple(dict.fromkeys(strings))
+        self._waiting = ""
+        self._found: str | None = None
+
+    @property
+    def found(self) -> str | None:
+        """The stop string that ended the stream; None: none has yet."""
+        return self._found
+
+    def feed(self, text: str) -> str:
+        """The text that is certain now: it is before any stop string. After a stop there is none."""
+        if self._found is not None:
+            return ""
+        text = self._waiting + text
+        found = [(start + len(string), start, string) for string in self._strings if (start := text.find(string)) >= 0]
+        if found:
+            # Tuples compare by the end, then by the start: the first that is complete, then the longest.
+            _, start, self._found = min(found)
+            self._waiting = ""
+            return text[:start]
+        certain = len(text) - max((_begun(text, string) for string in self._strings), default=0)
+        self._waiting = text[certain:]
+        return text[:certain]
+
+    def finish(self) -> str:
+        """The text that still waited: the stream is over, and it has become no stop string."""
+        rest, self._waiting = self._waiting, ""
+        return rest
+
+
+def _begun(text: str, string: str) -> int:
+    """How many characters at the end of the text are the beginning of the string, but not all of it."""
+    longest = min(len(text), len(string) - 1)
+    return next((size for size in range(longest, 0, -1) if text.endswith(string[:size])), 0)

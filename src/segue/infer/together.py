@@ -1,0 +1,113 @@
+"""Several sessions of one model that write at the same time: the weights are read once for all of them.
+
+In: sessions, whatever each has read. Out: the tokens of each, as they come. The result is what each would have written
+alone with the same settings, up to rounding.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from segue.errors import DataError
+from segue.infer.pen import Pen, Written
+from segue.infer.sampling import SamplingSettings
+from segue.infer.session import Session
+from segue.infer.token_stream import TokenStream
+from segue.model.cache import Cache
+
+
+def write_together(
+    sessions: Sequence[Session],
+    *,
+    max_tokens: int = 200,
+    sampling: SamplingSettings | Sequence[SamplingSettings] | None = None,
+    stop: Sequence[str] = (),
+) -> Iterator[tuple[int, Written]]:
+    """The number of a session and a token that it wrote, until all have ended. Settings may differ by session: with
+    equal seeds, equal texts go on equally.
+
+    While it runs the sessions must not be used otherwise. Leaving the loop early is fine, as with one session.
+    """
+    if not sessions:
+        raise DataError("sessions that write together must be one or more; got none. Open one.")
+    if len({id(session) for session in sessions}) != len(sessions):
+        raise DataError("sessions that write together must be different ones; got one twice. Fork it.")
+    if len({session.weights for session in sessions}) != 1:
+        raise DataError(
+            "sessions that write together must share their weights; got different models. Fork them from one session."
+        )
+    settings = list(sampling) if isinstance(sampling, Sequence) else [sampling] * len(sessions)
+    if len(settings) != len(sessions):
+        raise DataError(
+            f"sampling must be one setting, or one for each session; got {len(settings)} for {len(sessions)}. "
+            "Give as many as there are sessions."
+        )
+    pens = [
+        session.pen(max_tokens=max_tokens, sampling=one, stop=stop)
+        for session, one in zip(sessions, settings, strict=True)
+    ]
+    streams = [session.ready() for session in sessions]
+    return _write(streams, pens)
+
+
+def _write(streams: list[TokenStream], pens: list[Pen]) -> Iterator[tuple[int, Written]]:
+    for stream, pen in zip(streams, pens, strict=True):
+        pen.begin(stream.recent)
+    group = _Group(streams, list(range(len(streams))))
+    try:
+        while group.numbers:
+            yield from group.put(pens)
+            for number in group.numbers:
+                if pens[number].done and (rest := pens[number].finish()) is not None:
+                    yield number, rest
+            group.advance([number for number in group.numbers if not pens[number].done])
+    finally:
+        group.part()
+
+
+class _Group:
+    """Streams whose caches are the rows of one, as long as they go on together."""
+
+    def __init__(self, streams: list[TokenStream], numbers: list[int]) -> None:
+        self._streams, self.numbers = streams, numbers
+        self._cache: Cache
+        self._hidden_BD: Tensor
+        self._gather()
+
+    def put(self, pens: list[Pen]) -> list[tuple[int, Written]]:
+        """A token of each. All are drawn before any is given, so that an early end finds them in the same state."""
+        logits_BV = self._streams[0].streamer.logits(self._hidden_BD)
+        return [
+            (number, pens[number].put(self._streams[number], logits_BV[row])) for row, number in enumerate(self.numbers)
+        ]
+
+    def advance(self, going: list[int]) -> None:
+        """Those that go on read their last token. The others leave; what they have not read, they read when needed."""
+        full = [number for number in going if self._streams[number].window_is_full]
+        if full or len(going) < len(self.numbers):
+            self.part()
+            for number in full:
+                self._streams[number].begin_window()
+            self.numbers = going
+            if not going:
+                return
+            self._gather()
+        streams = [self._streams[number] for number in self.numbers]
+        ids_B1 = torch.tensor([stream.unread for stream in streams], device=self._hidden_BD.device)
+        self._hidden_BD = streams[0].streamer.read(ids_B1, self._cache)[:, 0]
+        for stream in streams:
+            stream.note(stream.unread)
+
+    def part(self) -> None:
+        """Each stream has its own cache again."""
+        for row, number in enumerate(self.numbers):
+            self._streams[number].cache = self._cache.select([row])
+            self._streams[number].hidden_1D = self._hidden_BD[row : row + 1]
+
+    def _gather(self) -> None:
+        streams = [self._streams[number] for number in self.numbers]
+        self._cache = Cache.join([stream.cache for stream in streams])
+        states = [stream.hidden_1D for stream in streams if stream.hidden_1D is not None]
+        assert len(states) == len(streams)
+        self._hidden_BD = torch.cat(states)

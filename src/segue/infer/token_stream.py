@@ -1,0 +1,159 @@
+"""One reader of ids: what it has read, and what it expects next. Text is for `session`.
+
+In: ids. Out: logits of what comes next, or log-probabilities of ids as they are read. A model with memory reads without
+end. A model without memory reads windows: when a window is full, the latter half of it is read again as the beginning
+of the next one. Where windows begin follows from the number of ids alone, not from how they came.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segue.errors import DataError
+from segue.model.cache import Cache
+from segue.model.streaming import Streamer
+
+RECENT = 1024
+"""How many of the latest ids are known, for penalties on repetition and for decoding."""
+_MOST_NUMBERS = 1 << 22
+"""Of logits that exist at a time."""
+
+
+class TokenStream:
+    """A streamer, the cache of what it has read, and the state that predicts what follows."""
+
+    def __init__(self, streamer: Streamer, *, window: int | None) -> None:
+        """`window` is for models without memory: how many ids are read before a new window begins."""
+        self.streamer = streamer
+        self.window = window
+        self.cache = streamer.new_cache()
+        self.hidden_1D: Tensor | None = None
+        """What predicts the next id; None: nothing has been read."""
+        self.recent: deque[int] = deque(maxlen=max(RECENT, window or 0))
+        self.count = 0
+        """How many ids have been read."""
+        self.place = 0
+        """How many of them in this window."""
+        self.unread: list[int] = []
+        """Ids that are part of the stream and have not been through the model: drawn, and not yet needed."""
+
+    def copy(self) -> "TokenStream":
+        """Another stream that has read the same."""
+        other = TokenStream(self.streamer, window=self.window)
+        other.cache = self.cache.select([0])
+        other.hidden_1D = self.hidden_1D
+        other.recent, other.count, other.place = self.recent.copy(), self.count, self.place
+        other.unread = list(self.unread)
+        return other
+
+    def read(self, ids: Sequence[int] | NDArray[np.int64]) -> None:
+        """Reads what was left unread, then these."""
+        for _ in self._read([*self.unread, *np.asarray(ids, dtype=np.int64).tolist()], every=False):
+            pass
+
+    def score(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
+        """Reads ids; gives the log-probability of each, given all before it. NaN where there is nothing before it."""
+        self.read([])
+        wanted = np.asarray(ids, dtype=np.int64).tolist()
+        found, done = [], 0
+        before_1D = self.hidden_1D
+        for states_PD in self._read(wanted, every=True):
+            targets = wanted[done : done + len(states_PD)]
+            if before_1D is None:
+                found.append(np.array([np.nan]))
+                predicting_PD, targets = states_PD[:-1], targets[1:]
+            else:
+                predicting_PD = torch.cat([before_1D, states_PD[:-1]])
+            found.append(self._log_probabilities(predicting_PD, targets))
+            before_1D = states_PD[-1:]
+            done += len(states_PD)
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def predicting(self) -> Tensor:
+        """The state that predicts the next id: hidden_1D."""
+        self.read([])
+        if self.hidden_1D is None:
+            raise DataError(
+                "something must be read before a text can go on; got nothing, and this tokeniser has no mark for the "
+                "beginning of a document. Give a prompt."
+            )
+        return self.hidden_1D
+
+    def logits(self) -> Tensor:
+        """Of the next id: logits_V."""
+        return self.streamer.logits(self.predicting())[0]
+
+    def make_room(self, count: int) -> None:
+        """Begins a new window now if this one has no room for so many ids. Nothing to do for a model with memory."""
+        if self.window is None:
+            return
+        if count > self.window // 2:
+            raise DataError(
+                f"a model without memory has room for {self.window // 2} further tokens at a time; got {count}. "
+                "Ask for fewer, or use a model with memory."
+            )
+        self.read([])
+        if self.place + count > self.window:
+            self.begin_window()
+
+    @property
+    def window_is_full(self) -> bool:
+        """Whether a new window must begin before anything else is read."""
+        return self.window is not None and self.place >= self.window
+
+    def begin_window(self) -> None:
+        """Reads the latter half of the window again, as the beginning of the next one."""
+        assert self.window is not None
+        again = list(self.recent)[-min(len(self.recent), self.window // 2) :]
+        cache = self.streamer.new_cache()
+        for start in range(0, len(again), self.streamer.most_at_once):
+            states_PD = self._advance(cache, again[start : start + self.streamer.most_at_once], places=1)
+            self.hidden_1D = states_PD
+        self.cache, self.place = cache, len(again)
+
+    def note(self, ids: Sequence[int]) -> None:
+        """These ids have been read."""
+        self.recent.extend(ids)
+        self.count += len(ids)
+        self.place += len(ids)
+        self.unread = self.unread[len(ids) :]
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _read(self, ids: list[int], *, every: bool) -> Iterator[Tensor]:
+        """Reads ids a few at a time; gives the states that predict what follows all of them, or the last one."""
+        done = 0
+        while done < len(ids):
+            if self.window_is_full:
+                self.begin_window()
+            room = self.streamer.most_at_once
+            if self.window is not None:
+                room = min(room, self.window - self.place)
+            part = ids[done : done + room]
+            states_PD = self._advance(self.cache, part, places=len(part) if every else 1)
+            self.hidden_1D = states_PD[-1:]
+            self.note(part)
+            done += len(part)
+            yield states_PD
+
+    def _advance(self, cache: Cache, ids: Sequence[int], *, places: int) -> Tensor:
+        ids_1Q = torch.tensor([ids], dtype=torch.long, device=cache.position_B.device)
+        return self.streamer.read(ids_1Q, cache, places=places)[0]
+
+    def _log_probabilities(self, states_PD: Tensor, targets: Sequence[int]) -> NDArray[np.float64]:
+        rows = max(1, _MOST_NUMBERS // self.streamer.model.config.vocabulary.size)
+        found = np.zeros(len(targets))
+        for start in range(0, len(targets), rows):
+            logits_PV = self.streamer.logits(states_PD[start : start + rows]).double()
+            index = torch.tensor(targets[start : start + rows], device=logits_PV.device)[:, None]
+            found[start : start + rows] = logits_PV.log_softmax(dim=-1).gather(1, index)[:, 0].cpu().numpy()
+        if np.isnan(found).any():
+            raise DataError(
+                f"the model must give a probability to every token; got NaN for token {int(np.isnan(found).argmax())} "
+                "of a stretch. Its weights are broken: try an earlier checkpoint."
+            )
+        return found

@@ -1,0 +1,183 @@
+"""What a stream keeps of the tokens it has read: their keys and values in every layer, in buffers of fixed size.
+
+A Memory holds the inputs of the layers, from which keys and values are projected again for every segment. That is right
+for training, where weights change and gradients may flow. A stream reads a token at a time with weights that stay, so
+it keeps the projections. The cache is written in place and never grows.
+
+The latest positions of all rows end at the same place. New ones are written behind them; when the buffer is full, the
+latest are copied to its beginning, once in many tokens. The buffer is so large that they never overlap with their copy:
+whatever interrupts it loses nothing. Rows of different age differ in what is valid.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from segue.errors import DataError
+
+
+class Cache:
+    """Keys and values of B rows. `length` positions are seen; the buffer has room for more."""
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        rows: int,
+        length: int,
+        most_at_once: int,
+        num_heads: int,
+        head_width: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        capacity = 2 * length + most_at_once
+        shape = (layers, rows, num_heads, capacity, head_width)
+        self.most_at_once = most_at_once
+        """How many positions may be added at a time."""
+        self.length = length
+        """Most positions before a token that it sees."""
+        self.key_LBHCE = torch.zeros(shape, device=device, dtype=dtype)
+        self.value_LBHCE = torch.zeros(shape, device=device, dtype=dtype)
+        self.valid_BC = torch.zeros(rows, capacity, dtype=torch.bool, device=device)
+        self.position_B = torch.zeros(rows, dtype=torch.long, device=device)
+        """How many tokens each row has read."""
+        self.end = 0
+        """Where the latest positions end."""
+
+    @property
+    def rows(self) -> int:
+        return self.valid_BC.shape[0]
+
+    @property
+    def capacity(self) -> int:
+        """Of the buffer."""
+        return self.valid_BC.shape[1]
+
+    @property
+    def used(self) -> int:
+        """How many positions are there, valid or not."""
+        return min(self.end, self.length)
+
+    def make_room(self, count: int) -> None:
+        """Moves the latest positions to the beginning if there is no room behind them."""
+        assert count <= self.most_at_once
+        if self.end + count > self.capacity:
+            used = self.used
+            now = slice(self.end - used, self.end)
+            assert now.start >= used
+            for buffer_LBHCE in (self.key_LBHCE, self.value_LBHCE):
+                buffer_LBHCE[:, :, :, :used] = buffer_LBHCE[:, :, :, now]
+            self.valid_BC[:, :used] = self.valid_BC[:, now]
+            self.end = used
+        self.valid_BC[:, self.end :] = False
+
+    def make_way(self, lag_B: Sequence[int]) -> None:
+        """Moves what each row has to the right, by so many positions, because its next token comes so much later."""
+        for row, lag in enumerate(lag_B):
+            if lag:
+                start = self.end - self.used
+                for buffer in (self.key_LBHCE[:, row], self.value_LBHCE[:, row]):
+                    buffer[:, :, start + lag : self.end + lag] = buffer[:, :, start : self.end].clone()
+                self.valid_BC[row, start + lag : self.end + lag] = self.valid_BC[row, start : self.end].clone()
+                self.valid_BC[row, start : start + lag] = False
+
+    def put(self, layer: int, key_BQHE: Tensor, value_BQHE: Tensor, *, real_BQ: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Writes keys and values behind the latest positions, without moving the end; gives all that can be seen, with
+        these as the last ones: [B, K, H, E] each."""
+        stop = self.end + key_BQHE.shape[1]
+        views = []
+        for buffer_LBHCE, new_BQHE in ((self.key_LBHCE, key_BQHE), (self.value_LBHCE, value_BQHE)):
+            buffer_BHCE, new_BHQE = buffer_LBHCE[layer], new_BQHE.transpose(1, 2)
+            if real_BQ is None:
+                buffer_BHCE[:, :, self.end : stop] = new_BHQE
+            else:  # where a row has no token, it may have an earlier position
+                here = buffer_BHCE[:, :, self.end : stop]
+                buffer_BHCE[:, :, self.end : stop] = torch.where(real_BQ[:, None, :, None], new_BHQE, here)
+            views.append(buffer_BHCE[:, :, self.end - self.used : stop].transpose(1, 2))
+        return views[0], views[1]
+
+    def advance(self, count: int, *, real_BQ: Tensor | None) -> None:
+        """After all layers were put: the new positions are part of what is remembered."""
+        new = self.valid_BC[:, self.end : self.end + count]
+        if real_BQ is None:
+            new.fill_(True)
+            self.position_B += count
+        else:
+            new |= real_BQ
+            self.position_B += real_BQ.sum(dim=1)
+        self.end += count
+
+    def visible(self, count: int, *, real_BQ: Tensor | None) -> Tensor:
+        """Which positions there are, the next `count` among them: valid_BK."""
+        past_BM = self.valid_BC[:, self.end - self.used : self.end]
+        if real_BQ is None:
+            return torch.cat([past_BM, past_BM.new_ones(self.rows, count)], dim=1)
+        return torch.cat([past_BM, self.valid_BC[:, self.end : self.end + count] | real_BQ], dim=1)
+
+    def select(self, rows: Sequence[int] | Tensor) -> "Cache":
+        """A copy of these rows, in this order; a row may come more than once."""
+        index = torch.as_tensor(rows, device=self.valid_BC.device)
+        start = self.end - self.used
+        new = self._like(rows=len(index))
+        new.end = self.used
+        new.key_LBHCE[:, :, :, : new.end] = self.key_LBHCE[:, index, :, start : self.end]
+        new.value_LBHCE[:, :, :, : new.end] = self.value_LBHCE[:, index, :, start : self.end]
+        new.valid_BC[:, : new.end] = self.valid_BC[index, start : self.end]
+        new.position_B.copy_(self.position_B[index])
+        return new
+
+    @staticmethod
+    def join(parts: Sequence["Cache"]) -> "Cache":
+        """A copy with the rows of several caches of one model, one after the other, whatever their age."""
+        first = parts[0]
+        shapes = {(*part.key_LBHCE.shape[0:1], *part.key_LBHCE.shape[2:], part.length) for part in parts}
+        if len(shapes) != 1:
+            raise DataError(
+                f"caches that are joined must be of one model and memory length; got {len(shapes)} different shapes. "
+                "Open all of them with the same model and memory."
+            )
+        new = first._like(rows=sum(part.rows for part in parts))
+        new.end = max(part.used for part in parts)
+        row = 0
+        for part in parts:
+            to, start = new.end - part.used, part.end - part.used
+            here = slice(row, row + part.rows)
+            new.key_LBHCE[:, here, :, to : new.end] = part.key_LBHCE[:, :, :, start : part.end]
+            new.value_LBHCE[:, here, :, to : new.end] = part.value_LBHCE[:, :, :, start : part.end]
+            new.valid_BC[here, to : new.end] = part.valid_BC[:, start : part.end]
+            new.position_B[here] = part.position_B
+            row += part.rows
+        return new
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What there is to save: the latest positions only."""
+        now = slice(self.end - self.used, self.end)
+        return {
+            "key": self.key_LBHCE[:, :, :, now],
+            "value": self.value_LBHCE[:, :, :, now],
+            "valid": self.valid_BC[:, now],
+            "position": self.position_B,
+        }
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """As it was when `tensors` was called, in a new cache of the same model."""
+        self.end = tensors["valid"].shape[1]
+        self.key_LBHCE[:, :, :, : self.end] = tensors["key"]
+        self.value_LBHCE[:, :, :, : self.end] = tensors["value"]
+        self.valid_BC[:, : self.end] = tensors["valid"]
+        self.position_B.copy_(tensors["position"])
+
+    def _like(self, *, rows: int) -> "Cache":
+        layers, _, heads, _, head_width = self.key_LBHCE.shape
+        return Cache(
+            layers=layers,
+            rows=rows,
+            length=self.length,
+            most_at_once=self.most_at_once,
+            num_heads=heads,
+            head_width=head_width,
+            device=self.key_LBHCE.device,
+            dtype=self.key_LBHCE.dtype,
+        )

@@ -1,0 +1,338 @@
+// One token a row through one layer, with the keys and values of what came before in a cache; and products with few
+// rows, of weights in floating point or in 8 bits. See streaming.py for what is computed.
+//
+// With one row, time is what reading the weights takes: each weight is read once, in order, by one thread. All stages
+// of a layer run in one parallel region. Sums are made in the same order whatever the number of threads.
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "lanes.h"
+
+namespace {
+
+using namespace segue;
+
+// A matrix [outputs, inputs]: of numbers, or of 8 bits with a scale for each output.
+struct Weights {
+  const void* numbers;  // null: 8 bits
+  const int8_t* bits;
+  const void* scale;  // [outputs]
+  const void* bias;   // [outputs] or null
+};
+
+// As in step.py. Strides count numbers, not bytes.
+struct Layer {
+  i64 rows;     // that read a token
+  i64 asking;   // further rows that only ask: the query stream, one for each row, or none
+  i64 width, heads, head_width, inner;
+  i64 keys;     // positions that may be seen, the token itself the last of them
+  i64 threads;
+  i64 norm_first;
+  i64 activation;  // 0 relu, 1 gelu, 2 gelu_tanh
+  double norm_epsilon, scale;
+  Weights query, key, value, out, widen, narrow;
+  const void *attention_norm_weight, *attention_norm_bias, *feed_forward_norm_weight, *feed_forward_norm_bias;
+  const void *content_bias, *position_bias;  // [heads, head_width] or null
+  const void* position;  // of the first key's distance from the token; the next key's is the next row; null: none
+  i64 position_head;     // from one head to the next
+  void *cache_key, *cache_value;  // at the first of the keys: [rows, heads, keys, head_width]
+  i64 cache_row, cache_head;      // from one row to the next, from one head to the next
+  const uint8_t* seen;            // [rows, keys]
+  i64 seen_row;
+  void* hidden;   // [rows + asking, width]: in and out
+  void* scratch;  // scratch_size(...) numbers
+};
+
+template <class T>
+inline T sum(Vector<T> x) {
+  T total = x[0];
+  for (i64 n = 1; n < LANES<T>; ++n) total += x[n];
+  return total;
+}
+template <>
+inline float sum<float>(Vector<float> x) {
+  typedef float half __attribute__((vector_size(16)));
+  half low, high;
+  std::memcpy(&low, &x, 16);
+  std::memcpy(&high, reinterpret_cast<const char*>(&x) + 16, 16);
+  low += high;
+  return (low[0] + low[2]) + (low[1] + low[3]);
+}
+
+template <class T>
+inline Vector<T> weights_at(const T* p) {
+  return load(p);
+}
+template <class T>
+inline Vector<T> weights_at(const int8_t* p) {
+  Vector<T> x;
+#ifdef __AVX2__
+  if constexpr (LANES<T> == 8) {  // what compilers make of the loop below is far slower
+    const __m256 y = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+    std::memcpy(&x, &y, sizeof x);
+    return x;
+  }
+#endif
+  for (i64 n = 0; n < LANES<T>; ++n) x[n] = static_cast<T>(p[n]);
+  return x;
+}
+
+// ---------------------------------------------------------------------------------------------------- few-row product
+
+// sums[o][n] = weights of output o times row n, for O outputs and N rows at a time.
+template <class T, class W, int O, int N>
+inline void dots(const W* w, i64 inputs, const T* x, i64 x_row, T (&sums)[O][N]) {
+  Vector<T> total[O][N] = {};
+  const i64 even = inputs / LANES<T> * LANES<T>;
+  for (i64 k = 0; k < even; k += LANES<T>) {
+    Vector<T> left[O];
+    for (int o = 0; o < O; ++o) {
+      left[o] = weights_at<T>(w + o * inputs + k);
+      __builtin_prefetch(w + (O + o) * inputs + k);  // of the outputs that come next
+    }
+    for (int n = 0; n < N; ++n) {
+      const Vector<T> right = load(x + n * x_row + k);
+      for (int o = 0; o < O; ++o) total[o][n] += left[o] * right;
+    }
+  }
+  for (int o = 0; o < O; ++o)
+    for (int n = 0; n < N; ++n) {
+      T rest = sum<T>(total[o][n]);
+      for (i64 k = even; k < inputs; ++k) rest += static_cast<T>(w[o * inputs + k]) * x[n * x_row + k];
+      sums[o][n] = rest;
+    }
+}
+
+// For O outputs from `first` on and N rows from `row` on: put(output, row, value).
+template <class T, class W, int O, int N, class Put>
+inline void block(const W* w, const T* scale, const T* bias, i64 first, i64 inputs, const T* x, i64 x_row, i64 row,
+                  const Put& put) {
+  T sums[O][N];
+  dots<T, W, O, N>(w + first * inputs, inputs, x + row * x_row, x_row, sums);
+  for (int o = 0; o < O; ++o)
+    for (int n = 0; n < N; ++n) {
+      const T value = scale ? sums[o][n] * scale[first + o] : sums[o][n];
+      put(first + o, row + n, bias ? value + bias[first + o] : value);
+    }
+}
+
+// Blocks of 12 outputs stay in the cache for all rows: 3 of them with 4 rows, or 4 with one, are summed in registers.
+template <class T, class W, class Put>
+void product(const W* w, const T* scale, const T* bias, i64 outputs, i64 inputs, const T* x, i64 x_row, i64 rows,
+             const Put& put) {
+  constexpr i64 BLOCK = 12;
+#pragma omp for schedule(static)
+  for (i64 from = 0; from < outputs; from += BLOCK) {
+    if (from + BLOCK > outputs) {
+      for (i64 o = from; o < outputs; ++o)
+        for (i64 n = 0; n < rows; ++n) block<T, W, 1, 1>(w, scale, bias, o, inputs, x, x_row, n, put);
+      continue;
+    }
+    i64 n = 0;
+    for (; n + 4 <= rows; n += 4)
+      for (i64 o = from; o < from + BLOCK; o += 3) block<T, W, 3, 4>(w, scale, bias, o, inputs, x, x_row, n, put);
+    for (; n + 2 <= rows; n += 2)
+      for (i64 o = from; o < from + BLOCK; o += 4) block<T, W, 4, 2>(w, scale, bias, o, inputs, x, x_row, n, put);
+    for (; n < rows; ++n)
+      for (i64 o = from; o < from + BLOCK; o += 4) block<T, W, 4, 1>(w, scale, bias, o, inputs, x, x_row, n, put);
+  }
+}
+
+// To be called by all threads of a region. put(output, row, value).
+template <class T, class Put>
+void product(const Weights& w, i64 outputs, i64 inputs, const T* x, i64 x_row, i64 rows, const Put& put) {
+  const T* bias = static_cast<const T*>(w.bias);
+  if (w.numbers)
+    product<T, T>(static_cast<const T*>(w.numbers), nullptr, bias, outputs, inputs, x, x_row, rows, put);
+  else
+    product<T, int8_t>(w.bits, static_cast<const T*>(w.scale), bias, outputs, inputs, x, x_row, rows, put);
+}
+
+// --------------------------------------------------------------------------------------------------- around attention
+
+template <class T>
+void normalise(const T* from, const void* weight, const void* bias, i64 width, double epsilon, T* to) {
+  const T *w = static_cast<const T*>(weight), *b = static_cast<const T*>(bias);
+  double mean = 0, square = 0;
+  for (i64 n = 0; n < width; ++n) mean += from[n];
+  mean /= width;
+  for (i64 n = 0; n < width; ++n) square += (from[n] - mean) * (from[n] - mean);
+  const double factor = 1 / std::sqrt(square / width + epsilon);
+  for (i64 n = 0; n < width; ++n) to[n] = static_cast<T>((from[n] - mean) * factor) * w[n] + b[n];
+}
+
+template <class T>
+inline T activated(T x, i64 activation) {
+  switch (activation) {
+    case 0: return x > T(0) ? x : (x != x ? x : T(0));
+    case 1: return T(0.5) * x * (T(1) + std::erf(x * T(0.70710678118654752440)));
+    default: {
+      const T inner = T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
+      return T(0.5) * x * (T(1) + std::tanh(inner));
+    }
+  }
+}
+
+// What head h of row n reads: the content score of each key, the score of its distance, softmax, values.
+// Rows from p.rows on only ask: each from the place behind the token of its row, one further from all keys.
+template <class T>
+void read_keys(const Layer& p, i64 n, i64 h, const T* query, T* left, T* right, T* score, T* mixed) {
+  const i64 E = p.head_width, even = E / LANES<T> * LANES<T>;
+  const bool asks = n >= p.rows;
+  const i64 b = asks ? n - p.rows : n;
+  const T *u = static_cast<const T*>(p.content_bias), *v = static_cast<const T*>(p.position_bias);
+  const T scale = static_cast<T>(p.scale);
+  for (i64 e = 0; e < E; ++e) {
+    left[e] = (query[e] + (u ? u[h * E + e] : T(0))) * scale;
+    right[e] = (query[e] + (v ? v[h * E + e] : T(0))) * scale;
+  }
+  const T* key = static_cast<const T*>(p.cache_key) + b * p.cache_row + h * p.cache_head;
+  const T* value = static_cast<const T*>(p.cache_value) + b * p.cache_row + h * p.cache_head;
+  const T* position =
+      p.position ? static_cast<const T*>(p.position) + h * p.position_head - (asks ? E : 0) : nullptr;
+  const uint8_t* seen = p.seen + b * p.seen_row;
+  T most = -std::numeric_limits<T>::infinity();
+  for (i64 j = 0; j < p.keys; ++j) {
+    if (!seen[j]) {
+      score[j] = -std::numeric_limits<T>::infinity();
+      continue;
+    }
+    Vector<T> total = {};
+    for (i64 e = 0; e < even; e += LANES<T>) total += load(left + e) * load(key + j * E + e);
+    if (position)
+      for (i64 e = 0; e < even; e += LANES<T>) total += load(right + e) * load(position + j * E + e);
+    T found = sum<T>(total);
+    for (i64 e = even; e < E; ++e) {
+      found += left[e] * key[j * E + e];
+      if (position) found += right[e] * position[j * E + e];
+    }
+    score[j] = found;
+    if (!(found <= most)) most = found;  // NaN stays
+  }
+  T whole = 0;
+  i64 j = 0;
+  Vector<T> wholes = {};
+  for (; j + LANES<T> <= p.keys; j += LANES<T>) {
+    const Vector<T> power = exponential(load(score + j) - most);
+    store(score + j, power);
+    wholes += power;
+  }
+  for (; j < p.keys; ++j) whole += score[j] = std::exp(score[j] - most);
+  whole += sum<T>(wholes);
+  for (i64 e = 0; e < E; ++e) mixed[e] = 0;
+  constexpr int WIDE = 8;  // vectors of a value that are summed at a time
+  for (i64 e = 0; e < even; e += WIDE * LANES<T>) {
+    const int count = (even - e) / LANES<T> < WIDE ? (even - e) / LANES<T> : WIDE;
+    Vector<T> total[WIDE] = {};
+    if (count == WIDE) {
+      for (i64 k = 0; k < p.keys; ++k)
+        for (int c = 0; c < WIDE; ++c) total[c] += score[k] * load(value + k * E + e + c * LANES<T>);
+    } else {
+      for (i64 k = 0; k < p.keys; ++k)
+        for (int c = 0; c < count; ++c) total[c] += score[k] * load(value + k * E + e + c * LANES<T>);
+    }
+    for (int c = 0; c < count; ++c) store(mixed + e + c * LANES<T>, total[c] / whole);
+  }
+  for (i64 e = even; e < E; ++e) {
+    T total = 0;
+    for (i64 k = 0; k < p.keys; ++k) total += score[k] * value[k * E + e];
+    mixed[e] = total / whole;
+  }
+}
+
+i64 scratch_size(i64 rows, i64 width, i64 all_heads, i64 inner, i64 head_width, i64 keys, i64 threads) {
+  return rows * (2 * width + 2 * all_heads + inner) + threads * (2 * head_width + keys + 64) + 64;
+}
+
+template <class T>
+void step(const Layer& p) {
+  const i64 rows = p.rows + p.asking, D = p.width, E = p.head_width, HE = p.heads * E;
+  T* hidden = static_cast<T*>(p.hidden);
+  T* normed = static_cast<T*>(p.scratch);
+  T* middle = normed + rows * D;
+  T* query = middle + rows * D;
+  T* mixed = query + rows * HE;
+  T* inner = mixed + rows * HE;
+  T* own = inner + rows * p.inner;
+  T* new_key = static_cast<T*>(p.cache_key) + (p.keys - 1) * E;
+  T* new_value = static_cast<T*>(p.cache_value) + (p.keys - 1) * E;
+  const T* source = p.norm_first ? normed : hidden;
+#pragma omp parallel num_threads(p.threads)
+  {
+#ifdef _OPENMP
+    T* mine = own + omp_get_thread_num() * (2 * E + p.keys + 64);
+#else
+    T* mine = own;
+#endif
+    if (p.norm_first) {
+#pragma omp for schedule(static)
+      for (i64 n = 0; n < rows; ++n)
+        normalise(hidden + n * D, p.attention_norm_weight, p.attention_norm_bias, D, p.norm_epsilon, normed + n * D);
+    }
+    product<T>(p.query, HE, D, source, D, rows, [&](i64 o, i64 n, T value) { query[n * HE + o] = value; });
+    product<T>(p.key, HE, D, source, D, p.rows, [&](i64 o, i64 n, T value) {
+      new_key[n * p.cache_row + o / E * p.cache_head + o % E] = value;
+    });
+    product<T>(p.value, HE, D, source, D, p.rows, [&](i64 o, i64 n, T value) {
+      new_value[n * p.cache_row + o / E * p.cache_head + o % E] = value;
+    });
+#pragma omp for schedule(static)
+    for (i64 item = 0; item < rows * p.heads; ++item) {
+      const i64 n = item / p.heads, h = item % p.heads;
+      read_keys<T>(p, n, h, query + n * HE + h * E, mine, mine + E, mine + 2 * E, mixed + n * HE + h * E);
+    }
+    product<T>(p.out, D, HE, mixed, HE, rows,
+               [&](i64 o, i64 n, T value) { middle[n * D + o] = hidden[n * D + o] + value; });
+#pragma omp for schedule(static)
+    for (i64 n = 0; n < rows; ++n) {
+      const void* weight = p.norm_first ? p.feed_forward_norm_weight : p.attention_norm_weight;
+      const void* bias = p.norm_first ? p.feed_forward_norm_bias : p.attention_norm_bias;
+      normalise(middle + n * D, weight, bias, D, p.norm_epsilon, normed + n * D);
+    }
+    product<T>(p.widen, p.inner, D, normed, D, rows,
+               [&](i64 o, i64 n, T value) { inner[n * p.inner + o] = activated(value, p.activation); });
+    const T* rest = p.norm_first ? middle : normed;
+    product<T>(p.narrow, D, p.inner, inner, p.inner, rows,
+               [&](i64 o, i64 n, T value) { hidden[n * D + o] = rest[n * D + o] + value; });
+    if (!p.norm_first) {
+#pragma omp for schedule(static)
+      for (i64 n = 0; n < rows; ++n)
+        normalise(hidden + n * D, p.feed_forward_norm_weight, p.feed_forward_norm_bias, D, p.norm_epsilon,
+                  hidden + n * D);
+    }
+  }
+}
+
+template <class T>
+void linear(const Weights& w, i64 outputs, i64 inputs, const T* x, i64 rows, T* to, i64 threads) {
+#pragma omp parallel num_threads(threads)
+  product<T>(w, outputs, inputs, x, inputs, rows, [&](i64 o, i64 n, T value) { to[n * outputs + o] = value; });
+}
+
+}  // namespace
+
+extern "C" {
+int64_t segue_layer_size() { return sizeof(Layer); }
+int64_t segue_scratch_size(int64_t rows, int64_t width, int64_t all_heads, int64_t inner, int64_t head_width,
+                           int64_t keys, int64_t threads) {
+  return scratch_size(rows, width, all_heads, inner, head_width, keys, threads);
+}
+void segue_step_float32(const Layer* p) { step<float>(*p); }
+void segue_step_float64(const Layer* p) { step<double>(*p); }
+void segue_linear_float32(const Weights* w, int64_t outputs, int64_t inputs, const float* x, int64_t rows, float* to,
+                          int64_t threads) {
+  linear<float>(*w, outputs, inputs, x, rows, to, threads);
+}
+void segue_linear_float64(const Weights* w, int64_t outputs, int64_t inputs, const double* x, int64_t rows, double* to,
+                          int64_t threads) {
+  linear<double>(*w, outputs, inputs, x, rows, to, threads);
+}
+}

@@ -1,0 +1,215 @@
+"""One token a row through a layer in C++ (`step.cpp`), and products with few rows: what a stream spends its time on.
+
+In: the weights of a layer, a cache, states. Out: the states after it. PyTorch's operations give the same for any number
+of tokens; for one they spend more time around the products than in them, and its products with one row are slow.
+"""
+
+import ctypes
+import math
+from collections.abc import Sequence
+from ctypes import c_double, c_int64, c_void_p
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from segue.model.kernels.library import NAMES, library, supports
+
+FEW = 32
+"""Up to so many rows are few."""
+_ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
+_LARGEST = 127
+
+
+class Weights(ctypes.Structure):
+    """A matrix, as in step.cpp."""
+
+    _fields_ = [(name, c_void_p) for name in ("numbers", "bits", "scale", "bias")]
+
+
+class LayerCall(ctypes.Structure):
+    """One call: the same fields in the same order as in step.cpp, where they are explained."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("rows", "asking", "width", "heads", "head_width", "inner", "keys", "threads")),
+        *((name, c_int64) for name in ("norm_first", "activation")),
+        *((name, c_double) for name in ("norm_epsilon", "scale")),
+        *((name, Weights) for name in ("query", "key", "value", "out", "widen", "narrow")),
+        *((f"attention_norm_{name}", c_void_p) for name in ("weight", "bias")),
+        *((f"feed_forward_norm_{name}", c_void_p) for name in ("weight", "bias")),
+        *((name, c_void_p) for name in ("content_bias", "position_bias", "position")),
+        ("position_head", c_int64),
+        *((f"cache_{name}", c_void_p) for name in ("key", "value")),
+        *((f"cache_{name}", c_int64) for name in ("row", "head")),
+        ("seen", c_void_p),
+        ("seen_row", c_int64),
+        *((name, c_void_p) for name in ("hidden", "scratch")),
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------- products
+
+
+class Product(nn.Module):
+    """x W^T + bias, as nn.Linear; quick for few rows. With `eight_bits`, W is kept as whole numbers from -127 to 127
+    and a scale for each output, a quarter of the size: x stays as it is."""
+
+    def __init__(self, weight_ON: Tensor, bias_O: Tensor | None, *, eight_bits: bool) -> None:
+        super().__init__()
+        weight_ON = weight_ON.detach().contiguous()
+        bits_ON = scale_O = None
+        if eight_bits:
+            most_O = weight_ON.abs().amax(dim=1)
+            scale_O = torch.where(most_O > 0, most_O / _LARGEST, torch.ones_like(most_O))
+            bits_ON = (weight_ON / scale_O[:, None]).round().to(torch.int8)
+        self.weight_ON: Tensor | None
+        self.bits_ON: Tensor | None
+        self.scale_O: Tensor | None
+        self.bias_O: Tensor | None
+        self.register_buffer("weight_ON", None if eight_bits else weight_ON)
+        self.register_buffer("bits_ON", bits_ON)
+        self.register_buffer("scale_O", scale_O)
+        self.register_buffer("bias_O", None if bias_O is None else bias_O.detach().contiguous())
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs, inputs = self.shape
+        rows = x.numel() // inputs
+        if rows > FEW or not self._native(x):
+            return F.linear(x, self.dense(), self.bias_O)
+        x = x.contiguous()
+        result = x.new_empty(*x.shape[:-1], outputs)
+        function = getattr(library(), f"segue_linear_{NAMES[x.dtype]}")
+        function(
+            ctypes.byref(self.pointers()),
+            c_int64(outputs),
+            c_int64(inputs),
+            c_void_p(x.data_ptr()),
+            c_int64(rows),
+            c_void_p(result.data_ptr()),
+            c_int64(torch.get_num_threads()),
+        )
+        return result
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Outputs and inputs."""
+        weight = self.bits_ON if self.weight_ON is None else self.weight_ON
+        assert weight is not None
+        return weight.shape[0], weight.shape[1]
+
+    def dense(self) -> Tensor:
+        """The matrix in floating point."""
+        if self.weight_ON is not None:
+            return self.weight_ON
+        assert self.bits_ON is not None
+        assert self.scale_O is not None
+        return self.bits_ON.to(self.scale_O.dtype) * self.scale_O[:, None]
+
+    def pointers(self) -> Weights:
+        """For a call; the tensors must outlive it."""
+        return Weights(
+            numbers=_pointer(self.weight_ON),
+            bits=_pointer(self.bits_ON),
+            scale=_pointer(self.scale_O),
+            bias=_pointer(self.bias_O),
+        )
+
+    def _native(self, x: Tensor) -> bool:
+        own = self.scale_O if self.weight_ON is None else self.weight_ON
+        assert own is not None
+        return supports(x) and own.dtype == x.dtype and own.device == x.device
+
+
+# ---------------------------------------------------------------------------------------------------------- layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerParts:
+    """What a layer consists of, for `Steps`. Products are [query, key, value, out, widen, narrow]."""
+
+    products: Sequence[Product]
+    attention_norm: nn.LayerNorm
+    feed_forward_norm: nn.LayerNorm
+    norm_first: bool
+    activation: str
+    num_heads: int
+    content_bias_HE: Tensor | None
+    position_bias_HE: Tensor | None
+    position_HRE: Tensor | None
+    """Keys of the distances, the longest first, the last one 0; dense."""
+
+
+class Steps:
+    """All layers of a model, ready to read one token a row."""
+
+    def __init__(self, layers: Sequence[LayerParts]) -> None:
+        self._layers = layers  # keeps the tensors that the calls point to
+        self._calls = [_call(layer) for layer in layers]
+
+    def run(
+        self, index: int, hidden_ND: Tensor, key_BHCE: Tensor, value_BHCE: Tensor, *, seen_BK: Tensor, end: int
+    ) -> None:
+        """Layer `index`, in place: the states, and the cache at `end`. The first B states are those of tokens; where
+        there are twice as many, the others ask for what comes behind each. `seen_BK` says which positions before `end`,
+        and the token's own as the last one, are seen."""
+        rows, keys = seen_BK.shape
+        parts, call = self._layers[index], LayerCall.from_buffer_copy(self._calls[index])
+        _, _, capacity, head_width = key_BHCE.shape
+        start = (end + 1 - keys) * head_width * key_BHCE.element_size()
+        call.rows, call.asking, call.keys = rows, hidden_ND.shape[0] - rows, keys
+        call.threads = torch.get_num_threads()
+        if parts.position_HRE is not None:
+            first = parts.position_HRE.shape[1] - keys
+            call.position = parts.position_HRE.data_ptr() + first * head_width * key_BHCE.element_size()
+        call.cache_key, call.cache_value = key_BHCE.data_ptr() + start, value_BHCE.data_ptr() + start
+        call.cache_row, call.cache_head = key_BHCE.stride(0), capacity * head_width
+        call.seen, call.seen_row = seen_BK.data_ptr(), seen_BK.stride(0)
+        loaded = library()
+        assert loaded is not None
+        size = loaded.segue_scratch_size(
+            hidden_ND.shape[0], call.width, call.heads * call.head_width, call.inner, head_width, keys, call.threads
+        )
+        scratch = hidden_ND.new_empty(size)
+        call.hidden, call.scratch = hidden_ND.data_ptr(), scratch.data_ptr()
+        getattr(loaded, f"segue_step_{NAMES[hidden_ND.dtype]}")(ctypes.byref(call))
+
+
+def applies(cache_LBHCE: Tensor) -> bool:
+    """Whether `Steps` can be used with a cache like this one."""
+    return supports(cache_LBHCE) and not torch.is_autocast_enabled("cpu")
+
+
+def _call(parts: LayerParts) -> LayerCall:
+    """What is the same for every token."""
+    query, _, _, _, widen, _ = parts.products
+    all_heads, width = query.shape
+    head_width = all_heads // parts.num_heads
+    loaded = library()
+    assert loaded is not None
+    assert loaded.segue_layer_size() == ctypes.sizeof(LayerCall)
+    names = ("query", "key", "value", "out", "widen", "narrow")
+    call = LayerCall(
+        width=width,
+        heads=parts.num_heads,
+        head_width=head_width,
+        inner=widen.shape[0],
+        norm_first=parts.norm_first,
+        activation=_ACTIVATIONS[parts.activation],
+        norm_epsilon=parts.attention_norm.eps,
+        scale=1 / math.sqrt(head_width),
+        attention_norm_weight=parts.attention_norm.weight.data_ptr(),
+        attention_norm_bias=parts.attention_norm.bias.data_ptr(),
+        feed_forward_norm_weight=parts.feed_forward_norm.weight.data_ptr(),
+        feed_forward_norm_bias=parts.feed_forward_norm.bias.data_ptr(),
+        content_bias=_pointer(parts.content_bias_HE),
+        position_bias=_pointer(parts.position_bias_HE),
+        position_head=0 if parts.position_HRE is None else parts.position_HRE.stride(0),
+    )
+    for name, product in zip(names, parts.products, strict=True):
+        setattr(call, name, product.pointers())
+    return call
+
+
+def _pointer(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
