@@ -2,7 +2,7 @@
 // rows, of weights in floating point or in 8 bits. See streaming.py for what is computed.
 //
 // With one row, time is what reading the weights takes: each weight is read once, in order, by one thread. All stages
-// of a layer run in one parallel region. Sums are made in the same order whatever the number of threads.
+// of a layer run in one parallel region. Each sum is made in one order, whatever the number of threads and of rows.
 
 #include <cmath>
 #include <cstdint>
@@ -20,7 +20,8 @@ namespace {
 
 using namespace segue;
 
-// A matrix [outputs, inputs]: of numbers, or of 8 bits with a scale for each output.
+// A matrix [outputs, inputs]: of numbers, or of 8 bits with a scale for each output. It is packed in panels of 16 (or,
+// of doubles, 8) outputs: [outputs / PANEL][inputs][PANEL], zeros in the last one where there are no more outputs.
 struct Weights {
   const void* numbers;  // null: 8 bits
   const int8_t* bits;
@@ -85,64 +86,69 @@ inline Vector<T> weights_at(const int8_t* p) {
   return x;
 }
 
-// ---------------------------------------------------------------------------------------------------- few-row product
+// ------------------------------------------------------------------------------------------------------------ products
 
-// sums[o][n] = weights of output o times row n, for O outputs and N rows at a time.
-template <class T, class W, int O, int N>
-inline void dots(const W* w, i64 inputs, const T* x, i64 x_row, T (&sums)[O][N]) {
-  Vector<T> total[O][N] = {};
-  const i64 even = inputs / LANES<T> * LANES<T>;
-  for (i64 k = 0; k < even; k += LANES<T>) {
-    Vector<T> left[O];
-    for (int o = 0; o < O; ++o) {
-      left[o] = weights_at<T>(w + o * inputs + k);
-      __builtin_prefetch(w + (O + o) * inputs + k);  // of the outputs that come next
+template <class T>
+constexpr i64 PANEL = 2 * LANES<T>;  // outputs that lie together
+
+// M rows times P panels, which are `inputs` numbers of each output further on; put(output, row, value) for `count`
+// outputs from `first` on.
+template <class T, class W, int M, int P, class Put>
+inline void tile(const W* w, i64 inputs, const T* x, i64 x_row, const T* scale, const T* bias, i64 first, i64 count,
+                 i64 row, const Put& put) {
+  Vector<T> total[M][P][2] = {};
+  for (i64 k = 0; k < inputs; ++k) {
+    Vector<T> left[P], right[P];
+    for (int p = 0; p < P; ++p) {
+      const W* from = w + (p * inputs + k) * PANEL<T>;
+      left[p] = weights_at<T>(from);
+      right[p] = weights_at<T>(from + LANES<T>);
     }
-    for (int n = 0; n < N; ++n) {
-      const Vector<T> right = load(x + n * x_row + k);
-      for (int o = 0; o < O; ++o) total[o][n] += left[o] * right;
+    for (int m = 0; m < M; ++m) {
+      const T value = x[m * x_row + k];
+      for (int p = 0; p < P; ++p) {
+        total[m][p][0] += value * left[p];
+        total[m][p][1] += value * right[p];
+      }
     }
   }
-  for (int o = 0; o < O; ++o)
-    for (int n = 0; n < N; ++n) {
-      T rest = sum<T>(total[o][n]);
-      for (i64 k = even; k < inputs; ++k) rest += static_cast<T>(w[o * inputs + k]) * x[n * x_row + k];
-      sums[o][n] = rest;
+  for (int m = 0; m < M; ++m) {
+    T sums[P * PANEL<T>];
+    for (int p = 0; p < P; ++p) {
+      store(sums + p * PANEL<T>, total[m][p][0]);
+      store(sums + p * PANEL<T> + LANES<T>, total[m][p][1]);
     }
+    for (i64 o = 0; o < count; ++o) {
+      const T value = scale ? sums[o] * scale[first + o] : sums[o];
+      put(first + o, row + m, bias ? value + bias[first + o] : value);
+    }
+  }
 }
 
-// For O outputs from `first` on and N rows from `row` on: put(output, row, value).
-template <class T, class W, int O, int N, class Put>
-inline void block(const W* w, const T* scale, const T* bias, i64 first, i64 inputs, const T* x, i64 x_row, i64 row,
-                  const Put& put) {
-  T sums[O][N];
-  dots<T, W, O, N>(w + first * inputs, inputs, x + row * x_row, x_row, sums);
-  for (int o = 0; o < O; ++o)
-    for (int n = 0; n < N; ++n) {
-      const T value = scale ? sums[o][n] * scale[first + o] : sums[o][n];
-      put(first + o, row + n, bias ? value + bias[first + o] : value);
-    }
-}
-
-// Blocks of 12 outputs stay in the cache for all rows: 3 of them with 4 rows, or 4 with one, are summed in registers.
 template <class T, class W, class Put>
 void product(const W* w, const T* scale, const T* bias, i64 outputs, i64 inputs, const T* x, i64 x_row, i64 rows,
              const Put& put) {
-  constexpr i64 BLOCK = 12;
+  const i64 unit = rows == 1 ? 2 * PANEL<T> : PANEL<T>;  // a single row is summed in two panels at a time
 #pragma omp for schedule(static)
-  for (i64 from = 0; from < outputs; from += BLOCK) {
-    if (from + BLOCK > outputs) {
-      for (i64 o = from; o < outputs; ++o)
-        for (i64 n = 0; n < rows; ++n) block<T, W, 1, 1>(w, scale, bias, o, inputs, x, x_row, n, put);
+  for (i64 first = 0; first < outputs; first += unit) {
+    const W* from = w + first * inputs;
+    const i64 count = outputs - first < unit ? outputs - first : unit;
+    if (rows == 1 && count > PANEL<T>) {
+      tile<T, W, 1, 2>(from, inputs, x, x_row, scale, bias, first, count, 0, put);
       continue;
     }
     i64 n = 0;
-    for (; n + 4 <= rows; n += 4)
-      for (i64 o = from; o < from + BLOCK; o += 3) block<T, W, 3, 4>(w, scale, bias, o, inputs, x, x_row, n, put);
-    for (; n + 2 <= rows; n += 2)
-      for (i64 o = from; o < from + BLOCK; o += 4) block<T, W, 4, 2>(w, scale, bias, o, inputs, x, x_row, n, put);
-    for (; n < rows; ++n)
-      for (i64 o = from; o < from + BLOCK; o += 4) block<T, W, 4, 1>(w, scale, bias, o, inputs, x, x_row, n, put);
+    for (; n + 6 <= rows; n += 6)
+      tile<T, W, 6, 1>(from, inputs, x + n * x_row, x_row, scale, bias, first, count, n, put);
+    const T* rest = x + n * x_row;
+    switch (rows - n) {
+      case 5: tile<T, W, 5, 1>(from, inputs, rest, x_row, scale, bias, first, count, n, put); break;
+      case 4: tile<T, W, 4, 1>(from, inputs, rest, x_row, scale, bias, first, count, n, put); break;
+      case 3: tile<T, W, 3, 1>(from, inputs, rest, x_row, scale, bias, first, count, n, put); break;
+      case 2: tile<T, W, 2, 1>(from, inputs, rest, x_row, scale, bias, first, count, n, put); break;
+      case 1: tile<T, W, 1, 1>(from, inputs, rest, x_row, scale, bias, first, count, n, put); break;
+      default: break;
+    }
   }
 }
 
@@ -320,6 +326,8 @@ void linear(const Weights& w, i64 outputs, i64 inputs, const T* x, i64 rows, T* 
 }  // namespace
 
 extern "C" {
+int64_t segue_panel_float32() { return PANEL<float>; }
+int64_t segue_panel_float64() { return PANEL<double>; }
 int64_t segue_layer_size() { return sizeof(Layer); }
 int64_t segue_scratch_size(int64_t rows, int64_t width, int64_t all_heads, int64_t inner, int64_t head_width,
                            int64_t keys, int64_t threads) {

@@ -16,8 +16,6 @@ from torch.nn import functional as F
 
 from segue.model.kernels.library import NAMES, library, supports
 
-FEW = 32
-"""Up to so many rows are few."""
 _ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
 _LARGEST = 127
 
@@ -52,73 +50,77 @@ class LayerCall(ctypes.Structure):
 
 
 class Product(nn.Module):
-    """x W^T + bias, as nn.Linear; quick for few rows. With `eight_bits`, W is kept as whole numbers from -127 to 127
-    and a scale for each output, a quarter of the size: x stays as it is."""
+    """x W^T + bias, as nn.Linear without gradients; quick for few rows. With `eight_bits`, W is kept as whole numbers
+    from -127 to 127 and a scale for each output, a quarter of the size: x stays as it is.
+
+    Where there is the library, W is packed as step.cpp reads it, [outputs / panel, inputs, panel]; else it stays
+    [outputs, inputs], and PyTorch multiplies.
+    """
 
     def __init__(self, weight_ON: Tensor, bias_O: Tensor | None, *, eight_bits: bool) -> None:
         super().__init__()
-        weight_ON = weight_ON.detach().contiguous()
-        bits_ON = scale_O = None
+        self.outputs, self.inputs = weight_ON.shape
+        weight_ON = weight_ON.detach()
+        scale_O = None
         if eight_bits:
             most_O = weight_ON.abs().amax(dim=1)
             scale_O = torch.where(most_O > 0, most_O / _LARGEST, torch.ones_like(most_O))
-            bits_ON = (weight_ON / scale_O[:, None]).round().to(torch.int8)
-        self.weight_ON: Tensor | None
-        self.bits_ON: Tensor | None
+        self.panel = _panel(weight_ON)
+        """How many outputs lie together; None: W is not packed."""
+        numbers_ON = weight_ON if scale_O is None else (weight_ON / scale_O[:, None]).round().to(torch.int8)
+        self.numbers: Tensor
         self.scale_O: Tensor | None
         self.bias_O: Tensor | None
-        self.register_buffer("weight_ON", None if eight_bits else weight_ON)
-        self.register_buffer("bits_ON", bits_ON)
+        self.register_buffer("numbers", numbers_ON if self.panel is None else _packed(numbers_ON, self.panel))
         self.register_buffer("scale_O", scale_O)
         self.register_buffer("bias_O", None if bias_O is None else bias_O.detach().contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
-        outputs, inputs = self.shape
-        rows = x.numel() // inputs
-        if rows > FEW or not self._native(x):
+        if self.panel is None or not supports(x):
             return F.linear(x, self.dense(), self.bias_O)
         x = x.contiguous()
-        result = x.new_empty(*x.shape[:-1], outputs)
+        result = x.new_empty(*x.shape[:-1], self.outputs)
         function = getattr(library(), f"segue_linear_{NAMES[x.dtype]}")
         function(
             ctypes.byref(self.pointers()),
-            c_int64(outputs),
-            c_int64(inputs),
+            c_int64(self.outputs),
+            c_int64(self.inputs),
             c_void_p(x.data_ptr()),
-            c_int64(rows),
+            c_int64(x.numel() // self.inputs),
             c_void_p(result.data_ptr()),
             c_int64(torch.get_num_threads()),
         )
         return result
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Outputs and inputs."""
-        weight = self.bits_ON if self.weight_ON is None else self.weight_ON
-        assert weight is not None
-        return weight.shape[0], weight.shape[1]
-
     def dense(self) -> Tensor:
-        """The matrix in floating point."""
-        if self.weight_ON is not None:
-            return self.weight_ON
-        assert self.bits_ON is not None
-        assert self.scale_O is not None
-        return self.bits_ON.to(self.scale_O.dtype) * self.scale_O[:, None]
+        """The matrix in floating point, [outputs, inputs]."""
+        numbers = self.numbers
+        if self.panel is not None:
+            numbers = numbers.transpose(1, 2).flatten(0, 1)[: self.outputs]
+        return numbers if self.scale_O is None else numbers.to(self.scale_O.dtype) * self.scale_O[:, None]
 
     def pointers(self) -> Weights:
         """For a call; the tensors must outlive it."""
+        numbers = self.numbers.data_ptr()
         return Weights(
-            numbers=_pointer(self.weight_ON),
-            bits=_pointer(self.bits_ON),
+            numbers=numbers if self.scale_O is None else None,
+            bits=None if self.scale_O is None else numbers,
             scale=_pointer(self.scale_O),
             bias=_pointer(self.bias_O),
         )
 
-    def _native(self, x: Tensor) -> bool:
-        own = self.scale_O if self.weight_ON is None else self.weight_ON
-        assert own is not None
-        return supports(x) and own.dtype == x.dtype and own.device == x.device
+
+def _panel(weight: Tensor) -> int | None:
+    if not supports(weight):
+        return None
+    return int(getattr(library(), f"segue_panel_{NAMES[weight.dtype]}")())
+
+
+def _packed(weight_ON: Tensor, panel: int) -> Tensor:
+    outputs, inputs = weight_ON.shape
+    padded = weight_ON.new_zeros(-(-outputs // panel) * panel, inputs)
+    padded[:outputs] = weight_ON
+    return padded.view(-1, panel, inputs).transpose(1, 2).contiguous()
 
 
 # ---------------------------------------------------------------------------------------------------------- layers
@@ -183,7 +185,7 @@ def applies(cache_LBHCE: Tensor) -> bool:
 def _call(parts: LayerParts) -> LayerCall:
     """What is the same for every token."""
     query, _, _, _, widen, _ = parts.products
-    all_heads, width = query.shape
+    all_heads, width = query.outputs, query.inputs
     head_width = all_heads // parts.num_heads
     loaded = library()
     assert loaded is not None
@@ -193,7 +195,7 @@ def _call(parts: LayerParts) -> LayerCall:
         width=width,
         heads=parts.num_heads,
         head_width=head_width,
-        inner=widen.shape[0],
+        inner=widen.outputs,
         norm_first=parts.norm_first,
         activation=_ACTIVATIONS[parts.activation],
         norm_epsilon=parts.attention_norm.eps,
