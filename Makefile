@@ -39,6 +39,10 @@ bench: .venv/ready .venv-transformers5/ready .venv-transformers4/ready
 	.venv-transformers5/bin/python -m benchmarks.peak_memory
 	.venv/bin/python -m benchmarks.growth
 	.venv/bin/python -m benchmarks.step_profile
+	.venv-transformers4/bin/python -m benchmarks.generation --peer transformer-xl
+	.venv-transformers5/bin/python -m benchmarks.generation --peer xlnet
+	.venv/bin/python -m benchmarks.streaming
+	.venv/bin/python -m benchmarks.eight_bits
 	.venv/bin/python -m benchmarks.report
 
 bench-quick: .venv/ready .venv-transformers5/ready .venv-transformers4/ready
@@ -49,6 +53,10 @@ bench-quick: .venv/ready .venv-transformers5/ready .venv-transformers4/ready
 	.venv-transformers5/bin/python -m benchmarks.peak_memory --quick --results "$$results" && \
 	.venv/bin/python -m benchmarks.growth --quick --results "$$results" && \
 	.venv/bin/python -m benchmarks.step_profile --quick --results "$$results" && \
+	.venv-transformers4/bin/python -m benchmarks.generation --peer transformer-xl --quick --results "$$results" && \
+	.venv-transformers5/bin/python -m benchmarks.generation --peer xlnet --quick --results "$$results" && \
+	.venv/bin/python -m benchmarks.streaming --quick --results "$$results" && \
+	.venv/bin/python -m benchmarks.eight_bits --quick --results "$$results" && \
 	.venv/bin/python -m benchmarks.report --print-only --results "$$results"
 
 # One environment for the project, and one for each library that parity compares with: transformers 5 has no
@@ -58,7 +66,7 @@ KERNELS = hatch_build.py $(wildcard src/segue/model/kernels/*.cpp src/segue/mode
 .venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,compare,pictures,hub,tune]'
+	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,compare,pictures,hub,tune,export]'
 	touch $@
 
 .venv-transformers5/ready: pyproject.toml constraints.txt $(KERNELS)

@@ -13,7 +13,8 @@ from benchmarks.side_by_side import RESULTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 SPEED = ["encoder", "pretraining", "transformer_xl"]
-QUESTIONS = [*SPEED, "peak_memory", "growth", "step_profile"]
+STREAMS = ["generation-transformer-xl", "generation-xlnet", "streaming", "eight_bits"]
+QUESTIONS = [*SPEED, "peak_memory", "growth", "step_profile", *STREAMS]
 WITH_DATA = ["finetuning", "finetuning-accuracy"]
 """Questions that need data sets which not everyone has: their parts are left out where there is no result."""
 Result = dict[str, Any]
@@ -159,6 +160,51 @@ def profile_table(result: Result) -> str:
     return table(["what", "a step", "share", "longest operations, ms"], lines)
 
 
+def milliseconds(times: Result) -> str:
+    """Median and quartiles."""
+    low, high = times["quartiles"]
+    return f"{times['median'] * 1e3:.2f} ms ({low * 1e3:.2f} to {high * 1e3:.2f})"
+
+
+def tokens_table(results: Sequence[Result]) -> str:
+    lines = [
+        [
+            row["work"],
+            row["against"],
+            milliseconds(row["ours"]),
+            milliseconds(row["theirs"]),
+            f"{row['ratio']:.2f}",
+            goal(row["goal"], row["reached"], most=row["most"]),
+        ]
+        for result in results
+        for row in result["rows"]
+    ]
+    return table(["work", "against", "ours, a token", "theirs, a token", "ratio", "goal"], lines)
+
+
+def stream_table(result: Result) -> str:
+    lines = [
+        [f"{row['tokens']:,}", f"{row['tokens_a_second']:.0f}", f"{row['resident_bytes'] / 1e6:,.1f} MB"]
+        for row in result["stream"]
+    ]
+    return table(["after tokens", "tokens/s since the line before", "resident size"], lines)
+
+
+def perplexity_table(result: Result) -> str:
+    lines = [
+        [
+            row["model"],
+            f"{row['targets']:,}",
+            f"{row['float32']:.3f}",
+            f"{row['eight_bits']:.3f}",
+            f"{row['ratio']:.4f}",
+            goal(row["goal"], row["reached"], most=True),
+        ]
+        for row in result["perplexity"]
+    ]
+    return table(["model", "tokens", "perplexity, float32", "eight bits", "ratio", "goal"], lines)
+
+
 def finetuning_table(result: Result) -> str:
     lines = [
         [
@@ -228,6 +274,7 @@ def sections(found: dict[str, Result]) -> list[str]:
             "kernel makes again to save memory).",
             profile_table(profile),
         ]
+    parts += stream_parts(found)
     if "finetuning" in found:
         parts += [
             "## Fine-tuning from end to end\n\nXLNet-base with all 12 layers, one epoch, from a model folder and a "
@@ -262,6 +309,37 @@ def growth_parts(result: Result) -> list[str]:
             f"the process took {long['peak_bytes'] / 1e9:.2f} GB\nat most, weights and libraries included "
             f"(goal: less than {long['limit_bytes'] / 1e9:g}, {reached}), and {long['seconds']:.0f} s."
         )
+    return parts
+
+
+def stream_parts(found: dict[str, Result]) -> list[str]:
+    streams = [found[what] for what in STREAMS if what in found]
+    if not streams:
+        return []
+    parts = [
+        "## Streams, token by token\n\nOne row, the most probable token each time, 512 tokens of memory or context "
+        "from the start; width 512, 6 layers, 8 heads,\ninner width 2048, vocabulary 10,000. Times are those of a "
+        "further token. Ratio: theirs to ours; where the goal is a most,\nours to theirs. XLNet's `generate` reads "
+        "its context in both directions and a stream from left to right, so only the weights\nare the same there "
+        "(`benchmarks/generation.py`).",
+        tokens_table(streams),
+    ]
+    compared = [result for result in streams if result["rows"] and "differences" in result["rows"][0]]
+    if compared:
+        parts += ["Compared before, largest absolute differences:", agreement_table(compared)]
+    if "streaming" in found:
+        stream = found["streaming"]
+        growth, most = stream["resident_growth"], stream["resident_growth_goal"]
+        parts += [
+            f"One stream, token by token; from the first line to the last the resident size grew {growth:.4f} times "
+            f"(goal: {goal(most, growth <= most, most=True)}).",
+            stream_table(stream),
+        ]
+    if "eight_bits" in found:
+        parts += [
+            "What weights of eight bits cost, on text that the model has not seen:",
+            perplexity_table(found["eight_bits"]),
+        ]
     return parts
 
 

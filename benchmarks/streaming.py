@@ -21,6 +21,7 @@ from torch import Tensor
 
 from benchmarks.one_step import resident
 from benchmarks.side_by_side import (
+    TOLERANCE,
     DisagreementError,
     Row,
     agree,
@@ -37,11 +38,9 @@ from segue.model.kernels.step import Product
 from segue.model.streaming import Streamer
 
 MEMORY, MANY = 512, 16
-TOKENS, QUICK_TOKENS, FIRST = 20_000, 2_000, 1_000
+TOKENS, QUICK_TOKENS, FIRST = 20_000, 1_500, 1_000
 TOKENS_A_TURN, QUICK_TOKENS_A_TURN = 48, 16
 MANY_GOAL, READING_GOAL, GROWTH_GOAL = 5.0, 1.5, 1.01
-TOLERANCE = 1e-4
-"""Of logits, between two ways to the same numbers."""
 
 
 def stream_config(
@@ -232,7 +231,7 @@ def long_stream(config: ModelConfig, *, tokens: int, memory: int) -> list[Row]:
 def main() -> None:
     options = arguments(
         __doc__,
-        rounds=9,
+        rounds=7,
         quick_rounds=3,
         add=lambda parser: parser.add_argument(
             "--tokens", type=int, help=f"of the long stream; {TOKENS}, or {QUICK_TOKENS} with --quick"

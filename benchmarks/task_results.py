@@ -104,6 +104,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="where everything goes")
     parser.add_argument("--steps", type=int, default=2500, help="updates of each pretraining")
     parser.add_argument("--sets", nargs="*", default=[one.name for one in SETS], help="only these data sets")
+    parser.add_argument("--seeds", type=int, default=3, help="of runs that take less than two minutes")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--job", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -124,7 +125,7 @@ def main() -> None:
         for one in chosen
         for variant in variants(one)
         if read(arguments.work, "finetune", one.name, variant, "0")["seconds"] < SHORT
-        for seed in (1, 2)
+        for seed in range(1, arguments.seeds)
     ]
     run_all(again, arguments)
     write_results(chosen, arguments)
@@ -308,7 +309,7 @@ def write_results(chosen: list[DataSet], arguments: argparse.Namespace) -> None:
         for variant in variants(one):
             runs = [
                 read(arguments.work, "finetune", one.name, variant, str(seed))
-                for seed in range(3)
+                for seed in range(arguments.seeds)
                 if result_path(arguments.work, "finetune", one.name, variant, str(seed)).exists()
             ]
             metric = runs[0]["metric"]

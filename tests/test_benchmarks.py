@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import report, side_by_side, step_profile
+from benchmarks import eight_bits, generation, report, side_by_side, step_profile, streaming
 from benchmarks.limit import Step
 from benchmarks.side_by_side import (
     PRODUCT_SIZE,
@@ -18,9 +18,13 @@ from benchmarks.side_by_side import (
     interleave,
     require_dropout,
     spread,
+    tokens_row,
     training_step,
 )
 from torch import nn
+
+from segue.model import Batch, LanguageModel
+from segue.model.streaming import Streamer
 
 SMALL = {"rows": 2, "length": 3, "layers": 2, "width": 4, "inner_width": 5}
 
@@ -149,6 +153,119 @@ def test_a_side_without_dropout_is_an_error() -> None:
     require_dropout(measured_times())
     with pytest.raises(DisagreementError, match="dropout"):
         require_dropout(Measured(seconds={}, returned={"ours": [0.5, 0.5]}))
+
+
+# -------------------------------------------------------------------------------------------------- streams
+
+
+def token_row(*, most: bool = False, goal: float | None = 2.0) -> dict[str, object]:
+    return tokens_row(work="a", against="b", ours=[1.0, 2.0, 3.0], theirs=[3.0, 6.0, 12.0], goal=goal, most=most)
+
+
+def test_ratios_of_streams_have_a_least_or_a_most() -> None:
+    least, most = token_row(), token_row(most=True)
+    assert (least["ratio"], least["reached"]) == (3, True)
+    assert least["ratio_of_each_round"] == [3, 3, 4]
+    assert (most["ratio"], most["reached"]) == (pytest.approx(1 / 3), True)
+    assert not token_row(goal=3.5)["reached"]
+    assert not token_row(goal=0.3, most=True)["reached"]
+    assert not token_row(goal=None)["reached"]
+
+
+def small_stream(*, memory: int = 40) -> tuple[LanguageModel, Streamer]:
+    """In float64, and every token of the tests within its memory."""
+    torch.manual_seed(0)
+    config = streaming.stream_config(layers=2, width=16, heads=2, vocabulary=30, memory=memory)
+    model = LanguageModel(config).double().eval()
+    return model, Streamer(model, memory_length=memory)
+
+
+@torch.no_grad()
+def test_a_writer_takes_the_most_probable_token_of_a_whole_forward() -> None:
+    model, streamer = small_stream()
+    prompt_BQ = streaming.random_ids(30, rows=3, length=7)
+    written_BQ = streaming.Writer(streamer, prompt_BQ).write(6)
+    text_BQ = prompt_BQ
+    for _ in range(6):
+        logits_BQV = model.logits(model(Batch(ids_BQ=text_BQ)).output.hidden_BQD)
+        text_BQ = torch.cat([text_BQ, logits_BQV[:, -1:].argmax(dim=-1)], dim=1)
+    assert torch.equal(written_BQ, text_BQ[:, 7:])
+
+
+def test_a_long_prompt_is_read_in_pieces() -> None:
+    _, streamer = small_stream()
+    streamer.most_at_once = 8
+    cache, other = streamer.new_cache(), streamer.new_cache()
+    ids_BQ = streaming.random_ids(30, rows=1, length=21)
+    last_B1D = streaming.read_pieces(streamer, cache, ids_BQ)
+    logits_BQV = streaming.single_logits(streamer, other, ids_BQ)
+    torch.testing.assert_close(streamer.logits(last_B1D), logits_BQV[:, -1:], rtol=0, atol=1e-12)
+    assert int(cache.position_B) == int(other.position_B) == 21
+
+
+def test_weights_that_a_token_needs() -> None:
+    """Of two layers of width 16: all but one matrix of 16 x 16 each, which makes the position keys."""
+    model, _ = small_stream()
+    everything = sum(value.numel() for value in model.parameters())
+    assert streaming.numbers_read(model) == everything - 2 * 16 * 16
+
+
+def test_ways_of_reading_read_all_numbers() -> None:
+    """A width that does not divide the numbers, so that the matrix is a little larger."""
+    assert set(streaming.readings(100, width=16, times=2)) == {"a sum", "a product of PyTorch", "a product of segue"}
+    assert all(math.isfinite(read()) for read in streaming.readings(100, width=16, times=2).values())
+
+
+def test_places_where_a_long_stream_is_looked_at() -> None:
+    assert list(streaming.checkpoints(1_500)) == [1_000, 1_500]
+    assert list(streaming.checkpoints(20_000)) == [1_000, 2_000, 5_000, 10_000, 20_000]
+    assert list(streaming.checkpoints(1_000_000))[-3:] == [200_000, 500_000, 1_000_000]
+
+
+@torch.no_grad()
+def test_perplexity_of_a_stream_is_that_of_a_whole_forward() -> None:
+    model, streamer = small_stream()
+    streamer.most_at_once = 8
+    ids_Q = streaming.random_ids(30, rows=1, length=30)[0]
+    hidden_BQD = model(Batch(ids_BQ=ids_Q[None, :-1])).output.hidden_BQD
+    log_probability = model.logits(hidden_BQD)[0].log_softmax(dim=-1)[torch.arange(29), ids_Q[1:]]
+    assert eight_bits.perplexity(streamer, ids_Q) == pytest.approx(math.exp(-log_probability.mean()), rel=1e-9)
+
+
+def test_the_clock_leaves_out_what_the_prompt_takes() -> None:
+    clock = generation.Clock(stamps=[10.0, 10.5, 11.0, 13.0])
+    assert clock.seconds_a_token() == 1
+    scores = torch.ones(1, 3)
+    assert clock(torch.zeros(1, 2), scores) is scores
+    assert len(clock.stamps) == 5
+
+
+def test_tables_of_streams() -> None:
+    lines = [token_row(), token_row(most=True, goal=0.25), token_row(goal=None)]
+    cells = [line.strip("|").split(" | ") for line in report.tokens_table([{"rows": lines}]).splitlines()[2:]]
+    assert [[cell.strip() for cell in line[2:]] for line in cells] == [
+        ["2000.00 ms (1500.00 to 2500.00)", "6000.00 ms (4500.00 to 9000.00)", "3.00", "2, reached"],
+        ["2000.00 ms (1500.00 to 2500.00)", "6000.00 ms (4500.00 to 9000.00)", "0.33", "at most 0.25, missed"],
+        ["2000.00 ms (1500.00 to 2500.00)", "6000.00 ms (4500.00 to 9000.00)", "3.00", ""],
+    ]
+    stream = [{"tokens": 1_000, "tokens_a_second": 200.4, "resident_bytes": 5e8}]
+    found = {
+        "generation-xlnet": {"rows": [token_row() | {"differences": {"logits": 1e-6}}]},
+        "streaming": {"rows": [], "stream": stream, "resident_growth": 1.02, "resident_growth_goal": 1.01},
+        "eight_bits": {
+            "rows": [],
+            "perplexity": [
+                {"model": "m", "targets": 99, "float32": 50.0, "eight_bits": 50.1, "ratio": 1.002}
+                | {"goal": 1.01, "reached": True}
+            ],
+        },
+    }
+    text = "\n".join(report.sections(found))
+    assert "logits 1.0e-06" in text
+    assert "grew 1.0200 times (goal: at most 1.01, missed)" in text
+    assert "1,000" in text
+    assert "500.0 MB" in text
+    assert "| m     | 99     | 50.000              | 50.100     | 1.0020 | at most 1.01, reached |" in text
 
 
 # -------------------------------------------------------------------------------------------------- profile

@@ -115,13 +115,12 @@ class Streamer:
         """A hash of the model and of how it is read: caches of equal ones are interchangeable."""
         digest = hashlib.sha256(self.model.config.model_dump_json().encode())
         digest.update(f"{self.memory_length} {self._span} {self._eight_bits}".encode())
-        weights = dict(self.model.named_parameters())
-        weights |= {name: part.dense() for name, part in self.model.named_modules() if isinstance(part, Product)}
-        weights |= {
-            f"{name} bias": part.bias_O
-            for name, part in self.model.named_modules()
-            if isinstance(part, Product) and part.bias_O is not None
-        }
+        weights: dict[str, Tensor] = dict(self.model.named_parameters())
+        for name, part in self.model.named_modules():
+            if isinstance(part, Product):
+                weights[f"{name}.weight"] = part.dense()
+                if part.bias_O is not None:
+                    weights[f"{name}.bias"] = part.bias_O
         for name, tensor in sorted(weights.items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
