@@ -164,7 +164,7 @@ def test_nothing_is_said_twice_if_it_must_not(size: int) -> None:
         ({"beam": 0}, "beam must be at least 1"),
         ({"max_length": 0}, "max_length must be at least 1"),
         ({"count": 5}, "Use a beam of 5"),
-        ({"length_penalty": -1.0}, "length_penalty must not be negative"),
+        ({"length_penalty": -1.0}, "length_penalty must be from 0 to 10"),
         ({"no_repeat": 0}, "no_repeat must be at least 1"),
     ],
 )

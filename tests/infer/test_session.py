@@ -421,8 +421,12 @@ def test_absurd_settings() -> None:
     for wrong in (0, -1):
         with pytest.raises(ConfigError, match="max_tokens"):
             reader.stream("a", max_tokens=wrong)
+    for wrong in (0, -1, 10**12):
         with pytest.raises(ConfigError, match="memory_length"):
             Session(text_model("xl"), memory_length=wrong)
+    for penalty in (math.nan, -1.0, 1e6):
+        with pytest.raises(ConfigError, match="length_penalty"):
+            reader.search(length_penalty=penalty)
     with pytest.raises(ConfigError, match="learned positions"):
         Session(text_model("gpt"), memory_length=8)
     with pytest.raises(ConfigError, match="beam search needs"):

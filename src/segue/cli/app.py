@@ -6,6 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 import segue
+from segue.cli.table_verbs import OverridesArgument, finetune, predict, tune
+from segue.cli.text_verbs import embed, generate, infill, score
 from segue.errors import ConfigError
 
 app = typer.Typer(
@@ -16,9 +18,6 @@ app = typer.Typer(
 )
 
 ConfigArgument: TypeAlias = Annotated[str, typer.Argument(help="A config file, or the name of a preset.")]
-OverridesArgument: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Settings that differ from the config.")
-]
 
 
 def _version(wanted: bool) -> None:
@@ -211,268 +210,8 @@ def demo(
     run_demo(out, steps=steps)
 
 
-ColumnOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--column", metavar="ROLE=COLUMN", help="A column whose name does not say what it is: text=review."),
-]
-TableFormatOption: TypeAlias = Annotated[
-    Literal["csv", "tsv", "json", "jsonl", "parquet", "conll", "squad"] | None,
-    typer.Option(help="Of the tables. Left out: by their names."),
-]
-ColumnsOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="NAME,NAME,...", help="Names of all columns of a table without a header; ... for the rest."),
-]
-DelimiterOption: TypeAlias = Annotated[str | None, typer.Option(help="Between the cells of csv and tsv, if unusual.")]
-QuotingOption: TypeAlias = Annotated[
-    bool | None,
-    typer.Option("--quoting/--no-quoting", help="Whether quotes enclose cells. Left out: in csv, not in tsv."),
-]
-EncodingOption: TypeAlias = Annotated[str, typer.Option(help="Of tables without a byte order mark: gb18030, say.")]
-
-
-@app.command()
-def finetune(
-    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
-    overrides: OverridesArgument = None,
-    task: Annotated[str | None, typer.Option(help="What to learn. Left out: the tasks are listed.")] = None,
-    train: Annotated[
-        str | None, typer.Option(help="Labelled examples: csv, tsv, jsonl, parquet, CoNLL or SQuAD, or datasets:NAME.")
-    ] = None,
-    valid: Annotated[str | None, typer.Option(help="Others, to choose the best model. Left out: a tenth.")] = None,
-    test: Annotated[str | None, typer.Option(help="Others, measured at the end.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder, a new one.")] = None,
-    column: ColumnOption = None,
-    format: TableFormatOption = None,
-    columns: ColumnsOption = None,
-    delimiter: DelimiterOption = None,
-    quoting: QuotingOption = None,
-    encoding: EncodingOption = "utf-8",
-    new_weights: Annotated[
-        bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL: what pretraining brings.")
-    ] = False,
-) -> None:
-    """Fine-tune a model for a task, measured. Settings: read.KEY, train.KEY and task.KEY.
-
-    Documents longer than a segment are read to their end with memory. Ctrl-C keeps the best model so far.
-    """
-    from segue.cli.finetune import print_tasks, run_finetuning
-    from segue.data.tables import TableSettings
-
-    if task is None:
-        print_tasks()
-        return
-    if train is None or out is None:
-        raise ConfigError("fine-tuning needs examples and a folder; got none. Give --train FILE and --out RUN.")
-    names = tuple(columns.split(",")) if columns else None
-    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
-    finished = run_finetuning(
-        model,
-        out,
-        task=task,
-        train=train,
-        valid=valid,
-        test=test,
-        columns=column or [],
-        tables=tables,
-        overrides=overrides or [],
-        new_weights=new_weights,
-    )
-    if not finished:
-        raise typer.Exit(130)
-
-
-@app.command()
-def tune(
-    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
-    overrides: OverridesArgument = None,
-    task: Annotated[str, typer.Option(help="What to learn; segue finetune MODEL lists the tasks.")] = "classify",
-    train: Annotated[str | None, typer.Option(help="Labelled examples, as for segue finetune.")] = None,
-    valid: Annotated[str | None, typer.Option(help="Others, by which trials are judged. Left out: a tenth.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The study folder; one that exists goes on.")] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Of the whole study, earlier ones among them.")] = 20,
-    hours: Annotated[float | None, typer.Option(help="Begin no trial later than this.")] = None,
-    search: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SECTION.KEY=LOW..HIGH[:log]|A,B,C",
-            help="A setting to search, in place of the usual ones; may be repeated.",
-        ),
-    ] = None,
-    column: ColumnOption = None,
-    format: TableFormatOption = None,
-    columns: ColumnsOption = None,
-    delimiter: DelimiterOption = None,
-    quoting: QuotingOption = None,
-    encoding: EncodingOption = "utf-8",
-    new_weights: Annotated[
-        bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL, not its weights.")
-    ] = False,
-) -> None:
-    """Search for settings with many fine-tuning runs. Ctrl-C loses nothing; the same command goes on."""
-    from segue.cli.tune import run_search
-    from segue.data.tables import TableSettings
-
-    if train is None or out is None:
-        raise ConfigError("a search needs examples and a folder; got none. Give --train FILE and --out STUDY.")
-    names = tuple(columns.split(",")) if columns else None
-    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
-    finished = run_search(
-        model,
-        out,
-        task=task,
-        train=train,
-        valid=valid,
-        columns=column or [],
-        tables=tables,
-        fixed=overrides or [],
-        searched=search or [],
-        trials=trials,
-        hours=hours,
-        new_weights=new_weights,
-    )
-    if not finished:
-        raise typer.Exit(130)
-
-
-@app.command()
-def predict(
-    model: Annotated[Path, typer.Argument(help="A fine-tuned model: RUN, or RUN/best.")],
-    source: Annotated[str, typer.Argument(metavar="FILE|-", help="A table, or - for standard input.")],
-    out: Annotated[Path | None, typer.Option(help="Table to write. Left out: standard output.")] = None,
-    to: Annotated[
-        Literal["csv", "tsv", "jsonl"] | None, typer.Option(help="Its format. Left out: by its name, else jsonl.")
-    ] = None,
-    column: ColumnOption = None,
-    format: TableFormatOption = None,
-    columns: ColumnsOption = None,
-    delimiter: DelimiterOption = None,
-    quoting: QuotingOption = None,
-    encoding: EncodingOption = "utf-8",
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows read together; changes the speed only.")] = 32,
-) -> None:
-    """Answer every row of a table with a fine-tuned model."""
-    from segue.cli.predict import run_prediction
-    from segue.data.tables import TableSettings
-
-    names = tuple(columns.split(",")) if columns else None
-    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
-    run_prediction(model, source, out=out, to=to, columns=column or [], tables=tables, batch_size=batch_size)
-
-
-TextsArgument: TypeAlias = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE|-...",
-        help="Text, files and folders as for segue prepare (txt, jsonl, csv, tsv, parquet), or - for standard input.",
-    ),
-]
-DocumentsOption: TypeAlias = Annotated[
-    Literal["block", "line", "file", "record"] | None,
-    typer.Option(help="A document; a block goes up to a blank line. Left out: block for text, record for others."),
-]
-FieldOption: TypeAlias = Annotated[str, typer.Option(help="Field or column that holds the text of a record.")]
-InputEncodingOption: TypeAlias = Annotated[
-    str, typer.Option(help="Of files without a byte order mark, for example gb18030.")
-]
-InputFormatOption: TypeAlias = Annotated[
-    Literal["text", "jsonl", "csv", "tsv"], typer.Option(help="Format of standard input.")
-]
-SegmentLengthOption: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, help="Positions read at a time. Left out: as in training, else 512.")
-]
-BatchTokensOption: TypeAlias = Annotated[
-    int, typer.Option(min=1, help="Tokens read at a time, over documents side by side: speed and memory only.")
-]
-
-
-@app.command()
-def score(
-    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
-    texts: TextsArgument,
-    by: Annotated[Literal["token", "line", "document"], typer.Option(help="What a row is.")] = "document",
-    order: Annotated[
-        Literal["forward", "backward", "random"],
-        typer.Option(help="Of a permutation model: in what order the tokens of a segment are predicted."),
-    ] = "forward",
-    seed: Annotated[int, typer.Option(min=0, help="Of random orders.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Table to write. Left out: standard output.")] = None,
-    to: Annotated[
-        Literal["jsonl", "csv", "tsv", "parquet"] | None,
-        typer.Option(help="Its format. Left out: by its name, else jsonl."),
-    ] = None,
-    documents: DocumentsOption = None,
-    field: FieldOption = "text",
-    encoding: InputEncodingOption = "utf-8",
-    input_format: InputFormatOption = "text",
-    segment_length: SegmentLengthOption = None,
-    batch_tokens: BatchTokensOption = 4096,
-) -> None:
-    """Log-probabilities of texts of any length, for each token, line or document.
-
-    A causal model predicts each token from those before it, a permutation model in an order of each segment, a masked
-    model from all others of its window (pseudo-likelihood). Natural logarithms.
-    """
-    from segue.cli.score import run_scoring
-    from segue.data.readers import ReadSettings
-
-    run_scoring(
-        model,
-        texts,
-        out=out,
-        to=to,
-        by=by,
-        order=order,
-        seed=seed,
-        segment_length=segment_length,
-        batch_tokens=batch_tokens,
-        read=ReadSettings(document=documents, field=field, encoding=encoding),
-        standard_input=input_format,
-    )
-
-
-@app.command()
-def embed(
-    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
-    texts: TextsArgument,
-    out: Annotated[Path, typer.Option(help="File to write: .npy, .parquet or .jsonl.")],
-    by: Annotated[
-        Literal["document", "line"],
-        typer.Option(help="What a vector is of. A line is read after what comes before it in its document."),
-    ] = "document",
-    layer: Annotated[
-        int | None, typer.Option(help="0: the embeddings; negative: from the end. Left out: the last.")
-    ] = None,
-    pool: Annotated[Literal["mean", "last", "first", "max", "cls"], typer.Option(help="Over the tokens.")] = "mean",
-    normalise: Annotated[bool, typer.Option("--normalise/--no-normalise", help="Vectors of length 1.")] = True,
-    memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Long texts with the model's memory, or in windows.")
-    ] = True,
-    text: Annotated[bool, typer.Option("--text", help="A column with the text, in parquet and jsonl.")] = False,
-    documents: DocumentsOption = None,
-    field: FieldOption = "text",
-    encoding: InputEncodingOption = "utf-8",
-    input_format: InputFormatOption = "text",
-    segment_length: SegmentLengthOption = None,
-    batch_tokens: BatchTokensOption = 4096,
-) -> None:
-    """A vector for each document or line, of any length."""
-    from segue.cli.embed import run_embedding
-    from segue.data.readers import ReadSettings
-    from segue.infer.embed import EmbedSettings
-
-    run_embedding(
-        model,
-        texts,
-        out=out,
-        settings=EmbedSettings(
-            by=by, layer=layer, pool=pool, normalise=normalise, memory=memory, batch_tokens=batch_tokens
-        ),
-        segment_length=segment_length,
-        text=text,
-        read=ReadSettings(document=documents, field=field, encoding=encoding),
-        standard_input=input_format,
-    )
+for verb in (finetune, tune, predict, score, embed, generate, infill):
+    app.command()(verb)
 
 
 @app.command()
@@ -641,6 +380,38 @@ def convert(
         head=head,
         vocabulary=vocabulary,
         compare=compare,
+        replace=replace,
+    )
+
+
+@app.command()
+def export(
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    what: Annotated[
+        Literal["encoder", "step"],
+        typer.Option(
+            help="encoder: ids to the states of the last layer, of any model; a head is left out. step: a token of "
+            "each row and the memory, to log-probabilities and the next memory."
+        ),
+    ],
+    format: Annotated[
+        Literal["onnx", "torch"], typer.Option(help="torch: a .pt2 of torch.export, for PyTorch alone.")
+    ] = "onnx",
+    memory_length: Annotated[
+        int | None, typer.Option(min=1, help="Of a step: earlier tokens that each token sees; as in the model.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Of a step: streams read side by side; 1.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the folder of an earlier export.")] = False,
+) -> None:
+    """Write a model as ONNX or for torch.export, and check that it computes the same."""
+    from segue.cli.export import run_export
+    from segue.infer.export import ExportSettings
+
+    run_export(
+        model,
+        out,
+        ExportSettings(what=what, format=format, memory_length=memory_length, rows=rows),
         replace=replace,
     )
 

@@ -50,8 +50,8 @@ class BeamSettings:
                 f"as many hypotheses as the beam has may be wanted; got {self.count} for a beam of {self.beam}. "
                 f"Use a beam of {self.count}."
             )
-        if self.length_penalty < 0:
-            raise ConfigError(f"length_penalty must not be negative; got {self.length_penalty}. Use 0 or more.")
+        if not 0 <= self.length_penalty <= 10:
+            raise ConfigError(f"length_penalty must be from 0 to 10; got {self.length_penalty}. 0.6 is usual.")
         if self.no_repeat is not None and self.no_repeat < 1:
             raise ConfigError(f"no_repeat must be at least 1; got {self.no_repeat}. Leave it out to allow repetition.")
 

@@ -67,13 +67,11 @@ class Pen:
         stream.unread.append(chosen.token)
         self._written.append(chosen.token)
         text = self._stops.feed(self._decoder.feed([chosen.token]))
-        finished = self._choices is not None and not self._choices.allowed(self._written)
-        self.done = (
-            finished
-            or chosen.token == self._end
-            or self._stops.found is not None
-            or len(self._written) >= self._max_tokens
-        )
+        if self._choices is None:
+            over = chosen.token == self._end or len(self._written) >= self._max_tokens
+        else:  # a choice is written to its end
+            over = not self._choices.allowed(self._written)
+        self.done = over or self._stops.found is not None
         return Written(
             token=self._tokenizer.token(chosen.token),
             id=chosen.token,

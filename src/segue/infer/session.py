@@ -34,6 +34,7 @@ from segue.text.tokenizer import Tokenizer
 
 _PIECE = 1 << 16
 """Characters that are encoded together."""
+_LONGEST_MEMORY = 1_000_000
 
 
 def open_session(
@@ -157,8 +158,8 @@ class Session:
 
         It ends after `max_tokens`, at the end of the document if the tokeniser has a mark for it, or at a `stop`
         string, which is not given, though the session has read the token that completed it. With `choices`, it writes
-        exactly one of these texts. Leaving the loop early is fine: the session has read what was given, and the tokens
-        of text that was held back.
+        exactly one of these texts, whatever `max_tokens` is. Leaving the loop early is fine: the session has read what
+        was given, and the tokens of text that was held back.
         """
         written = self.write(prompt, max_tokens=max_tokens, sampling=sampling, stop=stop, choices=choices)
         return (one.text for one in written if one.text)
@@ -326,8 +327,11 @@ class Session:
 
 
 def _check_memory_length(memory_length: int, config: ModelConfig) -> None:
-    if memory_length < 1:
-        raise ConfigError(f"memory_length must be at least 1; got {memory_length}. Use 1 or more.")
+    if not 1 <= memory_length <= _LONGEST_MEMORY:
+        raise ConfigError(
+            f"memory_length must be from 1 to {_LONGEST_MEMORY:,}; got {memory_length:,}. Some times the length in "
+            "training is as much as helps."
+        )
     if config.learned_positions is not None:
         raise ConfigError(
             f"memory_length is for models whose positions have no end; got one with {config.learned_positions} learned "

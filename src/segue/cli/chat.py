@@ -1,0 +1,117 @@
+"""`segue generate --chat`: lines in, a reply to each, one session for all of them.
+
+In: lines from a terminal or a pipe. Each is read with its newline; the reply goes up to a newline of the model, the end
+of a document or so many tokens. A reply that ends otherwise gets a newline, so that every turn is a line to the model.
+"""
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from segue.cli.writing import Screen, feed, interrupts, save_session
+from segue.errors import SegueError
+from segue.infer.sampling import SamplingSettings
+from segue.infer.session import Session
+from segue.text.unicode import without_surrogates
+
+HELP = """\
+Every line is read, and the model goes on with a line of its own.
+/reset      forget everything
+/save FILE  save the session
+/load FILE  go on with a saved one
+/help       this
+A line that begins with // is read with one of them. Ctrl-C stops a reply, Ctrl-D ends.
+"""
+
+
+def run_chat(
+    session: Session,
+    *,
+    max_tokens: int,
+    sampling: SamplingSettings,
+    stop: Sequence[str],
+    choices: Sequence[str],
+    encoding: str,
+) -> None:
+    """Until the input ends. In a terminal a mistake is told and the session goes on; in a pipe it ends the command."""
+    terminal = sys.stdin.isatty()
+    replies = 0
+    for line in _lines(terminal=terminal, encoding=encoding):
+        try:
+            if line.startswith("/") and not line.startswith("//"):
+                _obey(line, session)
+                continue
+            # Every reply draws other numbers; the same lines with the same seed give the same replies.
+            settings = replace(sampling, seed=(sampling.seed + replies) % 2**64)
+            replies += 1
+            _reply(
+                session, line.removeprefix("/"), max_tokens=max_tokens, sampling=settings, stop=stop, choices=choices
+            )
+        except SegueError as error:
+            if not terminal:
+                raise
+            print(f"segue: {error}", file=sys.stderr)
+
+
+def _reply(
+    session: Session,
+    line: str,
+    *,
+    max_tokens: int,
+    sampling: SamplingSettings,
+    stop: Sequence[str],
+    choices: Sequence[str],
+) -> None:
+    screen = Screen()
+    ended = False
+    with interrupts() as interrupt:
+        feed(session, [line + "\n"])
+        for one in session.write(max_tokens=max_tokens, sampling=sampling, stop=["\n", *stop], choices=choices):
+            screen.show(one.text)
+            ended = one.id is not None and "\n" in session.tokenizer.decode([one.id])
+            if interrupt.asked:
+                break
+    screen.show("\n")
+    if not ended:
+        session.feed("\n")
+
+
+def _obey(line: str, session: Session) -> None:
+    command, _, rest = line.partition(" ")
+    path = Path(rest.strip()) if rest.strip() else None
+    match command:
+        case "/reset" if path is None:
+            session.reset()
+        case "/save" if path is not None:
+            save_session(session, path)
+        case "/load" if path is not None:
+            session.load(path)
+        case "/help":
+            print(HELP, end="", file=sys.stderr)
+        case _:
+            print(f"segue: {line!r} is no command.\n{HELP}", end="", file=sys.stderr)
+
+
+def _lines(*, terminal: bool, encoding: str) -> Iterator[str]:
+    """Without their ends. What cannot be decoded becomes U+FFFD."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding=None if terminal else encoding, errors="replace")
+    if not terminal:
+        for line in sys.stdin:
+            yield without_surrogates(line.removesuffix("\n"))
+        return
+    with contextlib.suppress(ImportError):  # editing and a history of lines, where Python has it
+        import_module("readline")
+    print("Ctrl-D ends, /help tells more.", file=sys.stderr)
+    while True:
+        try:
+            yield without_surrogates(input("> "))
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        except KeyboardInterrupt:
+            print(file=sys.stderr)

@@ -1,0 +1,267 @@
+"""`segue generate`: a model goes on with a prompt, on the terminal, as the text becomes certain."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from segue.cli.chat import run_chat
+from segue.cli.writing import (
+    ALTERNATIVES,
+    STANDARD_INPUT,
+    Screen,
+    biased,
+    check_place,
+    enough_memory,
+    feed,
+    interrupts,
+    load_session,
+    prompt_pieces,
+    refuse_task_models,
+    sampling_settings,
+    save_session,
+    show_table,
+)
+from segue.errors import ConfigError
+from segue.infer.pen import Written
+from segue.infer.sampling import SamplingSettings
+from segue.infer.session import Session, open_session
+from segue.infer.together import write_together
+
+MAX_TOKENS, MAX_BEAM_TOKENS = 200, 64
+MOST_PENALTY = 10
+"""Of length in beam search: beyond it numbers overflow."""
+_TOGETHER = 16
+"""Samples that are written at the same time."""
+_OF_BEAM = {"--n-best", "--length-penalty"}
+_OF_SAMPLING = {
+    "--temperature",
+    "--top-k",
+    "--top-p",
+    "--min-p",
+    "--typical",
+    "--repetition-penalty",
+    "--bias",
+    "--seed",
+    "--greedy",
+}
+_DRAWING = {"--temperature", "--top-k", "--top-p", "--min-p", "--typical", "--seed"}
+"""What makes no difference where nothing is drawn."""
+_NOT_WITH = {
+    "--beam": {*_OF_SAMPLING, "--stop", "--choice", "--count", "--log-probabilities", "--alternatives", "--chat"},
+    "--count": {"--choice", "--greedy", "--save", "--chat"},
+    "--chat": {"--json", "--log-probabilities", "--alternatives"},
+    "--choice": {"--max-tokens", "--stop"},  # a choice would not be whole
+    "--greedy": _DRAWING,
+    "--json": {"--log-probabilities"},
+}
+_ONLY_WITH = dict.fromkeys(_OF_BEAM, ("--beam",)) | {"--alternatives": ("--log-probabilities", "--json")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions:
+    """What `segue generate` was asked to do; None is what was left out."""
+
+    max_tokens: int | None
+    temperature: float | None
+    top_k: str | None
+    top_p: float | None
+    min_p: float | None
+    typical: float | None
+    repetition_penalty: float | None
+    bias: Sequence[str]
+    seed: int | None
+    greedy: bool
+    stop: Sequence[str]
+    choices: Sequence[str]
+    beam: int | None
+    n_best: int | None
+    length_penalty: float | None
+    count: int | None
+    log_probabilities: bool
+    alternatives: int | None
+    as_json: bool
+    chat: bool
+    memory_length: int | None
+    int8: bool
+    save: Path | None
+    load: Path | None
+    encoding: str
+
+    def given(self) -> dict[str, object]:
+        """The options of this run by the names that the user knows."""
+        names = {"choices": "--choice", "as_json": "--json"}
+        options = {names.get(name, "--" + name.replace("_", "-")): value for name, value in vars(self).items()}
+        # 0 is a value, though it equals False.
+        return {name: value for name, value in options.items() if value or (value == 0 and value is not False)}
+
+
+def run_generation(model: str, prompt: str, options: GenerateOptions) -> None:
+    """Writes to standard output."""
+    check_options(options.given())
+    if options.chat and prompt == STANDARD_INPUT:
+        raise ConfigError("--chat reads standard input line by line; got - for the prompt as well. Leave one out.")
+    refuse_task_models(model)
+    check_place(options.save)
+    sampling = _sampling(options)
+    with enough_memory():
+        _generate(model, prompt, sampling, options)
+
+
+def _generate(model: str, prompt: str, sampling: SamplingSettings, options: GenerateOptions) -> None:
+    session = open_session(model, memory_length=options.memory_length, int8=options.int8)
+    sampling = biased(sampling, options.bias, session.tokenizer)
+    session.pen(sampling=sampling, stop=options.stop, choices=options.choices)  # mistakes are told before all reading
+    load_session(session, options.load)
+    feed(session, prompt_pieces(prompt, encoding=options.encoding))
+    if options.chat:
+        run_chat(
+            session,
+            max_tokens=options.max_tokens or MAX_TOKENS,
+            sampling=sampling,
+            stop=options.stop,
+            choices=options.choices,
+            encoding=options.encoding,
+        )
+    elif options.beam is not None:
+        _search(session, options)
+    elif options.count is not None:
+        _write_samples(session, sampling, options)
+    else:
+        _write_one(session, sampling, options)
+    save_session(session, options.save)
+
+
+def check_options(given: Mapping[str, object]) -> None:
+    """Refuses options that would do nothing, or that contradict each other."""
+    problems = []
+    for name, others in _NOT_WITH.items():
+        wrong = [other for other in given if other in others]
+        if name in given and wrong:
+            problems.append(f"{name} goes without {', '.join(wrong)}; got both. Leave one out.")
+    for name, others_ in _ONLY_WITH.items():
+        if name in given and not any(other in given for other in others_):
+            problems.append(f"{name} must go with {' or '.join(others_)}; got it alone. Add one, or leave it out.")
+    penalty = given.get("--length-penalty", 0.0)
+    assert isinstance(penalty, float)
+    if not 0 <= penalty <= MOST_PENALTY:
+        problems.append(f"--length-penalty must be from 0 to {MOST_PENALTY}; got {penalty}. Use 1, say.")
+    if problems:
+        raise ConfigError(" ".join(problems))
+
+
+def _sampling(options: GenerateOptions) -> SamplingSettings:
+    alternatives = options.alternatives
+    if alternatives is None:
+        alternatives = ALTERNATIVES if options.log_probabilities else None
+    given = {
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "min_p": options.min_p,
+        "typical": options.typical,
+        "repetition_penalty": options.repetition_penalty,
+        "seed": options.seed,
+        "greedy": options.greedy,
+        "top_log_probabilities": alternatives,
+    }
+    return sampling_settings(given, top_k=options.top_k)
+
+
+# ------------------------------------------------------------------------------------------------------- ways to write
+
+
+def _write_one(session: Session, sampling: SamplingSettings, options: GenerateOptions) -> None:
+    screen = Screen()
+    tokens: list[Written] = []
+    with interrupts() as interrupt:
+        written = session.write(
+            max_tokens=options.max_tokens or MAX_TOKENS, sampling=sampling, stop=options.stop, choices=options.choices
+        )
+        for one in written:
+            screen.show(_line(one) if options.as_json else one.text)
+            tokens.append(one)
+            if interrupt.asked:
+                break
+    screen.end_line()
+    if options.log_probabilities:
+        _show_tokens(tokens)
+    if interrupt.asked:
+        save_session(session, options.save)
+        raise KeyboardInterrupt
+
+
+def _write_samples(session: Session, sampling: SamplingSettings, options: GenerateOptions) -> None:
+    """Some at a time: the first of them as it comes, the others when they are whole."""
+    screen = Screen()
+    assert options.count is not None
+    session.ready()
+    for begin in range(0, options.count, _TOGETHER):
+        numbers = range(begin, min(begin + _TOGETHER, options.count))
+        tokens: list[list[Written]] = [[] for _ in numbers]
+        settings = [replace(sampling, seed=sampling.seed + number) for number in numbers]
+        if not options.as_json:
+            screen.show(_heading(begin))
+        with interrupts() as interrupt:
+            forks = [session.fork() for _ in numbers]
+            written = write_together(
+                forks, max_tokens=options.max_tokens or MAX_TOKENS, sampling=settings, stop=options.stop
+            )
+            for number, one in written:
+                tokens[number].append(one)
+                if options.as_json:
+                    screen.show(_line(one, sample=begin + number + 1))
+                elif number == 0:
+                    screen.show(one.text)
+                if interrupt.asked:
+                    break
+        for number, own in enumerate(tokens):
+            if not options.as_json and number > 0:
+                screen.show(_heading(begin + number) + "".join(one.text for one in own))
+            screen.end_line()
+            if options.log_probabilities:
+                _show_tokens(own)
+        if interrupt.asked:
+            raise KeyboardInterrupt
+
+
+def _search(session: Session, options: GenerateOptions) -> None:
+    found = session.search(
+        beam=options.beam or 1,
+        count=options.n_best or 1,
+        max_tokens=options.max_tokens or MAX_BEAM_TOKENS,
+        length_penalty=options.length_penalty or 0.0,
+    )
+    screen = Screen()
+    for number, one in enumerate(found):
+        if options.as_json:
+            row = {"text": one.text, "tokens": one.tokens, "log_probability": one.log_probability, "score": one.score}
+            screen.show(json.dumps(row, ensure_ascii=False) + "\n")
+            continue
+        if len(found) > 1:
+            screen.show(_heading(number, f"log p {one.log_probability:.3f}, score {one.score:.3f}"))
+        screen.show(one.text)
+        screen.end_line()
+
+
+# -------------------------------------------------------------------------------------------------------------- shown
+
+
+def _heading(number: int, more: str = "") -> str:
+    return f"--- {number + 1}{': ' if more else ''}{more}\n"
+
+
+def _line(one: Written, *, sample: int | None = None) -> str:
+    row: dict[str, object] = {} if sample is None else {"sample": sample}
+    row |= {
+        "text": one.text,
+        "token": one.token,
+        "id": one.id,
+        "log_probability": None if one.id is None else one.log_probability,
+    }
+    if one.alternatives:
+        row["alternatives"] = [{"token": token, "log_probability": value} for token, value in one.alternatives]
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _show_tokens(tokens: Iterable[Written]) -> None:
+    show_table([(one.token, one.log_probability, one.alternatives) for one in tokens if one.id is not None])

@@ -1,0 +1,138 @@
+"""`segue infill`: gaps in a text, filled by an XLNet."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from segue.cli.evaluate import whole_numbers
+from segue.cli.writing import ALTERNATIVES, biased, prompt_pieces, refuse_task_models, sampling_settings, visible
+from segue.errors import DataError
+from segue.infer.infill import InfilledText, Order, infill_text
+from segue.infer.sampling import SamplingSettings
+from segue.infer.text_model import TextModel, load_text_model
+
+MOST_CHARACTERS = 20_000
+"""All of the text is read at once, and every token looks at every other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfillOptions:
+    """What `segue infill` was asked to do; None is what was left out."""
+
+    gap: str
+    length: str
+    order: Order
+    temperature: float | None
+    top_k: str | None
+    top_p: float | None
+    min_p: float | None
+    typical: float | None
+    repetition_penalty: float | None
+    bias: Sequence[str]
+    seed: int | None
+    greedy: bool
+    alternatives: int | None
+    as_json: bool
+    encoding: str
+
+
+def run_infilling(model: str, text: str, options: InfillOptions) -> None:
+    """Prints the text with the gaps filled and marked, and what was filled in in the order of filling."""
+    lengths = whole_numbers(options.length, option="--length")
+    refuse_task_models(model)
+    settings = _sampling(options)
+    source = load_text_model(model)
+    settings = biased(settings, options.bias, source.tokenizer)
+    whole = ""
+    for piece in prompt_pieces(text, encoding=options.encoding):
+        whole += piece
+        if len(whole) > MOST_CHARACTERS:
+            raise DataError(
+                f"a text with gaps must have at most {MOST_CHARACTERS:,} characters, since it is read at once; got "
+                "more. Cut it around the gaps."
+            )
+    found = infill_text(
+        source.model,
+        source.tokenizer,
+        whole,
+        gap=options.gap,
+        lengths=lengths[0] if len(lengths) == 1 else lengths,
+        order=options.order,
+        settings=settings,
+    )
+    if options.as_json:
+        print(json.dumps(_row(found, source), ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    console.print(_marked(whole, found, gap=options.gap, terminal=console.is_terminal), soft_wrap=True)
+    console.print()
+    console.print(_table(found, source))
+    console.print(f"log-probability {found.result.log_probability:.3f}, filled {options.order.replace('_', ' ')}")
+
+
+def _sampling(options: InfillOptions) -> SamplingSettings:
+    alternatives = options.alternatives
+    if alternatives is None and not options.as_json:
+        alternatives = ALTERNATIVES
+    given = {
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "min_p": options.min_p,
+        "typical": options.typical,
+        "repetition_penalty": options.repetition_penalty,
+        "seed": options.seed,
+        "greedy": options.greedy,
+        "top_log_probabilities": alternatives,
+    }
+    return sampling_settings(given, top_k=options.top_k)
+
+
+def _marked(text: str, found: InfilledText, *, gap: str, terminal: bool) -> Text:
+    """The text, the fillings underlined; in brackets where nothing can be underlined."""
+    shown = Text()
+    place = 0
+    for part, filling in zip(re.split(f"(?:{re.escape(gap)})+", text), [*found.gaps, ""], strict=True):
+        if not found.text.startswith(part + filling, place):
+            part = part.removesuffix(" ")  # the filling has this space
+        inner = filling.lstrip(" ")
+        shown.append(part + filling[: len(filling) - len(inner)])
+        if inner:
+            shown.append(inner if terminal else f"[{inner}]", style="bold underline" if terminal else "")
+        place += len(part) + len(filling)
+    return shown
+
+
+def _table(found: InfilledText, source: TextModel) -> Table:
+    table = Table("step", "place", "token", box=None, pad_edge=False)
+    table.add_column("log p", justify="right")
+    table.add_column("likeliest")
+    for number, (piece, one) in enumerate(zip(found.pieces, found.result.filled, strict=True), start=1):
+        others = "  ".join(f"{visible(source.tokenizer.token(index))} {value:.2f}" for index, value in one.alternatives)
+        table.add_row(str(number), str(one.position), Text(visible(piece)), f"{one.log_probability:.3f}", Text(others))
+    return table
+
+
+def _row(found: InfilledText, source: TextModel) -> dict[str, object]:
+    return {
+        "text": found.text,
+        "gaps": found.gaps,
+        "log_probability": found.result.log_probability,
+        "tokens": [
+            {
+                "token": piece,
+                "id": one.token,
+                "position": one.position,
+                "log_probability": one.log_probability,
+                "alternatives": [
+                    {"token": source.tokenizer.token(index), "log_probability": value}
+                    for index, value in one.alternatives
+                ],
+            }
+            for piece, one in zip(found.pieces, found.result.filled, strict=True)
+        ],
+    }

@@ -1,0 +1,156 @@
+"""The verbs that learn from labelled tables: finetune, tune, predict."""
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+
+from segue.errors import ConfigError
+
+OverridesArgument: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Settings that differ from the config.")
+]
+ColumnOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--column", metavar="ROLE=COLUMN", help="A column whose name does not say what it is: text=review."),
+]
+TableFormatOption: TypeAlias = Annotated[
+    Literal["csv", "tsv", "json", "jsonl", "parquet", "conll", "squad"] | None,
+    typer.Option(help="Of the tables. Left out: by their names."),
+]
+ColumnsOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,NAME,...", help="Names of all columns of a table without a header; ... for the rest."),
+]
+DelimiterOption: TypeAlias = Annotated[str | None, typer.Option(help="Between the cells of csv and tsv, if unusual.")]
+QuotingOption: TypeAlias = Annotated[
+    bool | None,
+    typer.Option("--quoting/--no-quoting", help="Whether quotes enclose cells. Left out: in csv, not in tsv."),
+]
+EncodingOption: TypeAlias = Annotated[str, typer.Option(help="Of tables without a byte order mark: gb18030, say.")]
+
+
+def finetune(
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
+    overrides: OverridesArgument = None,
+    task: Annotated[str | None, typer.Option(help="What to learn. Left out: the tasks are listed.")] = None,
+    train: Annotated[
+        str | None, typer.Option(help="Labelled examples: csv, tsv, jsonl, parquet, CoNLL or SQuAD, or datasets:NAME.")
+    ] = None,
+    valid: Annotated[str | None, typer.Option(help="Others, to choose the best model. Left out: a tenth.")] = None,
+    test: Annotated[str | None, typer.Option(help="Others, measured at the end.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder, a new one.")] = None,
+    column: ColumnOption = None,
+    format: TableFormatOption = None,
+    columns: ColumnsOption = None,
+    delimiter: DelimiterOption = None,
+    quoting: QuotingOption = None,
+    encoding: EncodingOption = "utf-8",
+    new_weights: Annotated[
+        bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL: what pretraining brings.")
+    ] = False,
+) -> None:
+    """Fine-tune a model for a task, measured. Settings: read.KEY, train.KEY and task.KEY.
+
+    Documents longer than a segment are read to their end with memory. Ctrl-C keeps the best model so far.
+    """
+    from segue.cli.finetune import print_tasks, run_finetuning
+    from segue.data.tables import TableSettings
+
+    if task is None:
+        print_tasks()
+        return
+    if train is None or out is None:
+        raise ConfigError("fine-tuning needs examples and a folder; got none. Give --train FILE and --out RUN.")
+    names = tuple(columns.split(",")) if columns else None
+    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
+    finished = run_finetuning(
+        model,
+        out,
+        task=task,
+        train=train,
+        valid=valid,
+        test=test,
+        columns=column or [],
+        tables=tables,
+        overrides=overrides or [],
+        new_weights=new_weights,
+    )
+    if not finished:
+        raise typer.Exit(130)
+
+
+def tune(
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
+    overrides: OverridesArgument = None,
+    task: Annotated[str, typer.Option(help="What to learn; segue finetune MODEL lists the tasks.")] = "classify",
+    train: Annotated[str | None, typer.Option(help="Labelled examples, as for segue finetune.")] = None,
+    valid: Annotated[str | None, typer.Option(help="Others, by which trials are judged. Left out: a tenth.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The study folder; one that exists goes on.")] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Of the whole study, earlier ones among them.")] = 20,
+    hours: Annotated[float | None, typer.Option(help="Begin no trial later than this.")] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SECTION.KEY=LOW..HIGH[:log]|A,B,C",
+            help="A setting to search, in place of the usual ones; may be repeated.",
+        ),
+    ] = None,
+    column: ColumnOption = None,
+    format: TableFormatOption = None,
+    columns: ColumnsOption = None,
+    delimiter: DelimiterOption = None,
+    quoting: QuotingOption = None,
+    encoding: EncodingOption = "utf-8",
+    new_weights: Annotated[
+        bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL, not its weights.")
+    ] = False,
+) -> None:
+    """Search for settings with many fine-tuning runs. Ctrl-C loses nothing; the same command goes on."""
+    from segue.cli.tune import run_search
+    from segue.data.tables import TableSettings
+
+    if train is None or out is None:
+        raise ConfigError("a search needs examples and a folder; got none. Give --train FILE and --out STUDY.")
+    names = tuple(columns.split(",")) if columns else None
+    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
+    finished = run_search(
+        model,
+        out,
+        task=task,
+        train=train,
+        valid=valid,
+        columns=column or [],
+        tables=tables,
+        fixed=overrides or [],
+        searched=search or [],
+        trials=trials,
+        hours=hours,
+        new_weights=new_weights,
+    )
+    if not finished:
+        raise typer.Exit(130)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A fine-tuned model: RUN, or RUN/best.")],
+    source: Annotated[str, typer.Argument(metavar="FILE|-", help="A table, or - for standard input.")],
+    out: Annotated[Path | None, typer.Option(help="Table to write. Left out: standard output.")] = None,
+    to: Annotated[
+        Literal["csv", "tsv", "jsonl"] | None, typer.Option(help="Its format. Left out: by its name, else jsonl.")
+    ] = None,
+    column: ColumnOption = None,
+    format: TableFormatOption = None,
+    columns: ColumnsOption = None,
+    delimiter: DelimiterOption = None,
+    quoting: QuotingOption = None,
+    encoding: EncodingOption = "utf-8",
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows read together; changes the speed only.")] = 32,
+) -> None:
+    """Answer every row of a table with a fine-tuned model."""
+    from segue.cli.predict import run_prediction
+    from segue.data.tables import TableSettings
+
+    names = tuple(columns.split(",")) if columns else None
+    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
+    run_prediction(model, source, out=out, to=to, columns=column or [], tables=tables, batch_size=batch_size)

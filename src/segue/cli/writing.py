@@ -1,0 +1,261 @@
+"""What the verbs that write text share: settings from options, prompts of any size, text on the screen, Ctrl-C.
+
+In: options as the user gave them, and a Session. What is written, and when, is for the verbs.
+"""
+
+import io
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from segue.checkpoint.files import locate
+from segue.checkpoint.folder import read_toml
+from segue.cli.paragraphs import say
+from segue.data.decode import CHUNK, check_encoding, decoded
+from segue.data.problems import MEANING, Problems
+from segue.errors import ConfigError, DataError
+from segue.infer.sampling import SamplingSettings
+from segue.infer.session import Session
+from segue.tasks.folder import TASK
+from segue.text.tokenizer import Tokenizer
+from segue.text.unicode import REPLACEMENT, without_surrogates
+
+STANDARD_INPUT = "-"
+ALTERNATIVES = 3
+"""Likeliest tokens beside each one in a table, where nobody says how many."""
+_PIECE = 1 << 14
+"""Characters that are fed together: how often progress is shown and Ctrl-C is heard."""
+_PATIENCE = 1.0
+"""Seconds of reading before a line says how far it is."""
+_UNSEEN = {code: REPLACEMENT for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
+"""Characters that a terminal obeys rather than shows; a model may write them."""
+
+
+# ---------------------------------------------------------------------------------------------------------- settings
+
+
+def refuse_task_models(model: str) -> None:
+    """Says what to do with a model that was fine-tuned."""
+    for folder in (Path(model), Path(model) / "best", Path(model) / "last"):
+        path = locate(folder) / TASK
+        if path.is_file():
+            raise ConfigError(
+                f"{model} must be a language model; got one that was fine-tuned for the task "
+                f"{str(read_toml(path).get('task'))[:40]}. Use segue predict {model} FILE."
+            )
+
+
+def sampling_settings(given: Mapping[str, object], *, top_k: str | None) -> SamplingSettings:
+    """From the options that were given, by their names; all that is wrong with them is said at once."""
+    values = {name: value for name, value in given.items() if value is not None}
+    if top_k is not None:
+        values["top_k"] = _top_k(top_k)
+    return replace(SamplingSettings(), **values)  # type: ignore[arg-type]  # their names are those of its fields
+
+
+def biased(settings: SamplingSettings, bias: Sequence[str], tokenizer: Tokenizer) -> SamplingSettings:
+    """With --bias, which only the tokeniser understands."""
+    return replace(settings, logit_bias=dict(_bias(one, tokenizer) for one in bias))
+
+
+def _top_k(text: str) -> int | None:
+    if text == "all":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"--top-k must be a number or all; got {text!r}. Write --top-k 40, say.") from None
+
+
+def _bias(text: str, tokenizer: Tokenizer) -> tuple[int, float]:
+    token, sign, value = text.rpartition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        sign = ""
+    if not sign or not token:
+        raise ConfigError(
+            f"--bias must read TOKEN=NUMBER; got {text!r}. Write --bias the=-5, say; -inf forbids a token."
+        )
+    if token.startswith("#") and token[1:].isascii() and token[1:].isdigit():
+        return int(token[1:]), number
+    shown = next((index for index in range(tokenizer.size) if tokenizer.token(index) == token), None)
+    if shown is not None:
+        return shown, number
+    ids = tokenizer.encode(token).tolist()
+    if len(ids) != 1:
+        names = " ".join(f"{tokenizer.token(index)}=#{index}" for index in ids[:12])
+        raise ConfigError(
+            f"--bias must be for one token; got {token!r}, which has {len(ids)}: {names}. Name one of them, or its id."
+        )
+    return ids[0], number
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Settings that ask for more than the machine has are a mistake of the user."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+            raise
+        raise ConfigError(
+            f"the model and the settings must fit into memory; got {str(error).splitlines()[0][-200:]}. Use a shorter "
+            "--memory-length or a smaller --beam."
+        ) from None
+
+
+# ----------------------------------------------------------------------------------------------------------- prompts
+
+
+def prompt_pieces(prompt: str, *, encoding: str) -> Iterator[str]:
+    """The prompt, or standard input as it comes."""
+    if prompt != STANDARD_INPUT:
+        yield without_surrogates(prompt)
+        return
+    check_encoding(encoding)
+    take = getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)  # what is there, without waiting for more
+    problems = Problems()
+    yield from decoded(iter(partial(take, CHUNK), b""), "standard input", problems, encoding=encoding, strict=True)
+    console = Console(stderr=True, highlight=False)
+    for kind, number in problems.counts.items():
+        say(console, f"{number:,} {MEANING[kind]}; first: {problems.first[kind]}", hang=2, style="yellow")
+
+
+def feed(session: Session, pieces: Iterable[str]) -> None:
+    """Reads a prompt; where that takes long, a line on the terminal says how far it is."""
+    console = Console(stderr=True, highlight=False)
+    progress = Progress(TextColumn("{task.fields[line]}"), console=console, transient=True, auto_refresh=False)
+    task = progress.add_task("", line="")
+    before, started = session.tokens_read, time.perf_counter()
+    try:
+        for piece in pieces:
+            for start in range(0, len(piece), _PIECE):
+                session.feed(piece[start : start + _PIECE])
+                seconds, tokens = time.perf_counter() - started, session.tokens_read - before
+                if seconds > _PATIENCE and console.is_terminal:
+                    progress.start()
+                    line = f"{tokens:,} tokens read, {tokens / seconds:,.0f} tokens/s"
+                    progress.update(task, line=line, refresh=True)
+    finally:
+        if progress.live.is_started:  # or it would print an empty line
+            progress.stop()
+
+
+# ------------------------------------------------------------------------------------------------- files of sessions
+
+
+def load_session(session: Session, path: Path | None) -> None:
+    """Goes on with a saved one, if there is one to go on with."""
+    if path is not None:
+        session.load(path)
+
+
+def check_place(path: Path | None) -> None:
+    """Refuses, before the work, a place where no file can be."""
+    if path is not None and path.is_dir():
+        raise DataError(f"{path} must be a file to save the session in; got a folder. Name a file in it.")
+
+
+def save_session(session: Session, path: Path | None) -> None:
+    """Saves it, if a file was named."""
+    if path is None:
+        return
+    try:
+        session.save(path)
+    except OSError as error:
+        raise DataError(
+            f"{path} must be a file that can be written; got {error.strerror or error}. Choose another place."
+        ) from None
+
+
+# ------------------------------------------------------------------------------------------------------------ screen
+
+
+class Screen:
+    """Text to standard output as it comes."""
+
+    def __init__(self) -> None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a terminal may lack characters
+        self._safe = sys.stdout.isatty()
+        self._fresh = True
+
+    def show(self, text: str) -> None:
+        """At once."""
+        if text:
+            sys.stdout.write(text.translate(_UNSEEN) if self._safe else text)
+            sys.stdout.flush()
+            self._fresh = text.endswith("\n")
+
+    def end_line(self) -> None:
+        """What follows begins a line."""
+        if not self._fresh:
+            self.show("\n")
+
+
+def visible(token: str) -> str:
+    """A token as it can stand in a table."""
+    return token if token.isprintable() else repr(token)[1:-1]
+
+
+def show_table(rows: Sequence[tuple[str, float, Sequence[tuple[str, float]]]]) -> None:
+    """Tokens with their log-probabilities and the model's likeliest tokens in their places."""
+    console = Console(highlight=False)
+    table = Table("token", box=None, pad_edge=False)
+    table.add_column("log p", justify="right")
+    table.add_column("likeliest")
+    for token, value, alternatives in rows:
+        others = "  ".join(f"{visible(name)} {other:.2f}" for name, other in alternatives)
+        table.add_row(Text(visible(token)), f"{value:.3f}", Text(others))
+    console.print()
+    console.print(table)
+    total = math.fsum(value for _, value, _ in rows)
+    console.print(f"{len(rows):,} tokens, log-probability {total:.3f}, perplexity {_perplexity(total, len(rows))}")
+
+
+def _perplexity(total: float, count: int) -> str:
+    return f"{math.exp(-total / count):,.2f}" if count else "none"
+
+
+# ------------------------------------------------------------------------------------------------------------ Ctrl-C
+
+
+class Interrupt:
+    """Whether someone pressed Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+
+@contextmanager
+def interrupts() -> Iterator[Interrupt]:
+    """Ctrl-C is noted, so that it stops between two tokens and not within one. A second one is raised."""
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
+        yield interrupt
+        return
+
+    def handle(_: int, __: FrameType | None) -> None:
+        if interrupt.asked:
+            raise KeyboardInterrupt
+        interrupt.asked = True
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
