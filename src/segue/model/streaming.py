@@ -30,7 +30,7 @@ from segue.model.masks import causal_mask
 from segue.model.positions import RelativeTerms, rotary_angles_at
 from segue.model.values import Batch
 
-_MOST_AT_ONCE = 256
+_MOST_AT_ONCE = 512
 """Tokens of a stream that are read together, where there are many."""
 
 
@@ -166,11 +166,18 @@ class Streamer:
             seen_BK[:, : seen_BK.shape[1] - self._span] = False
         hidden_SBD = hidden_BSD.transpose(0, 1).contiguous()
         hidden_ND = hidden_SBD.view(-1, hidden_SBD.shape[-1])
+        if not len(self._stack.per_layer):
+            steps.run(hidden_ND, cache.key_LBHCE, cache.value_LBHCE, seen_BK=seen_BK, end=cache.end)
+            return hidden_SBD.transpose(0, 1)
         for index in range(len(self._layers)):
-            if len(self._stack.per_layer):
-                hidden_SBD += self._stack.per_layer[index](place_BS.T, hidden_SBD.dtype)
+            hidden_SBD += self._stack.per_layer[index](place_BS.T, hidden_SBD.dtype)
             steps.run(
-                index, hidden_ND, cache.key_LBHCE[index], cache.value_LBHCE[index], seen_BK=seen_BK, end=cache.end
+                hidden_ND,
+                cache.key_LBHCE,
+                cache.value_LBHCE,
+                seen_BK=seen_BK,
+                end=cache.end,
+                only=slice(index, index + 1),
             )
         return hidden_SBD.transpose(0, 1)
 

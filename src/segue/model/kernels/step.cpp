@@ -333,8 +333,12 @@ int64_t segue_scratch_size(int64_t rows, int64_t width, int64_t all_heads, int64
                            int64_t keys, int64_t threads) {
   return scratch_size(rows, width, all_heads, inner, head_width, keys, threads);
 }
-void segue_step_float32(const Layer* p) { step<float>(*p); }
-void segue_step_float64(const Layer* p) { step<double>(*p); }
+void segue_steps_float32(const Layer* layers, int64_t count) {
+  for (int64_t n = 0; n < count; ++n) step<float>(layers[n]);
+}
+void segue_steps_float64(const Layer* layers, int64_t count) {
+  for (int64_t n = 0; n < count; ++n) step<double>(layers[n]);
+}
 void segue_linear_float32(const Weights* w, int64_t outputs, int64_t inputs, const float* x, int64_t rows, float* to,
                           int64_t threads) {
   linear<float>(*w, outputs, inputs, x, rows, to, threads);

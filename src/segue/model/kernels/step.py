@@ -150,31 +150,45 @@ class Steps:
         self._calls = [_call(layer) for layer in layers]
 
     def run(
-        self, index: int, hidden_ND: Tensor, key_BHCE: Tensor, value_BHCE: Tensor, *, seen_BK: Tensor, end: int
+        self,
+        hidden_ND: Tensor,
+        key_LBHCE: Tensor,
+        value_LBHCE: Tensor,
+        *,
+        seen_BK: Tensor,
+        end: int,
+        only: slice = slice(None),
     ) -> None:
-        """Layer `index`, in place: the states, and the cache at `end`. The first B states are those of tokens; where
-        there are twice as many, the others ask for what comes behind each. `seen_BK` says which positions before `end`,
-        and the token's own as the last one, are seen."""
+        """All layers or `only` some, in place: the states, and the cache at `end`. The first B states are those of
+        tokens; where there are twice as many, the others ask for what comes behind each. `seen_BK` says which positions
+        before `end`, and the token's own as the last one, are seen."""
         rows, keys = seen_BK.shape
-        parts, call = self._layers[index], LayerCall.from_buffer_copy(self._calls[index])
-        _, _, capacity, head_width = key_BHCE.shape
-        start = (end + 1 - keys) * head_width * key_BHCE.element_size()
-        call.rows, call.asking, call.keys = rows, hidden_ND.shape[0] - rows, keys
-        call.threads = torch.get_num_threads()
-        if parts.position_HRE is not None:
-            first = parts.position_HRE.shape[1] - keys
-            call.position = parts.position_HRE.data_ptr() + first * head_width * key_BHCE.element_size()
-        call.cache_key, call.cache_value = key_BHCE.data_ptr() + start, value_BHCE.data_ptr() + start
-        call.cache_row, call.cache_head = key_BHCE.stride(0), capacity * head_width
-        call.seen, call.seen_row = seen_BK.data_ptr(), seen_BK.stride(0)
+        _, _, heads, capacity, head_width = key_LBHCE.shape
+        size, threads = key_LBHCE.element_size(), torch.get_num_threads()
+        chosen = range(len(self._layers))[only]
+        calls = (LayerCall * len(chosen))()
         loaded = library()
         assert loaded is not None
-        size = loaded.segue_scratch_size(
-            hidden_ND.shape[0], call.width, call.heads * call.head_width, call.inner, head_width, keys, call.threads
+        first = self._calls[0]
+        scratch = hidden_ND.new_empty(
+            loaded.segue_scratch_size(
+                hidden_ND.shape[0], first.width, heads * head_width, first.inner, head_width, keys, threads
+            )
         )
-        scratch = hidden_ND.new_empty(size)
-        call.hidden, call.scratch = hidden_ND.data_ptr(), scratch.data_ptr()
-        getattr(loaded, f"segue_step_{NAMES[hidden_ND.dtype]}")(ctypes.byref(call))
+        start = (end + 1 - keys) * head_width * size
+        for place, index in enumerate(chosen):
+            calls[place] = self._calls[index]
+            call, parts = calls[place], self._layers[index]
+            call.rows, call.asking, call.keys, call.threads = rows, hidden_ND.shape[0] - rows, keys, threads
+            if parts.position_HRE is not None:
+                skipped = parts.position_HRE.shape[1] - keys
+                call.position = parts.position_HRE.data_ptr() + skipped * head_width * size
+            offset = index * key_LBHCE.stride(0) * size + start
+            call.cache_key, call.cache_value = key_LBHCE.data_ptr() + offset, value_LBHCE.data_ptr() + offset
+            call.cache_row, call.cache_head = heads * capacity * head_width, capacity * head_width
+            call.seen, call.seen_row = seen_BK.data_ptr(), keys
+            call.hidden, call.scratch = hidden_ND.data_ptr(), scratch.data_ptr()
+        getattr(loaded, f"segue_steps_{NAMES[hidden_ND.dtype]}")(calls, c_int64(len(chosen)))
 
 
 def applies(cache_LBHCE: Tensor) -> bool:
