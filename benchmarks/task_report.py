@@ -31,11 +31,15 @@ ENGLISH = {
         "with a memory of 512; *not pretrained* is the same model with new weights; *BERT objective* has the same size "
         "and budget. The trivial answer and the classical method are named below the table.\n"
         "- Test parts, in percent where the metric goes to 1; ± is the standard deviation over three seeds, where "
-        "runs take less than two minutes; without it, there is one run, with seed 0.\n"
+        "runs take less than two minutes; without it, there is one run, with seed 0, and "
+        "differences of a point or two say little.\n"
         "- The whole took {minutes:.0f} minutes of computing on two cores, other work on the machine included."
     ),
     "columns": ["data", "task, metric", "used", "trivial", "classical", "XLNet", "not pretrained", "BERT objective"],
-    "classical": "What is trivial and what is classical: {list}.",
+    "classical": (
+        "What is trivial and what is classical: {list}. Documents that are all alike count as ranked last, so that "
+        "trivial ranking has 0."
+    ),
     "study": "## Reading to the end, and other positions",
     "study_text": (
         "The same XLNet that reads only the first 512 tokens of each document, and XLNets of the same size and budget "
@@ -62,11 +66,11 @@ CHINESE = {
         "- **各列**：*XLNet* 用排列目标预训练，以 512 为一段、512 的记忆读完整篇文档；"
         "*未预训练* 是同一模型、新权重；*BERT 目标* 大小与预算相同。平凡答案与经典方法的名称见表下。\n"
         "- 均为测试部分；取值到 1 的指标以百分数给出；± 是三个随机种子的标准差（运行在两分钟以内时）；"
-        "没有 ± 的只运行一次，种子为 0。\n"
+        "没有 ± 的只运行一次，种子为 0，一两个点的差别说明不了什么。\n"
         "- 全部计算在两个核心上用了 {minutes:.0f} 分钟，其间机器上还有其他工作。"
     ),
     "columns": ["数据", "任务，指标", "使用部分", "平凡", "经典", "XLNet", "未预训练", "BERT 目标"],
-    "classical": "平凡与经典方法分别是：{list}。",
+    "classical": "平凡与经典方法分别是：{list}。排序中得分全部相同的文档按最坏次序计，因此平凡答案为 0。",
     "study": "## 读到结尾，以及其他位置编码",
     "study_text": (
         "同一个 XLNet 只读每篇文档的前 512 个 token；以及大小与预算相同、"
@@ -79,17 +83,19 @@ CHINESE = {
 }
 
 
-def shown(value: float, metric: str) -> str:
-    return f"{100 * value:.1f}" if metric in PERCENT else f"{value:.1f}"
+def shown(value: float, row: dict[str, Any]) -> str:
+    """Answers are scored from 0 to 100 already, as their official scripts do."""
+    percent = row["metric"] in PERCENT and row["task"] != "answer"
+    return f"{100 * value:.1f}" if percent else f"{value:.1f}"
 
 
 def cell(row: dict[str, Any], variant: str) -> str:
     """Mean and deviation of a variant; a dash where it was not run."""
     if variant not in row:
         return "-"
-    found, metric = row[variant], row["metric"]
-    spread = "" if found["deviation"] is None else f" ± {shown(found['deviation'], metric)}"
-    return shown(found["mean"], metric) + spread
+    found = row[variant]
+    spread = "" if found["deviation"] is None else f" ± {shown(found['deviation'], row)}"
+    return shown(found["mean"], row) + spread
 
 
 def findings(result: dict[str, Any], *, chinese: bool) -> list[str]:
@@ -142,7 +148,7 @@ def page(result: dict[str, Any], words: dict[str, Any]) -> str:
             row["name"],
             f"{row['task']}, {row['metric']}",
             row["part"],
-            *(shown(one["value"], row["metric"]) for one in (row["baselines"][0], row["baselines"][-1])),
+            *(shown(one["value"], row) for one in (row["baselines"][0], row["baselines"][-1])),
             *(cell(row, variant) for variant in MAIN),
         ]
         for row in result["rows"]
