@@ -30,9 +30,8 @@ ENGLISH = {
         "- **Columns**: *XLNet* is pretrained with permutations and reads documents to the end, in segments of 512 "
         "with a memory of 512; *not pretrained* is the same model with new weights; *BERT objective* has the same size "
         "and budget. The trivial answer and the classical method are named below the table.\n"
-        "- Test parts, in percent where the metric goes to 1; ± is the standard deviation over three seeds, where "
-        "runs take less than two minutes; without it, there is one run, with seed 0, and "
-        "differences of a point or two say little.\n"
+        "- Test parts, in percent where the metric goes to 1; ± is the standard deviation over seeds, where "
+        "several were run; without it, there is one run, with seed 0, and differences of a point or two say little.\n"
         "- The whole took {minutes:.0f} minutes of computing on two cores, other work on the machine included."
     ),
     "columns": ["data", "task, metric", "used", "trivial", "classical", "XLNet", "not pretrained", "BERT objective"],
@@ -65,7 +64,7 @@ CHINESE = {
         "中文：1998 年 1 月《人民日报》与下列数据集的训练文本。测试文本从未读过。\n"
         "- **各列**：*XLNet* 用排列目标预训练，以 512 为一段、512 的记忆读完整篇文档；"
         "*未预训练* 是同一模型、新权重；*BERT 目标* 大小与预算相同。平凡答案与经典方法的名称见表下。\n"
-        "- 均为测试部分；取值到 1 的指标以百分数给出；± 是三个随机种子的标准差（运行在两分钟以内时）；"
+        "- 均为测试部分；取值到 1 的指标以百分数给出；± 是多个随机种子的标准差（若运行了多个）；"
         "没有 ± 的只运行一次，种子为 0，一两个点的差别说明不了什么。\n"
         "- 全部计算在两个核心上用了 {minutes:.0f} 分钟，其间机器上还有其他工作。"
     ),

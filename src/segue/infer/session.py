@@ -187,7 +187,7 @@ class Session:
         stop: Sequence[str] = (),
         choices: Sequence[str] = (),
     ) -> Pen:
-        """What decides how this session writes; checked here, before anything is read."""
+        """What decides how the session writes; checked here, before anything is read."""
         if max_tokens < 1:
             raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}. Use 1 or more.")
         size, specials = self._streamer.model.config.vocabulary.size, self.tokenizer.specials
