@@ -15,7 +15,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 SPEED = ["encoder", "pretraining", "transformer_xl"]
 STREAMS = ["generation-transformer-xl", "generation-xlnet", "streaming", "eight_bits"]
 QUESTIONS = [*SPEED, "peak_memory", "growth", "step_profile", *STREAMS]
-WITH_DATA = ["finetuning", "finetuning-accuracy"]
+FINETUNED = ["chnsenticorp", "imdb"]
+WITH_DATA = [f"{what}-{name}" for what in ("finetuning", "finetuning-accuracy") for name in FINETUNED]
 """Questions that need data sets which not everyone has: their parts are left out where there is no result."""
 Result = dict[str, Any]
 
@@ -205,7 +206,7 @@ def perplexity_table(result: Result) -> str:
     return table(["model", "tokens", "perplexity, float32", "eight bits", "ratio", "goal"], lines)
 
 
-def finetuning_table(result: Result) -> str:
+def finetuning_table(rows: list[Result]) -> str:
     lines = [
         [
             row["work"],
@@ -216,19 +217,19 @@ def finetuning_table(result: Result) -> str:
             goal(row["goal"], row["goal"] is not None and row["ratio"] >= row["goal"]),
             f"{row['updates_ratio']:.2f}",
         ]
-        for row in result["rows"]
+        for row in rows
     ]
     return table(["work", "against", "ours, examples/s", "theirs", "ratio", "goal", "updates alone"], lines)
 
 
-def accuracy_table(result: Result) -> str:
+def accuracy_table(rows: list[Result]) -> str:
     lines = [
         [row["work"]]
         + [
             f"{row[f'{side}_mean']:.3f} ({', '.join(f'{value:.3f}' for value in row['accuracies'][side])})"
             for side in ("ours", "theirs")
         ]
-        for row in result["rows"]
+        for row in rows
     ]
     return table(["work", "ours", "theirs"], lines)
 
@@ -275,17 +276,19 @@ def sections(found: dict[str, Result]) -> list[str]:
             profile_table(profile),
         ]
     parts += stream_parts(found)
-    if "finetuning" in found:
+    trained = [row for name in FINETUNED for row in found.get(f"finetuning-{name}", {"rows": []})["rows"]]
+    accuracy = [row for name in FINETUNED for row in found.get(f"finetuning-accuracy-{name}", {"rows": []})["rows"]]
+    if trained:
         parts += [
             "## Fine-tuning from end to end\n\nXLNet-base with all 12 layers, one epoch, from a model folder and a "
             "table of texts to the best model, saved and measured:\nloading, tokenisation, updates, validation and "
             "saving. Medians of runs in turn (`benchmarks/finetuning.py`).",
-            finetuning_table(found["finetuning"]),
+            finetuning_table(trained),
         ]
-    if "finetuning-accuracy" in found:
+    if accuracy:
         parts += [
             "A small model from the same new weights with the same settings, accuracy on test, mean and single seeds:",
-            accuracy_table(found["finetuning-accuracy"]),
+            accuracy_table(accuracy),
         ]
     return parts
 

@@ -129,7 +129,7 @@ def imdb(data: Path) -> dict[str, Rows]:
 
 def sst2(data: Path) -> dict[str, Rows]:
     folder = data / "sst2"
-    train, valid = _cut(_rows(folder / "train.tsv.xz"), 10000, 1000)
+    train, valid = _cut(_rows(folder / "train.tsv.xz"), 8000, 800)
     return {"train": train, "valid": valid, "test": _rows(folder / "dev.tsv")}
 
 
@@ -139,7 +139,7 @@ def conll2003(data: Path) -> dict[str, Rows]:
         split: _only(_rows(folder / f"eng.{name}.xz", format="conll", columns=columns), tokens="tokens", tags="tags")
         for split, name in (("train", "train"), ("valid", "testa"), ("test", "testb"))
     }
-    return {"train": _pick(rows["train"], 7000), "valid": _pick(rows["valid"], 800), "test": rows["test"]}
+    return {"train": _pick(rows["train"], 6000), "valid": _pick(rows["valid"], 800), "test": rows["test"]}
 
 
 def sts_b(data: Path) -> dict[str, Rows]:
@@ -220,11 +220,11 @@ SETS = [
         settings=("train.epochs=3", "train.batch_size=8"),
     ),
     DataSet(
-        name="sst2", task="classify", language="en", load=sst2, part="10,000 of 67,349; dev as test",
+        name="sst2", task="classify", language="en", load=sst2, part="8,000 of 67,349; dev as test",
         settings=("train.epochs=3", "train.batch_size=32"),
     ),
     DataSet(
-        name="conll2003", task="tag", language="en", load=conll2003, part="7,000 of 14,041; test whole",
+        name="conll2003", task="tag", language="en", load=conll2003, part="6,000 of 14,041; test whole",
         settings=("train.epochs=3",),
     ),
     DataSet(name="sts_b", task="regress", language="en", load=sts_b, part="whole", settings=("train.epochs=3",)),

@@ -32,7 +32,7 @@ ENGLISH = {
         "and budget. The trivial answer and the classical method are named below the table.\n"
         "- Test parts, in percent where the metric goes to 1; ± is the standard deviation over seeds, where "
         "several were run; without it, there is one run, with seed 0, and differences of a point or two say little.\n"
-        "- The whole took {minutes:.0f} minutes of computing on two cores, other work on the machine included."
+        "- The whole took {minutes:.0f} minutes on two cores."
     ),
     "columns": ["data", "task, metric", "used", "trivial", "classical", "XLNet", "not pretrained", "BERT objective"],
     "classical": (
@@ -66,7 +66,7 @@ CHINESE = {
         "*未预训练* 是同一模型、新权重；*BERT 目标* 大小与预算相同。平凡答案与经典方法的名称见表下。\n"
         "- 均为测试部分；取值到 1 的指标以百分数给出；± 是多个随机种子的标准差（若运行了多个）；"
         "没有 ± 的只运行一次，种子为 0，一两个点的差别说明不了什么。\n"
-        "- 全部计算在两个核心上用了 {minutes:.0f} 分钟，其间机器上还有其他工作。"
+        "- 全部在两个核心上用了 {minutes:.0f} 分钟。"
     ),
     "columns": ["数据", "任务，指标", "使用部分", "平凡", "经典", "XLNet", "未预训练", "BERT 目标"],
     "classical": "平凡与经典方法分别是：{list}。排序中得分全部相同的文档按最坏次序计，因此平凡答案为 0。",

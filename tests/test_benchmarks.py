@@ -299,14 +299,14 @@ def test_speed_and_share_tables() -> None:
 def test_finetuning_tables() -> None:
     rates = {"ours_examples_a_second": 4.0, "theirs_examples_a_second": 1.6, "ratio": 2.5, "updates_ratio": 2.75}
     lines = [{"work": "a set", "against": "another", "goal": value, **rates} for value in (2.0, 4.0, None)]
-    cells = [line.split(" | ")[4:6] for line in report.finetuning_table({"rows": lines}).splitlines()[2:]]
+    cells = [line.split(" | ")[4:6] for line in report.finetuning_table(lines).splitlines()[2:]]
     assert [[cell.strip() for cell in line] for line in cells] == [
         ["2.50", "2, reached"],
         ["2.50", "4, missed"],
         ["2.50", ""],
     ]
     accuracies = {"accuracies": {"ours": [0.5, 1.0], "theirs": [0.25]}, "ours_mean": 0.75, "theirs_mean": 0.25}
-    assert "0.750 (0.500, 1.000) | 0.250 (0.250)" in report.accuracy_table({"rows": [{"work": "a set", **accuracies}]})
+    assert "0.750 (0.500, 1.000) | 0.250 (0.250)" in report.accuracy_table([{"work": "a set", **accuracies}])
 
 
 def test_the_page_says_when_and_on_what() -> None:

@@ -75,6 +75,18 @@ def test_any_pieces_equal_one_token_at_a_time(name: str) -> None:
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", [name for name, config in STREAMED.items() if config.memory is not None])
+def test_a_stream_goes_on_from_a_memory(name: str) -> None:
+    """What the trunk has read, token by token here, need not be read again."""
+    reader, ids, read = streamer(name), random_ids(2, LENGTH), 9
+    memory = None
+    for n in range(read):
+        memory = reader.model.trunk(Batch(ids_BQ=ids[:, n : n + 1]), memory).memory
+    assert memory is not None
+    found = in_pieces(reader, reader.cache_of(memory), ids[:, read:], [1, 2, 8])
+    torch.testing.assert_close(found, one_by_one(reader.model, ids)[:, read:], rtol=0, atol=1e-9)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(sorted(STREAMED)), st.lists(st.integers(1, LENGTH - 1), unique=True).map(sorted))
 def test_any_cut_gives_the_same(name: str, cuts: list[int]) -> None:

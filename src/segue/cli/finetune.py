@@ -13,6 +13,7 @@ from segue.data.tables import TableSettings
 from segue.errors import ConfigError
 from segue.evaluate.metrics.bootstrap import Metric
 from segue.tasks.table import TASKS, task_kind
+from segue.train.distributed import rank
 from segue.train.finetune import (
     Ended,
     Event,
@@ -55,7 +56,8 @@ def run_finetuning(
     finished = False
     with _LiveView(Console(highlight=False), run) as view:
         for event in finetune(request, run):
-            view.show(event)
+            if rank() == 0:
+                view.show(event)
             if isinstance(event, Ended):
                 finished = event.reason != "told to stop"
     return finished

@@ -150,10 +150,10 @@ class SequenceClassifier(nn.Module):
         return result_BC
 
     def cost(self, logits: Tensor, labels: Tensor, *, weight_C: Tensor | None = None) -> Tensor:
-        """The loss; `weight_C` is what each class counts."""
+        """The mean loss of the rows; `weight_C` is what each class counts."""
         match self.task:
             case "single":
-                return F.cross_entropy(logits, labels, weight=weight_C)
+                return F.cross_entropy(logits, labels, weight=weight_C, reduction="sum") / len(labels)
             case "multiple":
                 return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), pos_weight=weight_C)
             case "regression":

@@ -21,6 +21,8 @@ from segue.model.memory import Memory
 from segue.model.trunk import Trunk
 from segue.model.values import Batch, Output
 
+BACKWARD_READER = "trunk.backward_reader."
+
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelOutput:
@@ -94,10 +96,14 @@ class LanguageModel(nn.Module):
         return self.trunk.new_memory(rows)
 
     def adjusted(self, **settings: Any) -> Self:
-        """The same weights, not copied, under other settings: a longer memory for evaluation, say."""
+        """The same weights, not copied, under other settings: a longer memory for evaluation, say, or only the reader
+        that reads forward."""
         with torch.device("meta"):
             other = type(self)(changed(self.config, **settings))
-        other.load_state_dict(self.state_dict(), assign=True)
+        weights = self.state_dict()
+        if other.trunk.backward_reader is None:
+            weights = {name: weight for name, weight in weights.items() if not name.startswith(BACKWARD_READER)}
+        other.load_state_dict(weights, assign=True)
         return other.train(self.training)
 
 

@@ -27,6 +27,7 @@ from segue.model.kernels.step import LayerParts, Product, Steps, applies
 from segue.model.language_model import LanguageModel
 from segue.model.layers import Layer
 from segue.model.masks import causal_mask
+from segue.model.memory import Memory
 from segue.model.positions import RelativeTerms, rotary_angles_at
 from segue.model.values import Batch
 
@@ -37,7 +38,14 @@ _MOST_AT_ONCE = 512
 class Streamer:
     """A language model that reads on."""
 
-    def __init__(self, model: LanguageModel, *, memory_length: int, eight_bits: bool = False) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        memory_length: int,
+        eight_bits: bool = False,
+        most_at_once: int = _MOST_AT_ONCE,
+    ) -> None:
         """`memory_length` is how many earlier tokens each token sees; the model may have been trained with another.
         The weights are those of the model, not copied; with `eight_bits`, the matrices are rounded copies of theirs."""
         config = model.config
@@ -46,11 +54,11 @@ class Streamer:
         """The same weights, in modules of its own."""
         span = memory_length + 1 if config.attention_span is None else min(config.attention_span, memory_length + 1)
         self.memory_length = max(1, span - 1)
-        self.most_at_once = _MOST_AT_ONCE
+        self.most_at_once = most_at_once
         self._span, self._eight_bits = span, eight_bits
         self._stack = self.model.trunk.reader
         self._layers = [layer for layer in self._stack.layers if isinstance(layer, Layer)]
-        self._reach = self.memory_length + _MOST_AT_ONCE
+        self._reach = self.memory_length + most_at_once
         self._two_streams = config.objective == "permutation"
         self._terms = self._position_terms()
         self._bins = [
@@ -60,23 +68,56 @@ class Streamer:
         products = [_products(layer, eight_bits=eight_bits) for layer in self._layers]
         self._steps = self._make_steps(products)
 
-    @torch.no_grad()
     def new_cache(self, rows: int = 1) -> Cache:
         """Of rows that have read nothing."""
         config = self.model.config
+        zeros = config.memory is not None and config.memory.initial == "zeros"
         weight = self._stack.layers[0].get_parameter("attention_norm.weight")
+        return self.cache_of(
+            Memory.empty(
+                layers=config.num_layers,
+                rows=rows,
+                length=self.memory_length if zeros else 0,
+                width=config.width,
+                valid=zeros,
+                device=weight.device,
+                dtype=weight.dtype,
+            )
+        )
+
+    @torch.no_grad()
+    def cache_of(self, memory: Memory) -> Cache:
+        """Of rows that have read what the memory holds: the keys and values that the layers make of it."""
+        config, hidden_LBMD = self.model.config, memory.hidden_LBMD
         cache = Cache(
             layers=config.num_layers,
-            rows=rows,
+            rows=memory.rows,
             length=self.memory_length,
             most_at_once=self.most_at_once,
             num_heads=config.num_heads,
             head_width=config.resolved_head_width,
-            device=weight.device,
-            dtype=weight.dtype,
+            device=hidden_LBMD.device,
+            dtype=hidden_LBMD.dtype,
         )
-        if config.memory is not None and config.memory.initial == "zeros":
-            self._remember_zeros(cache)
+        used = min(memory.length, cache.length)
+        cache.valid_BC[:, :used] = memory.valid_BM[:, memory.length - used :]
+        cache.position_B.copy_(memory.position_B)
+        cache.end = used
+        rotation = None
+        if isinstance(config.positions, RotaryPositions):
+            rotation = rotary_angles_at(
+                memory.position_B[:, None] + torch.arange(-used, 0, device=hidden_LBMD.device),
+                head_width=config.resolved_head_width,
+                base=config.positions.base,
+                dtype=hidden_LBMD.dtype,
+            )
+        for index, layer in enumerate(self._layers if used else []):
+            source_BMD = hidden_LBMD[index, :, memory.length - used :]
+            key_BMHE, value_BMHE = layer.attention.keys_and_values(
+                layer.attention_norm(source_BMD) if layer.norm_first else source_BMD, rotation
+            )
+            cache.key_LBHCE[index][:, :, :used] = key_BMHE.transpose(1, 2)
+            cache.value_LBHCE[index][:, :, :used] = value_BMHE.transpose(1, 2)
         return cache
 
     @torch.no_grad()
@@ -278,27 +319,6 @@ class Streamer:
         return ScoreTerms(
             relative=relative, content_bias_HE=terms.content_bias_HE, position_bias_HE=terms.position_bias_HE
         )
-
-    def _remember_zeros(self, cache: Cache) -> None:
-        """As if inputs of zeros had been read, which the layers still project."""
-        length, config = cache.length, self.model.config
-        zeros_BMD = cache.key_LBHCE.new_zeros(cache.rows, length, config.width)
-        rotation = None
-        if isinstance(config.positions, RotaryPositions):
-            before_BM = torch.arange(-length, 0, device=zeros_BMD.device).expand(cache.rows, -1)
-            rotation = rotary_angles_at(
-                before_BM,
-                head_width=config.resolved_head_width,
-                base=config.positions.base,
-                dtype=zeros_BMD.dtype,
-            )
-        for index, layer in enumerate(self._layers):
-            source_BMD = layer.attention_norm(zeros_BMD) if layer.norm_first else zeros_BMD
-            key_BMHE, value_BMHE = layer.attention.keys_and_values(source_BMD, rotation)
-            cache.key_LBHCE[index][:, :, :length] = key_BMHE.transpose(1, 2)
-            cache.value_LBHCE[index][:, :, :length] = value_BMHE.transpose(1, 2)
-        cache.valid_BC[:, :length] = True
-        cache.end = length
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The model of a task: the trunk of a pretrained one, set up to read documents, and the head that the task wants.
 
-In: a model folder, a task and how to read. Out: a TaskModel, on a GPU if there is one.
+In: a model folder, a task and how to read. Out: a TaskModel.
 """
 
 from pathlib import Path
@@ -22,7 +22,14 @@ LONGEST_SEGMENT = 512
 
 
 def build_task_model(
-    folder: Path, *, kind: TaskKind, task: Task, read: ReadConfig, dropout: float | None, new_weights: bool
+    folder: Path,
+    *,
+    kind: TaskKind,
+    task: Task,
+    read: ReadConfig,
+    dropout: float | None,
+    new_weights: bool,
+    device: torch.device,
 ) -> TaskModel:
     """The head is new unless the folder has the same one; with `new_weights` everything is."""
     source: nn.Module
@@ -56,7 +63,7 @@ def build_task_model(
     return TaskModel(
         kind=kind,
         task=task,
-        model=model.to("cuda" if torch.cuda.is_available() else "cpu"),
+        model=model.to(device),
         tokenizer=tokenizer,
         read=read,
         segment_length=segment_length,

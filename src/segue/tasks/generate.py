@@ -33,8 +33,10 @@ from segue.evaluate.metrics.bootstrap import Metric, measure_means
 from segue.evaluate.metrics.translation import Tokenize, translation
 from segue.infer.beam import BeamSettings, Hypothesis, beam_search
 from segue.model import Batch, LanguageModel, Memory
+from segue.model.cache import Cache
 from segue.model.language_model import conditional_batch
 from segue.model.reading import Document, read
+from segue.model.streaming import Streamer
 from segue.tasks.layout import Layout
 from segue.tasks.reader import Reader
 from segue.tasks.task import Column, Comparison, Example, Item, Prediction, TaskKind, UnusableRowError
@@ -140,7 +142,8 @@ class Generate:
             ids = np.concatenate([source, layout.tokenizer.encode(example.gold[0]), np.array([marks.end])])
         _check_room(len(source), len(ids) - len(source), marks, layout.config, number=example.number)
         document = Document(ids=ids.astype(np.int64), segments=np.zeros(len(ids), dtype=np.int64))
-        return [Item(documents=(document,), extra=_Extra(source=len(source), marks=marks))]
+        extra = _Extra(source=len(source), marks=marks)
+        return [Item(documents=(document,), extra=extra, weight=max(1, len(ids) - len(source)))]
 
     def loss(self, model: nn.Module, items: Sequence[Item], reader: Reader, *, class_weights: Tensor | None) -> Tensor:
         assert isinstance(model, LanguageModel)
@@ -178,22 +181,24 @@ class Generate:
             memory = model.new_memory(len(items))
         # What the loss sees at once is here read token by token: the same if nothing is forgotten on the way.
         longest = (0 if memory is None else memory.length) + source_BS.shape[1] + marks.max_target_length + 2
-        model = model.adjusted(memory={"length": longest})
+        model = model.adjusted(memory={"length": longest}, directions="forward")
+        streamer = Streamer(model, memory_length=longest, most_at_once=1)
         forbidden = [n for n in marks.tokenizer.specials.values() if n != marks.end]
         forbidden += range(marks.tokenizer.size, model.config.vocabulary.size)
 
-        def step(token_N: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-            next_NV, memory = _advance(model, token_N[:, None], None, memory)
+        def step(token_N: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+            hidden_ND = streamer.read(token_N[:, None], cache)[:, 0]
+            next_NV = streamer.logits(hidden_ND).float().log_softmax(dim=-1)
             next_NV[:, forbidden] = -torch.inf
-            return next_NV, memory
+            return next_NV, cache
 
-        first_BV, after = _advance(model, source_BS, real_BS, memory)
+        first_BV, after = _after_source(model, source_BS, real_BS, memory)
         first_BV[:, [*forbidden, marks.end]] = -torch.inf  # an empty text is no answer
         return beam_search(
             first_BV,
-            after,
+            streamer.cache_of(after),
             step=step,
-            select=lambda memory, rows_N: memory.select(rows_N),
+            select=_rows,
             settings=BeamSettings(
                 end=marks.end,
                 beam=self.settings.beam,
@@ -357,10 +362,16 @@ def _read_sources(model: LanguageModel, items: Sequence[Item], reader: Reader) -
     return [source[-kept:] for source in sources], memory
 
 
-def _advance(
+def _rows(cache: Cache, rows_N: Tensor) -> Cache:
+    """The cache of these rows."""
+    same = len(rows_N) == cache.rows and bool((rows_N == torch.arange(len(rows_N), device=rows_N.device)).all())
+    return cache if same else cache.select(rows_N)
+
+
+def _after_source(
     model: LanguageModel, ids_NQ: Tensor, real_NQ: Tensor | None, memory: Memory | None
 ) -> tuple[Tensor, Memory]:
-    """Reads tokens; gives the log-probabilities of what follows in each row, [N, V], and the memory after them."""
+    """Reads sources; gives the log-probabilities of what follows in each row, [N, V], and the memory after them."""
     rows, width = ids_NQ.shape
     lengths_N = torch.full((rows,), width, device=ids_NQ.device) if real_NQ is None else real_NQ.sum(dim=1)
     if model.config.objective == "permutation":  # a place more, which nothing sees, is asked for what stands there
@@ -380,7 +391,7 @@ def _advance(
         )
     else:
         hidden_ND = output.hidden_BQD[torch.arange(rows, device=ids_NQ.device), lengths_N - 1]
-    logits_NV = model.logits(hidden_ND[:, : model.config.width])
+    logits_NV = model.logits(hidden_ND)
     return logits_NV.float().log_softmax(dim=-1), memory.compact()
 
 

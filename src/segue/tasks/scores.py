@@ -10,7 +10,9 @@ from segue.tasks.reader import Reader
 from segue.tasks.task import Item
 
 TOGETHER = 32
-"""Documents read at once."""
+"""Documents read at once, at most."""
+PADDING = 0.05
+"""Of what is read at once, less than this is padding."""
 
 
 def scores(model: nn.Module, items: Sequence[Item], reader: Reader) -> list[Tensor]:
@@ -21,11 +23,25 @@ def scores(model: nn.Module, items: Sequence[Item], reader: Reader) -> list[Tens
     """
     assert isinstance(model, SequenceScorer)
     documents = [document for item in items for document in item.documents]
-    order = sorted(range(len(documents)), key=lambda n: len(documents[n]))
-    read = [
-        model.logits(reader.whole(model.trunk, [documents[n] for n in order[start : start + TOGETHER]]))
-        for start in range(0, len(order), TOGETHER)
-    ]
+    groups = alike([len(document) for document in documents])
+    read = [model.logits(reader.whole(model.trunk, [documents[n] for n in group])) for group in groups]
     found = torch.cat(read)
-    back = torch.tensor(order, device=found.device).argsort()
+    back = torch.tensor([n for group in groups for n in group], device=found.device).argsort()
     return list(torch.split(found[back], [len(item.documents) for item in items]))
+
+
+def alike(lengths: Sequence[int]) -> list[list[int]]:
+    """Numbers of documents of about the same length, longest first: a group ends where padding the next one would
+    take its share of `PADDING`."""
+    groups: list[list[int]] = []
+    tokens = 0
+    for n in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
+        if groups and len(groups[-1]) < TOGETHER:
+            longest = lengths[groups[-1][0]]
+            if tokens + lengths[n] > (1 - PADDING) * longest * (len(groups[-1]) + 1):
+                groups[-1].append(n)
+                tokens += lengths[n]
+                continue
+        groups.append([n])
+        tokens = lengths[n]
+    return groups

@@ -166,7 +166,7 @@ class Tag:
             lost = len(marked.spans - there)
             if lost:
                 layout.remarks[INEXACT] += lost
-        return [Item(documents=(arranged.document,), gold=tags, extra=pieces)]
+        return [Item(documents=(arranged.document,), gold=tags, extra=pieces, weight=len(pieces))]
 
     def loss(self, model: nn.Module, items: Sequence[Item], reader: Reader, *, class_weights: Tensor | None) -> Tensor:
         assert isinstance(model, TokenTagger)

@@ -55,6 +55,8 @@ class Item:
     """As the loss needs it."""
     extra: Any = None
     """What makes an answer out of the model's: where tokens stand in the text, for example."""
+    weight: int = 1
+    """What it counts in the mean that is the loss: so many tokens, where every token has a loss."""
 
     @property
     def length(self) -> int:
@@ -108,7 +110,7 @@ class Task(Protocol):
         """What the model reads for it."""
 
     def loss(self, model: nn.Module, items: Sequence[Item], reader: Reader, *, class_weights: Tensor | None) -> Tensor:
-        """What training minimises, the mean over the items."""
+        """What training minimises, the mean over the items by their weight."""
 
     def class_weights(self, examples: Sequence[Example]) -> Tensor | None:
         """What each class counts if all should count the same; None where there are no classes."""

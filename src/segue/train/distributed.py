@@ -7,11 +7,11 @@ Everything here also works, and does nothing, in a single process.
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from segue.model import LanguageModel
 
+T = TypeVar("T")
 TIMEOUT = timedelta(minutes=5)
 """How long a process waits for the others before it gives up."""
 
@@ -65,6 +66,17 @@ def any_process(flag: bool) -> bool:
     return bool(value)
 
 
+@contextmanager
+def first_of_machine_first() -> Iterator[None]:
+    """What the first process of a machine leaves on its disk is there for the others."""
+    first = int(os.environ.get("LOCAL_RANK", "0")) == 0
+    if dist.is_initialized() and not first:
+        dist.barrier()
+    yield
+    if dist.is_initialized() and first:
+        dist.barrier()
+
+
 def _device() -> torch.device:
     if not torch.cuda.is_available():
         return torch.device("cpu")
@@ -84,6 +96,43 @@ def shared(module: nn.Module) -> nn.Module:
         return Divided(module)
     # A bin without tokens, a segment term without segments, an auxiliary loss that is over: no gradient, no wait.
     return nn.parallel.DistributedDataParallel(module, find_unused_parameters=True)
+
+
+def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Each process gets the sum of all gradients. A weight that no process used has none, so that Adam leaves it."""
+    if not dist.is_initialized():
+        return
+    every = list(parameters)
+    used = torch.tensor([float(one.grad is not None) for one in every], device=every[0].device)
+    dist.all_reduce(used, op=dist.ReduceOp.MAX)
+    under_way = []
+    for one, any_used in zip(every, used.tolist(), strict=True):
+        if any_used:
+            one.grad = torch.zeros_like(one) if one.grad is None else one.grad
+            under_way.append(dist.all_reduce(one.grad, async_op=True))
+    for work in under_way:
+        work.wait()
+
+
+def weights_of_first(module: nn.Module) -> None:
+    """All processes get the weights of the first one."""
+    if dist.is_initialized():
+        for value in module.state_dict().values():
+            dist.broadcast(value, src=0)
+
+
+def dealt(values: Sequence[T]) -> Sequence[T]:
+    """The part of one process; `collected` puts all of them together again."""
+    return values[rank() :: world()]
+
+
+def collected(part: list[T]) -> list[T]:
+    """What all processes made of what was dealt to them, in order."""
+    if not dist.is_initialized():
+        return part
+    parts: list[Any] = [None] * world()
+    dist.all_gather_object(parts, part)
+    return [parts[n % world()][n // world()] for n in range(sum(map(len, parts)))]
 
 
 class Divided(nn.Module):

@@ -39,6 +39,18 @@ from segue.tasks.folder import TaskModel, load_task_model, save_task_model
 from segue.tasks.predict import answers_in_order
 from segue.tasks.task import Example, Item, Prediction, Task, TaskKind
 from segue.train.collapse import CollapseDetector
+from segue.train.distributed import (
+    add_gradients,
+    any_process,
+    collected,
+    dealt,
+    first_of_machine_first,
+    processes,
+    rank,
+    sum_over_processes,
+    weights_of_first,
+    world,
+)
 from segue.train.events import Ended, Event, Judged, Prepared, Request, Restarted, Updated, Validated
 from segue.train.optim import layered_optimizer, warm_up_then_line
 from segue.train.report import Record, write_report
@@ -86,25 +98,29 @@ def finetune(request: Request, run: Path, *, stop: Stop | None = None) -> Genera
     `stop` is for callers that listen to signals themselves. A report is written however the run ends."""
     chosen = request.settings or finetune_settings(request.kind, {})
     record = Record(request=replace(request, settings=chosen))
-    try:
-        with closing(_events(request, chosen, run, stop)) as events:
-            for event in events:
-                record.add(event)
-                if isinstance(event, Ended):
-                    write_report(record, run)
-                yield event
-    finally:
-        if record.prepared is not None and record.ended is None:
-            write_report(record, run)
+    with processes() as device:
+        try:
+            with closing(_events(request, chosen, run, stop, device)) as events:
+                for event in events:
+                    record.add(event)
+                    if isinstance(event, Ended) and rank() == 0:
+                        write_report(record, run)
+                    yield event
+        finally:
+            if record.prepared is not None and record.ended is None and rank() == 0:
+                write_report(record, run)
 
 
-def _events(request: Request, chosen: Any, run: Path, listening: Stop | None) -> Generator[Event, None, None]:
+def _events(
+    request: Request, chosen: Any, run: Path, listening: Stop | None, device: torch.device
+) -> Generator[Event, None, None]:
     with one_at_a_time(run), stop_signal() if listening is None else nullcontext(listening) as stop:
-        if (run / "best").exists():
+        if rank() == 0 and (run / "best").exists():
             raise ConfigError(f"{run} must be a new folder; got one with a fine-tuned model. Choose another --out.")
         started = time.perf_counter()
         torch.manual_seed(chosen.train.seed)
-        folder = model_folder(find(request.model))
+        with first_of_machine_first():  # it may have to be converted
+            folder = model_folder(find(request.model))
         data = _read_data(request, chosen)
         made = build_task_model(
             folder,
@@ -113,8 +129,10 @@ def _events(request: Request, chosen: Any, run: Path, listening: Stop | None) ->
             read=chosen.read,
             dropout=chosen.train.dropout,
             new_weights=request.new_weights,
+            device=device,
         )
-        _write_settings(run, request, chosen)
+        if rank() == 0:
+            _write_settings(run, request, chosen)
         layout = made.layout()
         items = [item for example in data.train for item in data.task.items(example, layout)]
         training = _Training(made=made, items=items, settings=chosen.train, data=data)
@@ -144,7 +162,8 @@ def _events(request: Request, chosen: Any, run: Path, listening: Stop | None) ->
                     if best is None or value > best.value:
                         best, since_best = _Best(value=value, step=event.step, judged=training.judged(event)), 0
                         event = replace(event, best=True)
-                        save_task_model(made, run / "best", tokenizer=folder / TOKENIZER, facts=_facts(event))
+                        if rank() == 0:
+                            save_task_model(made, run / "best", tokenizer=folder / TOKENIZER, facts=_facts(event))
                     if since_best >= chosen.train.early_stopping:
                         reason = f"no better in {chosen.train.early_stopping} validations"
                         training.stop = True
@@ -152,12 +171,12 @@ def _events(request: Request, chosen: Any, run: Path, listening: Stop | None) ->
                     since_best = 0
                     metrics.write({"step": event.step, "restarted": event.reason})
             yield event
-            if stop.asked:
+            if any_process(stop.asked):
                 reason = "told to stop"
                 break
         if best is None:
             raise DataError(f"{run} must have one validation at least; the run was stopped before. Start it again.")
-        yield _end(run, best, data, started=started, reason=reason, truncated=layout.truncated)
+        yield _end(made, run, best, data, started=started, reason=reason, truncated=layout.truncated)
 
 
 # --------------------------------------------------------------------------------------------------------- data
@@ -220,6 +239,17 @@ def _lengths(items: Sequence[Item], made: TaskModel, truncated: int) -> list[str
 # ----------------------------------------------------------------------------------------------------- training
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Update:
+    """What one was like, over all processes."""
+
+    loss: float
+    norm: float
+    tokens: int
+    positions: int
+    """Tokens and padding."""
+
+
 class _Training:
     """The updates of one run, over as many attempts as it takes."""
 
@@ -232,6 +262,8 @@ class _Training:
         self._predictions: list[Prediction] = []
         self._device = next(made.model.parameters()).device
         self._step = 0
+        if world() > 1:  # the same weights everywhere, other dropout in each process
+            torch.manual_seed(settings.seed * 1_000_003 + rank())
         self._class_weights: Tensor | None = None
         if settings.class_weights:
             weights = data.task.class_weights(data.train)
@@ -270,25 +302,26 @@ class _Training:
         self._step = 0
         every = max(1, self.per_epoch // settings.validations)
         warmup = round(settings.warmup_share * self.steps)
-        reader = self.made.reader()
+        tokens = positions = 0
         for epoch in range(settings.epochs):
             for group in batches(self.items, size=settings.batch_size, seed=settings.seed, epoch=epoch):
-                began, tokens = time.perf_counter(), reader.tokens
+                began = time.perf_counter()
                 share = warm_up_then_line(self._step, steps=self.steps, warmup=warmup)
                 for parameters in optimizer.param_groups:
                     parameters["lr"] = self.rate * parameters["share"] * share
-                loss, norm = self._update(optimizer, group, reader)
+                update = self._update(optimizer, group)
+                tokens, positions = tokens + update.tokens, positions + update.positions
                 self._step += 1
                 yield Updated(
                     step=self._step,
-                    loss=loss,
-                    gradient_norm=norm,
+                    loss=update.loss,
+                    gradient_norm=update.norm,
                     learning_rate=self.rate * share,
-                    tokens=reader.tokens - tokens,
+                    tokens=update.tokens,
                     seconds=time.perf_counter() - began,
-                    padding_share=reader.padding_share,
+                    padding_share=1 - tokens / positions,
                 )
-                collapsed = detector.after_step(loss=loss, gradient_norm=norm)
+                collapsed = detector.after_step(loss=update.loss, gradient_norm=update.norm)
                 if collapsed and not last:
                     return collapsed
                 done = self._step % self.per_epoch
@@ -301,20 +334,27 @@ class _Training:
                     return None
         return None
 
-    def _update(self, optimizer: torch.optim.Optimizer, group: Sequence[Item], reader: Any) -> tuple[float, float]:
-        model = self.made.model
+    def _update(self, optimizer: torch.optim.Optimizer, group: Sequence[Item]) -> "_Update":
+        """Each process reads its part of the batch; the loss is the mean over the whole of it."""
+        model, reader, own = self.made.model, self.made.reader(), dealt(group)
         model.train()
         optimizer.zero_grad(set_to_none=True)
-        loss: Tensor = self.data.task.loss(model, group, reader, class_weights=self._class_weights)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = torch.zeros(())
+        if own:
+            share = sum(item.weight for item in own) / sum(item.weight for item in group)
+            loss = share * self.data.task.loss(model, own, reader, class_weights=self._class_weights)
+            loss.backward()  # type: ignore[no-untyped-call]
+        add_gradients(model.parameters())
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), self.settings.clip_norm)
         if bool(torch.isfinite(norm)):
             optimizer.step()
-        return float(loss.detach()), float(norm)
+        own_values = torch.tensor([float(loss.detach()), reader.tokens, reader.positions], dtype=torch.float64)
+        total, tokens, positions = sum_over_processes(own_values).tolist()
+        return _Update(loss=total, norm=float(norm), tokens=int(tokens), positions=int(positions))
 
     def _validate(self) -> Generator[Event, None, int]:
         """Yields the measures; returns how many different answers there were."""
-        self._predictions = answers_in_order(self.made, self.data.valid)
+        self._predictions = collected(answers_in_order(self.made, dealt(self.data.valid)))
         metrics = self.data.task.measure(self.data.valid, self._predictions)
         yield Validated(step=self._step, metrics=metrics, best=False)
         # Entities of texts have no such column: to find none at first is no sign that inputs look the same.
@@ -333,13 +373,14 @@ class _Best:
     judged: Judged
 
 
-def _end(run: Path, best: _Best, data: _Data, *, started: float, reason: str, truncated: int) -> Ended:
+def _end(made: TaskModel, run: Path, best: _Best, data: _Data, *, started: float, reason: str, truncated: int) -> Ended:
     """The test examples are answered by the model as it was saved."""
     judged = [best.judged]
     if data.test:
-        made = load_task_model(run / "best")
-        made.model.to("cuda" if torch.cuda.is_available() else "cpu")
-        predictions = answers_in_order(made, data.test)
+        if rank() == 0:
+            made.model.load_state_dict(load_task_model(run / "best").model.state_dict())
+        weights_of_first(made.model)
+        predictions = collected(answers_in_order(made, dealt(data.test)))
         judged.append(
             Judged(
                 name="test",
@@ -352,8 +393,9 @@ def _end(run: Path, best: _Best, data: _Data, *, started: float, reason: str, tr
         part.name: {name: {"value": m.value, "low": m.low, "high": m.high} for name, m in part.metrics.items()}
         for part in judged
     }
-    text = json.dumps({"best_step": best.step, "ended": reason, **results}, ensure_ascii=False, indent=1)
-    (run / "results.json").write_text(text + "\n", encoding="utf-8")
+    if rank() == 0:
+        text = json.dumps({"best_step": best.step, "ended": reason, **results}, ensure_ascii=False, indent=1)
+        (run / "results.json").write_text(text + "\n", encoding="utf-8")
     return Ended(
         reason=reason,
         best_step=best.step,

@@ -10,6 +10,7 @@ A trial is drawn from what the finished ones showed and from the seed, so that a
 makes the same trials as one that was not. Test examples have no part in it.
 """
 
+import os
 import shutil
 import time
 import warnings
@@ -103,6 +104,8 @@ def tune(search: Search, folder: Path) -> Iterator[TuneEvent]:
         )
     if not search.space:
         raise ConfigError("a search needs settings to search; got only fixed ones. Give --search, or fix fewer.")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("a search runs in one process; torchrun started several. Call segue tune without torchrun.")
     optuna = _optuna()
     with one_at_a_time(folder), stop_signal() as stop:
         study = _open(optuna, search, folder)
