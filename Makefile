@@ -6,12 +6,13 @@
 #   make pictures  computes the examples of docs/ and draws its pictures again
 #   make bench     speed and memory against other libraries and the machine's limit; writes docs/benchmarks.md
 #   make bench-quick  the middle shapes of that, printed only
+#   make bench-finetuning  fine-tuning against another library's trainer; DATA is a folder with chnsenticorp and imdb
 #   make clean     removes the environments
 
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check parity pictures bench bench-quick clean
+.PHONY: demo test check parity pictures bench bench-quick bench-finetuning clean
 
 demo: .venv/ready
 	.venv/bin/segue demo
@@ -58,6 +59,13 @@ bench-quick: .venv/ready .venv-transformers5/ready .venv-transformers4/ready
 	.venv/bin/python -m benchmarks.streaming --quick --results "$$results" && \
 	.venv/bin/python -m benchmarks.eight_bits --quick --results "$$results" && \
 	.venv/bin/python -m benchmarks.report --print-only --results "$$results"
+
+DATA ?= data
+
+bench-finetuning: .venv/ready .venv-transformers5/ready
+	.venv-transformers5/bin/python -m benchmarks.finetuning --data "$(DATA)"
+	.venv-transformers5/bin/python -m benchmarks.finetuning --data "$(DATA)" --accuracy
+	.venv/bin/python -m benchmarks.report
 
 # One environment for the project, and one for each library that parity compares with: transformers 5 has no
 # Transformer-XL any more, and 4.37.2 is the last version in which it runs.

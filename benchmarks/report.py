@@ -282,7 +282,8 @@ def sections(found: dict[str, Result]) -> list[str]:
         parts += [
             "## Fine-tuning from end to end\n\nXLNet-base with all 12 layers, one epoch, from a model folder and a "
             "table of texts to the best model, saved and measured:\nloading, tokenisation, updates, validation and "
-            "saving. Medians of runs in turn (`benchmarks/finetuning.py`).",
+            "saving. Medians of runs in turn (`benchmarks/finetuning.py`); "
+            "padding to 512, which takes longer than all else, has\none run.",
             finetuning_table(trained),
         ]
     if accuracy:

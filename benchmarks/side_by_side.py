@@ -115,6 +115,14 @@ class Measured:
     returned: dict[str, list[float | None]]
     product_seconds: list[float] = field(default_factory=list)
 
+    def and_then(self, later: "Measured") -> "Measured":
+        """With the rounds of a later measurement, in which some sides may have had no turn."""
+        return Measured(
+            seconds={name: times + later.seconds.get(name, []) for name, times in self.seconds.items()},
+            returned={name: values + later.returned.get(name, []) for name, values in self.returned.items()},
+            product_seconds=self.product_seconds + later.product_seconds,
+        )
+
     def peak(self) -> float:
         """Multiply-adds a second of a plain matrix product: the best of all rounds."""
         return PRODUCT_SIZE**3 / min(self.product_seconds)

@@ -103,6 +103,9 @@ def test_sides_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = interleave(sides, rounds=2, warm_up=1)
     assert calls == ["ours", "theirs"] * 3
     assert {name: len(times) for name, times in measured.seconds.items()} == {"ours": 2, "theirs": 2}
+    more = measured.and_then(interleave({"ours": sides["ours"]}, rounds=1, warm_up=0))
+    assert {name: len(times) for name, times in more.seconds.items()} == {"ours": 3, "theirs": 2}
+    assert len(more.product_seconds) > len(measured.product_seconds)
 
 
 def test_a_step_starts_without_gradients() -> None:

@@ -129,6 +129,23 @@ def test_only_one_writer_at_a_time_and_leftovers_are_swept(tmp_path: Path) -> No
     assert Store.open(tmp_path / "store", verify=True).read(0, 2).tolist() == [1, EOD]
 
 
+@pytest.mark.parametrize("way", ["open", "write", "replace"])
+def test_a_store_moved_aside_by_a_killed_process_comes_back(store: Store, way: str) -> None:
+    """As it is when the process is killed after the first of the two moves of a replacement."""
+    beside = store.path.with_name(f".{store.path.name}.writing")
+    beside.mkdir()
+    store.path.rename(beside / "old")
+    if way == "open":
+        assert Store.open(store.path, verify=True).length == 13
+    elif way == "write":
+        with pytest.raises(DataError, match="must not exist yet"):
+            StoreWriter(store.path, BYTES)
+    else:
+        StoreWriter(store.path, BYTES, replace=True).abort()
+    assert not beside.exists()
+    assert Store.open(store.path, verify=True).length == 13
+
+
 def test_replacing_is_asked_for_and_only_stores_are_replaced(store: Store, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="must not exist yet"):
         StoreWriter(store.path, BYTES)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from segue.cli.chat import run_chat
 from segue.cli.writing import (
-    ALTERNATIVES,
     STANDARD_INPUT,
+    SamplingOptions,
     Screen,
     biased,
     check_place,
@@ -59,19 +59,10 @@ _ONLY_WITH = dict.fromkeys(_OF_BEAM, ("--beam",)) | {"--alternatives": ("--log-p
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateOptions:
+class GenerateOptions(SamplingOptions):
     """What `segue generate` was asked to do; None is what was left out."""
 
     max_tokens: int | None
-    temperature: float | None
-    top_k: str | None
-    top_p: float | None
-    min_p: float | None
-    typical: float | None
-    repetition_penalty: float | None
-    bias: Sequence[str]
-    seed: int | None
-    greedy: bool
     stop: Sequence[str]
     choices: Sequence[str]
     beam: int | None
@@ -79,7 +70,6 @@ class GenerateOptions:
     length_penalty: float | None
     count: int | None
     log_probabilities: bool
-    alternatives: int | None
     as_json: bool
     chat: bool
     memory_length: int | None
@@ -103,7 +93,7 @@ def run_generation(model: str, prompt: str, options: GenerateOptions) -> None:
         raise ConfigError("--chat reads standard input line by line; got - for the prompt as well. Leave one out.")
     refuse_task_models(model)
     check_place(options.save)
-    sampling = _sampling(options)
+    sampling = sampling_settings(options, show_alternatives=options.log_probabilities)
     with enough_memory():
         _generate(model, prompt, sampling, options)
 
@@ -148,23 +138,6 @@ def check_options(given: Mapping[str, object]) -> None:
         problems.append(f"--length-penalty must be from 0 to {MOST_PENALTY}; got {penalty}. Use 1, say.")
     if problems:
         raise ConfigError(" ".join(problems))
-
-
-def _sampling(options: GenerateOptions) -> SamplingSettings:
-    alternatives = options.alternatives
-    if alternatives is None:
-        alternatives = ALTERNATIVES if options.log_probabilities else None
-    given = {
-        "temperature": options.temperature,
-        "top_p": options.top_p,
-        "min_p": options.min_p,
-        "typical": options.typical,
-        "repetition_penalty": options.repetition_penalty,
-        "seed": options.seed,
-        "greedy": options.greedy,
-        "top_log_probabilities": alternatives,
-    }
-    return sampling_settings(given, top_k=options.top_k)
 
 
 # ------------------------------------------------------------------------------------------------------- ways to write

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -10,10 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.cli.evaluate import whole_numbers
-from segue.cli.writing import ALTERNATIVES, biased, prompt_pieces, refuse_task_models, sampling_settings, visible
+from segue.cli.writing import SamplingOptions, biased, prompt_pieces, refuse_task_models, sampling_settings, visible
 from segue.errors import DataError
 from segue.infer.infill import InfilledText, Order, infill_text
-from segue.infer.sampling import SamplingSettings
 from segue.infer.text_model import TextModel, load_text_model
 
 MOST_CHARACTERS = 20_000
@@ -21,22 +19,12 @@ MOST_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfillOptions:
+class InfillOptions(SamplingOptions):
     """What `segue infill` was asked to do; None is what was left out."""
 
     gap: str
     length: str
     order: Order
-    temperature: float | None
-    top_k: str | None
-    top_p: float | None
-    min_p: float | None
-    typical: float | None
-    repetition_penalty: float | None
-    bias: Sequence[str]
-    seed: int | None
-    greedy: bool
-    alternatives: int | None
     as_json: bool
     encoding: str
 
@@ -45,7 +33,7 @@ def run_infilling(model: str, text: str, options: InfillOptions) -> None:
     """Prints the text with the gaps filled and marked, and what was filled in in the order of filling."""
     lengths = whole_numbers(options.length, option="--length")
     refuse_task_models(model)
-    settings = _sampling(options)
+    settings = sampling_settings(options, show_alternatives=not options.as_json)
     source = load_text_model(model)
     settings = biased(settings, options.bias, source.tokenizer)
     whole = ""
@@ -73,23 +61,6 @@ def run_infilling(model: str, text: str, options: InfillOptions) -> None:
     console.print()
     console.print(_table(found, source))
     console.print(f"log-probability {found.result.log_probability:.3f}, filled {options.order.replace('_', ' ')}")
-
-
-def _sampling(options: InfillOptions) -> SamplingSettings:
-    alternatives = options.alternatives
-    if alternatives is None and not options.as_json:
-        alternatives = ALTERNATIVES
-    given = {
-        "temperature": options.temperature,
-        "top_p": options.top_p,
-        "min_p": options.min_p,
-        "typical": options.typical,
-        "repetition_penalty": options.repetition_penalty,
-        "seed": options.seed,
-        "greedy": options.greedy,
-        "top_log_probabilities": alternatives,
-    }
-    return sampling_settings(given, top_k=options.top_k)
 
 
 def _marked(text: str, found: InfilledText, *, gap: str, terminal: bool) -> Text:

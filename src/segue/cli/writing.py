@@ -9,9 +9,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -58,11 +58,41 @@ def refuse_task_models(model: str) -> None:
             )
 
 
-def sampling_settings(given: Mapping[str, object], *, top_k: str | None) -> SamplingSettings:
-    """From the options that were given, by their names; all that is wrong with them is said at once."""
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """How tokens are chosen, as it was asked for; None is what was left out."""
+
+    temperature: float | None
+    top_k: str | None
+    top_p: float | None
+    min_p: float | None
+    typical: float | None
+    repetition_penalty: float | None
+    bias: Sequence[str]
+    seed: int | None
+    greedy: bool
+    alternatives: int | None
+
+
+def sampling_settings(options: SamplingOptions, *, show_alternatives: bool) -> SamplingSettings:
+    """From the options that were given; all that is wrong with them is said at once. `show_alternatives`: also where
+    nobody said how many."""
+    alternatives = options.alternatives
+    if alternatives is None and show_alternatives:
+        alternatives = ALTERNATIVES
+    given = {
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "min_p": options.min_p,
+        "typical": options.typical,
+        "repetition_penalty": options.repetition_penalty,
+        "seed": options.seed,
+        "greedy": options.greedy,
+        "top_log_probabilities": alternatives,
+    }
     values = {name: value for name, value in given.items() if value is not None}
-    if top_k is not None:
-        values["top_k"] = _top_k(top_k)
+    if options.top_k is not None:
+        values["top_k"] = _top_k(options.top_k)
     return replace(SamplingSettings(), **values)  # type: ignore[arg-type]  # their names are those of its fields
 
 

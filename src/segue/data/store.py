@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.data.manifest import FileRecord, StoreManifest, load_manifest, shard_name
+from segue.data.workplace import sweep
 from segue.data.writer import StoreWriter as StoreWriter
 from segue.errors import DataError
 from segue.text.tokenizer import Tokenizer
@@ -57,6 +58,8 @@ class Store:
         the borders and ids themselves.
         """
         folder = Path(path)
+        if folder.name and not folder.exists():  # a process that replaced it may have been killed between two moves
+            sweep(folder)
         manifest = load_manifest(folder)
         _check_counts(folder, manifest)
         for name, record in manifest.files.items():

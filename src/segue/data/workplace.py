@@ -16,7 +16,8 @@ if sys.platform != "win32":
 
 
 class Workplace:
-    """`.NAME.writing` beside NAME. What an earlier, dead owner left in it is removed."""
+    """`.NAME.writing` beside NAME. What an earlier, dead owner left in it is removed, but for what stood at the target
+    and was already moved aside: that goes back."""
 
     def __init__(self, target: Path) -> None:
         self.folder = target.parent / f".{target.name}.writing"
@@ -24,6 +25,8 @@ class Workplace:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             self._take(target)
+            if self.aside.is_dir() and not target.exists():
+                self.aside.rename(target)
             for left in self.folder.iterdir():
                 if left.name != "lock":
                     _remove(left)
@@ -32,6 +35,11 @@ class Workplace:
             raise DataError(
                 f"{target.parent} must be a folder that can be written to; got {error}. Choose another place for --out."
             ) from None
+
+    @property
+    def aside(self) -> Path:
+        """Where what stands at the target goes while it is replaced."""
+        return self.folder / "old"
 
     def _take(self, target: Path) -> None:
         while self._lock is None:
@@ -68,7 +76,7 @@ class Workplace:
 
 
 def sweep(target: Path) -> None:
-    """Removes what a dead owner left beside a target that is not written now; a living one is not disturbed."""
+    """Puts right what a dead owner left beside a target that is not written now; a living one is not disturbed."""
     if (target.parent / f".{target.name}.writing").is_dir():
         with suppress(DataError):
             Workplace(target).remove()

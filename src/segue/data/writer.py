@@ -104,6 +104,7 @@ class StoreWriter:
         self._work = Workplace(self.target)
         self._open: list[_HashedFile] = []
         try:
+            check_target(self.target, replace=replace)  # a store may have come back
             self._folder = self._work.folder / "store"
             self.tokenizer_folder = self._folder / "tokenizer"
             self.tokenizer_folder.mkdir(parents=True)
@@ -189,7 +190,7 @@ class StoreWriter:
         check_target(self.target, replace=self._replace)
         try:
             if (self.target / NAME).exists():
-                self.target.rename(self._work.folder / "old")
+                self.target.rename(self._work.aside)
             self._folder.rename(self.target)
             sync_folder(self.target.parent)
         except OSError as error:
