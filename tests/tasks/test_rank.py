@@ -15,8 +15,8 @@ from segue.tasks.examples import column_names
 from segue.tasks.folder import load_task_model
 from segue.tasks.predict import answer_rows, answers_in_order
 from segue.tasks.rank import RANK, Rank, RankSettings, gather, learn
-from segue.tasks.reader import Reader
-from segue.tasks.scores import TOGETHER, scores
+from segue.tasks.reader import TOGETHER, Reader
+from segue.tasks.scores import scores
 from segue.tasks.task import Item
 from tests.tasks.made import examples_of, run, saved_and_restored, task_model, write_rows
 

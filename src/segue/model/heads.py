@@ -17,7 +17,7 @@ from segue.model.build import initialise
 from segue.model.kernels import Dropout
 from segue.model.language_model import masked_mean
 from segue.model.memory import Memory
-from segue.model.reading import Reading
+from segue.model.reading import Reading, Readings
 from segue.model.trunk import Trunk
 from segue.model.values import Batch, Output
 
@@ -144,7 +144,7 @@ class SequenceClassifier(nn.Module):
         loss = None if labels is None else self.cost(logits, labels)
         return HeadOutput(logits=logits, loss=loss, memory=output.memory)
 
-    def logits(self, reading: Reading) -> Tensor:
+    def logits(self, reading: Reading | Readings) -> Tensor:
         """Of whole documents, [B, classes]."""
         result_BC: Tensor = self.classifier(self.pool(*reading.summaries(self.summary)))
         return result_BC
@@ -185,7 +185,7 @@ class TokenTagger(nn.Module):
         loss = self.cost(logits, tags_BQ, batch.real_BQ if tagged_BQ is None else tagged_BQ)
         return HeadOutput(logits=logits, loss=loss, memory=output.memory)
 
-    def logits(self, reading: Reading) -> Tensor:
+    def logits(self, reading: Reading | Readings) -> Tensor:
         """Of every token of whole documents, [B, T, tags]; padding is on the right."""
         hidden_BTD, _ = reading.tokens()
         result_BTC: Tensor = self.classifier(hidden_BTD)
@@ -234,7 +234,7 @@ class SequenceScorer(nn.Module):
         loss = None if labels is None else self.cost(scores, labels)
         return HeadOutput(logits=scores, loss=loss, memory=output.memory)
 
-    def logits(self, reading: Reading) -> Tensor:
+    def logits(self, reading: Reading | Readings) -> Tensor:
         """A score for each of the documents, [B]."""
         result_B: Tensor = self.scorer(self.pool(*reading.summaries(self.summary))).squeeze(-1)
         return result_B

@@ -90,6 +90,33 @@ class Reading:
         return every[index], torch.from_numpy(real_BT[self.order]).to(device)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Readings:
+    """Several readings as one: documents that were read in groups, in their own order again."""
+
+    parts: tuple[Reading, ...]
+    order: NDArray[np.int64]
+    """Document n is row `order[n]` of all parts, one after the other."""
+
+    def summaries(self, summary: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """As of one reading."""
+        found = [part.summaries(summary) for part in self.parts]
+        most = max(there_BN.shape[1] for _, there_BN in found)
+        vectors = torch.cat([F.pad(vector, (0, 0, most - vector.shape[1], 0)) for vector, _ in found])
+        there = torch.cat([F.pad(there_BN, (most - there_BN.shape[1], 0)) for _, there_BN in found])
+        order = torch.from_numpy(self.order).to(vectors.device)
+        return vectors[order], there[order]
+
+    def tokens(self) -> tuple[Tensor, Tensor]:
+        """As of one reading."""
+        found = [part.tokens() for part in self.parts]
+        most = max(real_BT.shape[1] for _, real_BT in found)
+        hidden = torch.cat([F.pad(hidden_BTD, (0, 0, 0, most - hidden_BTD.shape[1])) for hidden_BTD, _ in found])
+        real = torch.cat([F.pad(real_BT, (0, most - real_BT.shape[1])) for _, real_BT in found])
+        order = torch.from_numpy(self.order).to(hidden.device)
+        return hidden[order], real[order]
+
+
 def read(
     trunk: Trunk,
     documents: Sequence[Document],

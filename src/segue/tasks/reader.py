@@ -1,10 +1,17 @@
-"""Reads the documents of items with a trunk, and counts what is read and what is padding."""
+"""Reads the documents of items with a trunk, with little padding, and counts what is read and what is padding."""
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from segue.config import ReadConfig
-from segue.model.reading import Document, Reading, read
+from segue.model.reading import Document, Reading, Readings, read
 from segue.model.trunk import Trunk
+
+TOGETHER = 32
+"""Documents read at once, at most."""
+PADDING, FREE = 0.05, 32
+"""Of what is read at once, less than this share is padding, or so few positions that a reading more would cost more."""
 
 
 class Reader:
@@ -16,21 +23,46 @@ class Reader:
         self.tokens = 0
         self.positions = 0
 
-    def whole(self, trunk: Trunk, documents: Sequence[Document]) -> Reading:
+    def whole(self, trunk: Trunk, documents: Sequence[Document]) -> Reading | Readings:
         """For one answer a document: gradients reach its last segments."""
         return self._read(trunk, documents, gradient_segments=self.settings.gradient_segments)
 
-    def every_token(self, trunk: Trunk, documents: Sequence[Document]) -> Reading:
+    def every_token(self, trunk: Trunk, documents: Sequence[Document]) -> Reading | Readings:
         """For answers at every token: all segments have a gradient."""
         return self._read(trunk, documents, gradient_segments=None)
 
-    def _read(self, trunk: Trunk, documents: Sequence[Document], *, gradient_segments: int | None) -> Reading:
-        reading = read(trunk, documents, segment_length=self.segment_length, gradient_segments=gradient_segments)
-        self.tokens += reading.tokens_read
-        self.positions += reading.positions_computed
-        return reading
+    def _read(
+        self, trunk: Trunk, documents: Sequence[Document], *, gradient_segments: int | None
+    ) -> Reading | Readings:
+        groups = alike([len(document) for document in documents])
+        parts = []
+        for group in groups:
+            reading = read(
+                trunk,
+                [documents[n] for n in group],
+                segment_length=self.segment_length,
+                gradient_segments=gradient_segments,
+            )
+            self.tokens += reading.tokens_read
+            self.positions += reading.positions_computed
+            parts.append(reading)
+        if len(parts) == 1:
+            return parts[0]
+        return Readings(parts=tuple(parts), order=np.argsort(np.concatenate(groups), kind="stable"))
 
-    @property
-    def padding_share(self) -> float:
-        """Padding among all positions computed so far."""
-        return 1 - self.tokens / self.positions if self.positions else 0.0
+
+def alike(lengths: Sequence[int]) -> list[list[int]]:
+    """Numbers of documents that are read together: those of about the same length, as many as `PADDING` allows."""
+    groups: list[list[int]] = []
+    tokens = 0
+    for n in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
+        if groups and len(groups[-1]) < TOGETHER:
+            positions = lengths[groups[-1][0]] * (len(groups[-1]) + 1)
+            padding = positions - tokens - lengths[n]
+            if padding < PADDING * positions or padding <= FREE:
+                groups[-1].append(n)
+                tokens += lengths[n]
+                continue
+        groups.append([n])
+        tokens = lengths[n]
+    return [sorted(group) for group in groups]
