@@ -83,21 +83,21 @@ def chnsenticorp(data: Path) -> dict[str, Rows]:
     folder = data / "chnsenticorp"
     names = {"text": "text_a", "label": "label"}
     return {
-        "train": _only(_pick(_rows(folder / "train.tsv.xz"), 2400), **names),
-        "valid": _only(_pick(_rows(folder / "dev.tsv.xz"), 600), **names),
+        "train": _only(_pick(_rows(folder / "train.tsv.xz"), 1200), **names),
+        "valid": _only(_pick(_rows(folder / "dev.tsv.xz"), 300), **names),
         "test": _only(_rows(folder / "test.tsv.xz"), **names),
     }
 
 
 def thucnews_long(data: Path) -> dict[str, Rows]:
     folder, columns = data / "thucnews_long", ("label", "text")
-    train, valid = _cut(_rows(folder / "train.tsv.xz", columns=columns), 540, 60)
+    train, valid = _cut(_rows(folder / "train.tsv.xz", columns=columns), 300, 40)
     return {"train": train, "valid": valid, "test": _rows(folder / "test.tsv.xz", columns=columns)}
 
 
 def cluener(data: Path) -> dict[str, Rows]:
     folder = data / "cluener"
-    train, valid = _cut(_rows(folder / "train.json.xz"), 4000, 400)
+    train, valid = _cut(_rows(folder / "train.json.xz"), 2500, 300)
     return {"train": train, "valid": valid, "test": _rows(folder / "dev.json.xz")}
 
 
@@ -121,15 +121,15 @@ def imdb(data: Path) -> dict[str, Rows]:
     folder, columns = data / "imdb", ("label", "id", "text")
     names = {"text": "text", "label": "label"}
     return {
-        "train": _only(_pick(_rows(folder / "train.first8000.tsv.xz", columns=columns), 1000), **names),
-        "valid": _only(_pick(_rows(folder / "valid.tsv.xz", columns=columns), 250), **names),
-        "test": _only(_pick(_rows(folder / "test.tsv.xz", columns=columns), 1000), **names),
+        "train": _only(_pick(_rows(folder / "train.first8000.tsv.xz", columns=columns), 600), **names),
+        "valid": _only(_pick(_rows(folder / "valid.tsv.xz", columns=columns), 150), **names),
+        "test": _only(_pick(_rows(folder / "test.tsv.xz", columns=columns), 600), **names),
     }
 
 
 def sst2(data: Path) -> dict[str, Rows]:
     folder = data / "sst2"
-    train, valid = _cut(_rows(folder / "train.tsv.xz"), 8000, 800)
+    train, valid = _cut(_rows(folder / "train.tsv.xz"), 5000, 500)
     return {"train": train, "valid": valid, "test": _rows(folder / "dev.tsv")}
 
 
@@ -139,18 +139,19 @@ def conll2003(data: Path) -> dict[str, Rows]:
         split: _only(_rows(folder / f"eng.{name}.xz", format="conll", columns=columns), tokens="tokens", tags="tags")
         for split, name in (("train", "train"), ("valid", "testa"), ("test", "testb"))
     }
-    return {"train": _pick(rows["train"], 6000), "valid": _pick(rows["valid"], 800), "test": rows["test"]}
+    return {"train": _pick(rows["train"], 3000), "valid": _pick(rows["valid"], 500), "test": rows["test"]}
 
 
 def sts_b(data: Path) -> dict[str, Rows]:
     columns = ("genre", "file", "year", "id", "score", "sentence1", "sentence2", "...")
     names = {"sentence1": "sentence1", "sentence2": "sentence2", "label": "score"}
-    return {
+    rows = {
         split: _only(
             _rows(next((data / "glue" / "STS-B").glob(f"sts-{name}.csv*")), format="tsv", columns=columns), **names
         )
         for split, name in (("train", "train"), ("valid", "dev"), ("test", "test"))
     }
+    return {"train": _pick(rows["train"], 4000), "valid": _pick(rows["valid"], 600), "test": rows["test"]}
 
 
 def insuranceqa(data: Path) -> dict[str, Rows]:
@@ -168,9 +169,9 @@ def insuranceqa(data: Path) -> dict[str, Rows]:
         ]
 
     return {
-        "train": ranked("train.first1500", 400, 5),
-        "valid": ranked("valid.first1000", 80, 10),
-        "test": ranked("test.first1000", 200, 10),
+        "train": ranked("train.first1500", 300, 5),
+        "valid": ranked("valid.first1000", 60, 10),
+        "test": ranked("test.first1000", 150, 10),
     }
 
 
@@ -196,15 +197,15 @@ def financial_phrasebank(data: Path) -> dict[str, Rows]:
 
 SETS = [
     DataSet(
-        name="chnsenticorp", task="classify", language="zh", load=chnsenticorp, part="2,400 of 9,600; test whole",
+        name="chnsenticorp", task="classify", language="zh", load=chnsenticorp, part="1,200 of 9,600; test whole",
         settings=("train.epochs=3",),
     ),
     DataSet(
-        name="thucnews_long", task="classify", language="zh", load=thucnews_long, part="540 documents; test whole",
+        name="thucnews_long", task="classify", language="zh", load=thucnews_long, part="300 documents; test whole",
         settings=("train.epochs=4", "train.batch_size=8"),
     ),
     DataSet(
-        name="cluener", task="tag", language="zh", load=cluener, part="4,000 of 10,748; dev as test",
+        name="cluener", task="tag", language="zh", load=cluener, part="2,500 of 10,748; dev as test",
         settings=("train.epochs=3",),
     ),
     DataSet(
@@ -216,20 +217,23 @@ SETS = [
         settings=("train.epochs=4",),
     ),
     DataSet(
-        name="imdb", task="classify", language="en", load=imdb, part="1,000 of 25,000; 1,000 of test",
+        name="imdb", task="classify", language="en", load=imdb, part="600 of 25,000; 600 of test",
         settings=("train.epochs=3", "train.batch_size=8"),
     ),
     DataSet(
-        name="sst2", task="classify", language="en", load=sst2, part="8,000 of 67,349; dev as test",
+        name="sst2", task="classify", language="en", load=sst2, part="5,000 of 67,349; dev as test",
         settings=("train.epochs=3", "train.batch_size=32"),
     ),
     DataSet(
-        name="conll2003", task="tag", language="en", load=conll2003, part="6,000 of 14,041; test whole",
+        name="conll2003", task="tag", language="en", load=conll2003, part="3,000 of 14,041; test whole",
         settings=("train.epochs=3",),
     ),
-    DataSet(name="sts_b", task="regress", language="en", load=sts_b, part="whole", settings=("train.epochs=3",)),
     DataSet(
-        name="insuranceqa", task="rank", language="en", load=insuranceqa, part="400 questions; 200 of test",
+        name="sts_b", task="regress", language="en", load=sts_b, part="4,000 of 5,749; test whole",
+        settings=("train.epochs=2",),
+    ),
+    DataSet(
+        name="insuranceqa", task="rank", language="en", load=insuranceqa, part="300 questions; 150 of test",
         settings=("train.epochs=3", "train.batch_size=8"),
     ),
     DataSet(
@@ -238,7 +242,7 @@ SETS = [
     ),
     DataSet(
         name="financial_phrasebank", task="classify", language="en", load=financial_phrasebank,
-        part="3,600, 400 and 846 of 4,846", settings=("train.epochs=4",),
+        part="3,600, 400 and 846 of 4,846", settings=("train.epochs=3",),
     ),
 ]  # fmt: skip
 
