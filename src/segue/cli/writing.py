@@ -80,7 +80,7 @@ def sampling_settings(options: SamplingOptions, *, show_alternatives: bool) -> S
     alternatives = options.alternatives
     if alternatives is None and show_alternatives:
         alternatives = ALTERNATIVES
-    given = {
+    given: dict[str, object] = {
         "temperature": options.temperature,
         "top_p": options.top_p,
         "min_p": options.min_p,
