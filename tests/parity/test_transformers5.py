@@ -28,9 +28,9 @@ from tests.parity.weights import (
     filled,
     gpt_config,
     gpt_state,
-    inverse_frequencies,
     noisy,
     only,
+    sinusoids_in_double,
     xlnet_config,
     xlnet_state,
 )
@@ -65,13 +65,6 @@ def xlnet(kind: str, dtype: torch.dtype, **choices: object) -> nn.Module:
     if dtype == torch.float64:
         (model if kind == "XLNetModel" else model.transformer).positional_embedding = sinusoids_in_double
     return model
-
-
-def sinusoids_in_double(position_R: Tensor, frequencies: Tensor, rows: int) -> Tensor:
-    """In place of transformers' own, which is float32 in every model and does not fit a float64 one. Which
-    positions there are, clamped and signed how, is still for transformers to say."""
-    angle = position_R.double()[:, None] * inverse_frequencies(2 * len(frequencies))
-    return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, None].expand(-1, rows, -1)
 
 
 def xlnet_trunk(other: nn.Module, *, memory: bool = False) -> Trunk:

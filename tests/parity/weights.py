@@ -252,3 +252,10 @@ def transfo_xl_state(state: Mapping[str, Tensor], settings: Settings) -> dict[st
     table = transformer_xl_transformers.table(transfo_xl_config(settings), head)
     zeros = {zero.ours: state["score.weight"].new_zeros(settings.num_labels) for zero in table.zeros}
     return mapped(table, state) | zeros
+
+
+def sinusoids_in_double(position_R: Tensor, frequencies: Tensor, rows: int) -> Tensor:
+    """In place of transformers' own, which is float32 in every model and does not fit a float64 one. Which
+    positions there are, clamped and signed how, is still for transformers to say."""
+    angle = position_R.double()[:, None] * inverse_frequencies(2 * len(frequencies))
+    return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, None].expand(-1, rows, -1)
