@@ -77,15 +77,23 @@ KERNELS = hatch_build.py $(wildcard src/segue/model/kernels/*.cpp src/segue/mode
 	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,compare,pictures,hub,tune,export]'
 	touch $@
 
-.venv-transformers5/ready: pyproject.toml constraints.txt $(KERNELS)
-	$(PYTHON) -m venv .venv-transformers5
-	.venv-transformers5/bin/python $(PIP_INSTALL) -e . hypothesis pytest transformers==5.22.2 accelerate==1.15.0
+# They take from .venv whatever they have no version of their own of: PyTorch is installed once.
+TAKE_FROM_PROJECT = 'import sysconfig; print("import site; site.addsitedir(" + ascii(sysconfig.get_path("purelib")) + ")")'
+WHERE_PACKAGES_ARE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
+define environment_beside
+	$(PYTHON) -m venv --clear $(1)
+	.venv/bin/python -c $(TAKE_FROM_PROJECT) > "$$($(1)/bin/python -c $(WHERE_PACKAGES_ARE))/project.pth"
+endef
+
+.venv-transformers5/ready: .venv/ready
+	$(call environment_beside,.venv-transformers5)
+	.venv-transformers5/bin/python $(PIP_INSTALL) transformers==5.22.2 accelerate==1.15.0
 	touch $@
 
-.venv-transformers4/ready: pyproject.toml constraints.txt $(KERNELS)
-	$(PYTHON) -m venv .venv-transformers4
+.venv-transformers4/ready: .venv/ready
+	$(call environment_beside,.venv-transformers4)
 	grep -v huggingface_hub constraints.txt > .venv-transformers4/constraints.txt  # it needs an older one
-	.venv-transformers4/bin/python $(PIP_INSTALL:constraints.txt=.venv-transformers4/constraints.txt) -e . hypothesis pytest transformers==4.37.2
+	.venv-transformers4/bin/python $(PIP_INSTALL:constraints.txt=.venv-transformers4/constraints.txt) transformers==4.37.2
 	touch $@
 
 clean:
