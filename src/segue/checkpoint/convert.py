@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -33,6 +32,7 @@ from segue.checkpoint.vocabularies import write_tokenizer
 from segue.config import ModelConfig, XLPositions, model_config
 from segue.errors import CheckpointError, SegueError
 from segue.model import LanguageModel
+from segue.model.build import shapes_only
 from segue.text.files import save_tokenizer
 
 VERSION = 1
@@ -311,7 +311,7 @@ def _under_settings(foreign: Foreign, there: ModelConfig) -> nn.Module:
     positions = foreign.config.positions
     if isinstance(positions, XLPositions) and isinstance(there.positions, XLPositions):
         changes["positions"] = positions.model_copy(update={"clamp_distance": there.positions.clamp_distance})
-    with torch.device("meta"):
+    with shapes_only():
         model = build(foreign.config.model_copy(update=changes), foreign.head)
     model.load_state_dict(foreign.model.state_dict(), assign=True)
     return model

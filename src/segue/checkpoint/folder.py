@@ -25,6 +25,7 @@ from segue.checkpoint.source import FLOATS
 from segue.config import Config, ModelConfig, dump, parse
 from segue.errors import CheckpointError
 from segue.model import LanguageModel
+from segue.model.build import shapes_only
 
 FORMAT = 1
 CONFIG, HEAD, WEIGHTS, TOKENIZER = "config.toml", "head.toml", "model.safetensors", "tokenizer"
@@ -206,7 +207,7 @@ def _fitting(config: ModelConfig, make: Callable[[ModelConfig], Model], shapes: 
             "fewer than the config needs. The config belongs to other weights."
         )
     try:
-        with torch.device("meta"):
+        with shapes_only():
             model = make(config)
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(

@@ -29,6 +29,7 @@ from segue.checkpoint.source import TensorSource
 from segue.checkpoint.vocabularies import find_tokenizer
 from segue.config import ModelConfig, parse
 from segue.errors import CheckpointError
+from segue.model.build import shapes_only
 from segue.model.named import named_models
 from segue.text.files import load_tokenizer
 from segue.text.tokenizer import Tokenizer
@@ -153,7 +154,7 @@ def _filled(
             f"{config.num_layers} layers and {len(config.vocabulary.cutoffs)} cutoffs. Correct the config."
         )
     try:
-        with torch.device("meta"):
+        with shapes_only():
             model = build(config, head)
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(

@@ -28,6 +28,7 @@ from segue.config import changed
 from segue.errors import DataError
 from segue.evaluate.perplexity import Progress, Tokens, last_of_windows
 from segue.model import LanguageModel
+from segue.model.build import shapes_only
 from segue.model.cache import Cache
 from segue.model.streaming import Streamer
 
@@ -149,7 +150,7 @@ def vanilla_of(model: LanguageModel, attention_length: int) -> LanguageModel:
     same, not copied; the positions are drawn, for the time that they take does not depend on them."""
     positions = {"kind": "per_layer", "max_length": attention_length}
     config = changed(model.config, memory=None, attention_span=None, auxiliary=None, positions=positions)
-    with torch.device("meta"):
+    with shapes_only():
         other = LanguageModel(config)
     weights, some = model.state_dict(), next(model.parameters())
     generator = torch.Generator().manual_seed(0)

@@ -1,6 +1,12 @@
 """From a config to the parts of a stack, and to the weights they start with. The only place that knows every choice."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from segue.config import (
     AbsolutePositions,
@@ -119,3 +125,22 @@ def initialise(part: nn.Module, config: ModelConfig) -> None:
         else:
             std = config.projection_init_std if "projections" in name else config.init_std
             nn.init.normal_(parameter, std=std)
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """What is built here has shapes, takes no memory, and gets its numbers from a checkpoint, if ever."""
+    with torch.device("meta"), _NothingDrawn():
+        yield
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """PyTorch imports its compiler, which takes seconds, to draw random numbers for tensors that hold none."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function in (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_):
+            return kwargs["tensor"]
+        return function(*args, **kwargs)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from segue.config import AuxiliaryConfig, ModelConfig, changed
 from segue.errors import DataError
-from segue.model.build import initialise
+from segue.model.build import initialise, shapes_only
 from segue.model.cross_entropy import weighted_nll
 from segue.model.embeddings import AdaptiveSoftmax, Bin
 from segue.model.layers import activate
@@ -98,7 +98,7 @@ class LanguageModel(nn.Module):
     def adjusted(self, **settings: Any) -> Self:
         """The same weights, not copied, under other settings: a longer memory for evaluation, say, or only the reader
         that reads forward."""
-        with torch.device("meta"):
+        with shapes_only():
             other = type(self)(changed(self.config, **settings))
         weights = self.state_dict()
         if other.trunk.backward_reader is None:

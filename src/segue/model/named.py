@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import torch
-
 from segue.config import ModelConfig, model_config
 from segue.errors import ConfigError
+from segue.model.build import shapes_only
 from segue.model.language_model import LanguageModel
 
 
@@ -25,7 +24,7 @@ class NamedModel:
 
     def parameters(self) -> int:
         """Counted on the model itself, built without memory for its weights."""
-        with torch.device("meta"):
+        with shapes_only():
             return sum(parameter.numel() for parameter in LanguageModel(self.config).parameters())
 
 

@@ -21,6 +21,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from segue.model import LanguageModel
+from segue.model.build import shapes_only
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=5)
@@ -212,7 +213,7 @@ def whole_model(model: LanguageModel) -> LanguageModel:
     if not isinstance(model, FSDPModule):
         return model
     weights = gathered(model.state_dict())
-    with torch.device("meta"):
+    with shapes_only():
         result = LanguageModel(model.config)
     if rank() == 0:
         result.load_state_dict(weights, assign=True)

@@ -22,6 +22,7 @@ from segue.config import (
 )
 from segue.errors import ConfigError
 from segue.model import Batch, LanguageModel
+from segue.model.build import shapes_only
 from segue.model.cross_entropy import CHUNK_BYTES
 from segue.model.kernels.banded import MOST_KEPT
 from segue.model.language_model import order_batch
@@ -92,7 +93,7 @@ def plan(config: Config) -> Plan:
     if config.data is None or config.train is None:
         raise ConfigError("a plan needs [data] and [train]; got a config without. Add them.")
     data, settings = config.data, config.train
-    with torch.device("meta"):
+    with shapes_only():
         count = sum(parameter.numel() for parameter in LanguageModel(config.model).parameters())
     formula = formula_memory(config.model, data, settings, parameters=count)
     measured, seconds = None, None
