@@ -77,7 +77,7 @@ KERNELS = hatch_build.py $(wildcard src/segue/model/kernels/*.cpp src/segue/mode
 	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,compare,pictures,hub,tune,export]'
 	touch $@
 
-# They take from .venv whatever they have no version of their own of: PyTorch is installed once.
+# What these two do not install themselves comes from .venv: PyTorch is installed once.
 TAKE_FROM_PROJECT = 'import sysconfig; print("import site; site.addsitedir(" + ascii(sysconfig.get_path("purelib")) + ")")'
 WHERE_PACKAGES_ARE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
 define environment_beside
