@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from segue.model import Batch, LanguageModel
+from segue.model import Batch, LanguageModel, kernels
 from segue.model.kernels import ScoreTerms, View, banded, definition, library, native
 from segue.model.masks import causal_mask, order_to_rank, permutation_mask
 from segue.model.positions import RelativeTerms, distances
@@ -600,6 +600,27 @@ def test_banded_under_autocast() -> None:
     for name, grad in gradients(got, mixed).items():
         assert grad.dtype == leaves[name].dtype
         check_near(grad, exact_grads[name], error=0.03)
+
+
+@needs_library
+def test_native_under_autocast_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was projected in bfloat16 is read by the native kernel; its own sums are those of float32."""
+    monkeypatch.delattr(banded, "attend")
+    monkeypatch.delattr(definition, "attend")
+    case = make(Shape(queries=60, width=16, dtype=F32))
+    projected = ("query", "key", "value", "position_key")
+    leaves = {n: x.detach().bfloat16().requires_grad_() if n in projected else x for n, x in case.leaves.items()}
+    mixed = Case(leaves, case.view)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = mixed.run(kernels)
+    same = Case({n: x.detach().float().requires_grad_() for n, x in leaves.items()}, case.view)
+    want = same.run(native)
+    assert got.dtype == F32
+    assert torch.equal(got, want)
+    want_gradients = gradients(want, same)
+    for name, gradient in gradients(got, mixed).items():
+        assert gradient.dtype == leaves[name].dtype
+        assert torch.equal(gradient, want_gradients[name].to(gradient.dtype))
 
 
 def test_banded_opts_out_of_compilation() -> None:

@@ -39,14 +39,26 @@ class Problem(ctypes.Structure):
 
 def applies(query_BQHE: Tensor, key_BKHE: Tensor, value_BKHE: Tensor, terms: ScoreTerms) -> bool:
     """Whether `attend` can compute this: content, position and segment scores, all of one dtype."""
-    relative = terms.relative
-    if relative is not None and (relative.bias_SRH is not None or relative.value_SRHE is not None):
+    if torch.is_autocast_enabled("cpu") or not _knows(terms):
         return False
-    if torch.is_autocast_enabled("cpu"):
-        return False
-    tensors = [query_BQHE, key_BKHE, value_BKHE, None if relative is None else relative.key_SRHE]
-    tensors += [terms.content_bias_HE, terms.position_bias_HE, terms.segment_key_2HE, terms.segment_bias_HE]
+    relative_key = None if terms.relative is None else terms.relative.key_SRHE
+    tensors = [query_BQHE, key_BKHE, value_BKHE, relative_key, *_parameters(terms)]
     return all(x is None or (supports(x) and x.dtype == query_BQHE.dtype) for x in tensors)
+
+
+def applies_in_float32(query_BQHE: Tensor, terms: ScoreTerms) -> bool:
+    """Whether `attend` can compute this once autocast is off and what was projected is float32 again."""
+    parameters = [x for x in _parameters(terms) if x is not None]
+    return query_BQHE.is_cpu and _knows(terms) and all(x.dtype == torch.float32 for x in parameters)
+
+
+def _knows(terms: ScoreTerms) -> bool:
+    relative = terms.relative
+    return library() is not None and (relative is None or (relative.bias_SRH is None and relative.value_SRHE is None))
+
+
+def _parameters(terms: ScoreTerms) -> list[Tensor | None]:
+    return [terms.content_bias_HE, terms.position_bias_HE, terms.segment_key_2HE, terms.segment_bias_HE]
 
 
 def attend(
