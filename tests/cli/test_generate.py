@@ -313,7 +313,7 @@ def test_ctrl_c_stops_a_reply_and_keeps_the_session(place: Path) -> None:
 
 def test_gaps_are_filled_and_marked(place: Path) -> None:
     text = "他出生于___，后来___搬到上海。"
-    command = ("infill", place / "xlnet", text, "--length", "2,3", "--order", "surest_first", "--seed", 1)
+    command = ("infill", place / "xlnet", text, "--length", "2,3", "--order", "surest_first", "--seed", 1, "--top-k", 40)
     source = load_text_model(place / "xlnet")
     found = infill_text(
         source.model,
@@ -323,6 +323,7 @@ def test_gaps_are_filled_and_marked(place: Path) -> None:
         order="surest_first",
         settings=SamplingSettings(seed=1),
     )
+    assert found.gaps != infill_text(source.model, source.tokenizer, text, lengths=[2, 3], order="surest_first").gaps
     row = json.loads(segue(*command, "--json"))
     assert (row["text"], tuple(row["gaps"])) == (found.text, found.gaps)
     assert [one["id"] for one in row["tokens"]] == [one.token for one in found.result.filled]
@@ -331,6 +332,15 @@ def test_gaps_are_filled_and_marked(place: Path) -> None:
     assert output.startswith(found.text.replace(one, f"[{one}]", 1)[: 4 + len(one)])
     assert f"[{two}]搬到上海。" in output
     assert f"log-probability {found.result.log_probability:.3f}, filled surest first" in output
+
+
+def test_gaps_get_the_likeliest_tokens_unless_others_are_asked_for(place: Path) -> None:
+    command = ("infill", place / "xlnet", "他出生于___。", "--length", 3, "--order", "surest_first", "--alternatives", 1)
+    for options in ((), ("--seed", 7), ("--greedy",)):
+        for one in json.loads(segue(*command, *options, "--json"))["tokens"]:
+            assert one["log_probability"] == one["alternatives"][0]["log_probability"]
+    drawn = json.loads(segue(*command, "--temperature", 5, "--top-k", "all", "--json"))["tokens"]
+    assert any(one["log_probability"] < one["alternatives"][0]["log_probability"] for one in drawn)
 
 
 def test_the_space_before_a_gap_stays(place: Path, tmp_path: Path) -> None:
@@ -348,8 +358,8 @@ def test_the_space_before_a_gap_stays(place: Path, tmp_path: Path) -> None:
         (("generate", "{}/xl", "a", "--temperature", "-1", "--top-p", "2", "--seed", "-3"),
          ("temperature must be", "top_p must be", "seed must be")),
         (("generate", "{}/xl", "a", "--temperature", "nan"), ("temperature must be",)),
-        (("generate", "{}/xl", "a", "--top-k", "0"), ("top_k must be at least 1",)),
-        (("generate", "{}/xl", "a", "--top-k", "many"), ("--top-k must be a number or all",)),
+        (("generate", "{}/xl", "a", "--top-k", "0"), ("--top-k must be a number from 1 on, or all; got '0'", "--top-k all")),
+        (("generate", "{}/xl", "a", "--top-k", "many"), ("--top-k must be a number from 1 on, or all",)),
         (("generate", "{}/xl", "a", "--load", "{}/none"), ("a saved session must be a file",)),
         (("generate", "{}/xl", "a", "--load", "{}/xl/model.safetensors"), ("must have format segue-session",)),
         (("generate", "{}/xl", "a", "--save", "{}"), ("got a folder",)),
@@ -375,6 +385,7 @@ def test_the_space_before_a_gap_stays(place: Path, tmp_path: Path) -> None:
         (("generate", "{}/tuned", "a"), ("fine-tuned for the task generate", "segue predict")),
         (("generate", "{}/nothing", "a"), ("a model must be a folder",)),
         (("generate", "{}/xl", "-", "--encoding", "klingon"), ("the encoding must be",)),
+        (("infill", "{}/xlnet", "a ___", "--greedy", "--top-k", "3"), ("--greedy goes without --top-k",)),
         (("infill", "{}/xl", "a ___"), ('objective "permutation"',)),
         (("infill", "{}/tuned", "a ___"), ("segue predict",)),
         (("infill", "{}/xlnet", "a"), ("infilling needs a gap",)),

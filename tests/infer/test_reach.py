@@ -11,14 +11,15 @@ from tests.infer.texts import some_texts
 from tests.model.test_streaming import STREAMED
 from tests.tiny import noisy, random_ids
 
-WITH_MEMORY = [name for name, config in STREAMED.items() if config.memory is not None]
+MODELS = STREAMED | {"zeros": changed(STREAMED["transformer-xl-enwik8-base"], memory={"initial": "zeros"})}
+WITH_MEMORY = [name for name, config in MODELS.items() if config.memory is not None]
 IDS = random_ids(1, 90, seed=5)[0].tolist()
 LATER = random_ids(1, 20, seed=6)[0].tolist()
 WINDOW = 16
 
 
 def streamer(name: str, *, span: int | None = None) -> Streamer:
-    config = STREAMED[name]
+    config = MODELS[name]
     if config.memory is None:
         return Streamer(noisy(config), memory_length=WINDOW)
     config = changed(config, memory={"reuse_length": None}, attention_span=span)
@@ -44,7 +45,7 @@ def one_by_one(reader: Streamer, ids: list[int], *, window: int | None = None) -
 CASES = [
     (name, span)
     for name in WITH_MEMORY
-    for span in ((None, 1, 4) if STREAMED[name].objective == "causal" else (None,))  # others have no attention span
+    for span in ((None, 1, 4) if MODELS[name].objective == "causal" else (None,))  # others have no attention span
 ]
 
 
@@ -67,7 +68,7 @@ def test_skipping_changes_nothing_and_one_token_less_would(name: str, span: int 
 
 
 @pytest.mark.parametrize("count", [16, 17, 24, 25, 63, 90])
-@pytest.mark.parametrize("name", [name for name in STREAMED if name not in WITH_MEMORY])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in WITH_MEMORY])
 def test_windows_that_are_over_are_skipped(name: str, count: int) -> None:
     reader = streamer(name)
     whole, skipping = one_by_one(reader, IDS[:count], window=WINDOW), TokenStream(reader, window=WINDOW)
