@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import segue.data.store as stores
-from segue.config import parse
+from segue.config import dump, parse
 from segue.data.store import Store, StoreWriter
 from segue.errors import DataError, SegueError
 from segue.text.symbols import CharacterTokenizer
 from segue.train.pretrain import Started, StepReport, pretrain
+from tests.cli.test_pretrain import segue
 from tests.mutations import damaged
 
 TOKENIZER = CharacterTokenizer("abcdefghij船天地人")
@@ -131,3 +132,7 @@ def test_pretraining_refuses_a_damaged_store_before_its_first_step(store: Path, 
     events = list(pretrain(config, tmp_path / "run", verify=False))
     assert isinstance(events[0], Started)
     assert sum(isinstance(event, StepReport) for event in events) == 2
+    (tmp_path / "config.toml").write_text(dump(config), encoding="utf-8")
+    command = ("pretrain", tmp_path / "config.toml", "--out", tmp_path / "another")
+    assert f"{which}/tokens-00000.bin must have the sha256" in segue(*command, code=2)
+    assert "Done at step 2" in segue(*command, "--no-verify")
