@@ -1,4 +1,4 @@
-"""Damaged tokenisers are noticed, or are what they were; broken SentencePiece models without a hash are told plainly."""
+"""Damaged tokenisers are noticed, or are what they were; broken SentencePiece models without a hash are refused."""
 
 import hashlib
 import json
