@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from segue.config import changed
+from segue.errors import DataError
 from segue.infer.token_stream import TokenStream
 from segue.model.streaming import Streamer
 from tests.infer.test_session import CONFIGS, session
@@ -97,6 +98,14 @@ def test_a_long_prompt_in_a_session(name: str) -> None:
     expected = whole.score("abc 中").log_probability
     for one in (at_once, as_parts):
         assert one.score("abc 中").log_probability == pytest.approx(expected, abs=1e-11)
+
+
+def test_only_text_is_fed() -> None:
+    one = session("xl")
+    for wrong in ([3, 4], [b"ab"], b"ab"):
+        with pytest.raises(DataError, match="Use feed_tokens for ids"):
+            one.feed(wrong)  # type: ignore[arg-type]
+    one.feed("ab")
 
 
 def test_an_interruption_loses_nothing() -> None:

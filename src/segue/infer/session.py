@@ -154,6 +154,10 @@ class Session:
     def _feed(self, text: str | Iterable[str], progress: Callable[[int, int], None] | None = None) -> int:
         skipped = 0
         for part in [text] if isinstance(text, str) else text:
+            if not isinstance(part, str):
+                raise DataError(
+                    f"feed takes a text or parts of a text; got a {type(part).__name__}. Use feed_tokens for ids."
+                )
             for start in range(0, len(part), _PIECE):
                 ids = self._encoder.feed(part[start : start + _PIECE])
                 if len(ids):

@@ -30,33 +30,35 @@ class Turns:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._changing = False
-        self._looking = 0
+        self._looking: set[object] = set()
         self._turn: weakref.ref[Turn] | None = None
 
     @contextmanager
     def changing(self, turn: Turn | None = None) -> Iterator[None]:
         """Nobody else meanwhile. `turn` is for whoever has it."""
-        with self._guard:
-            self._check(turn, free=not self._changing and not self._looking)
-            self._changing = True
-            if turn is not None:
-                turn.thread = threading.get_ident()
-        try:
+        mine = False
+        try:  # all of it, because Ctrl-C may come at any point
+            with self._guard:
+                self._check(turn, free=not self._changing and not self._looking)
+                mine = self._changing = True
+                if turn is not None:
+                    turn.thread = threading.get_ident()
             yield
         finally:
-            self._changing = False
+            if mine:
+                self._changing = False
 
     @contextmanager
     def looking(self) -> Iterator[None]:
         """Nobody changes it meanwhile."""
-        with self._guard:
-            self._check(None, free=not self._changing)
-            self._looking += 1
+        me = object()
         try:
+            with self._guard:
+                self._check(None, free=not self._changing)
+                self._looking.add(me)
             yield
         finally:
-            with self._guard:
-                self._looking -= 1
+            self._looking.discard(me)
 
     def give(self, turn: Turn) -> None:
         """To be called while it is being changed: the session writes from now on."""
