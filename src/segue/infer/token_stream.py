@@ -155,10 +155,10 @@ class TokenStream:
             skipped = count - self.reach
             if skipped <= 0:
                 return 0
-            position_B = self.cache.position_B + skipped
+            cache = self.streamer.new_cache()
+            cache.position_B.copy_(self.cache.position_B + skipped)
             self.note(self.unread[:skipped])
-            self.cache = self.streamer.new_cache()
-            self.cache.position_B.copy_(position_B)
+            self.cache = cache
             return skipped
         later = count - (self.window - self.place)  # ids that come after this window
         if later <= 0:
