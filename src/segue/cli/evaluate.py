@@ -84,8 +84,8 @@ def run_evaluation(
         raise ConfigError("perplexity needs a store; got a model alone. Give the folder of one, or --speed.")
     if plot is not None:
         check_plot(plot)
-    model = load(model_folder)
-    store = open_store(data, model_folder, model)
+    store, model = open_store(data, model_folder), load(model_folder)
+    check_tokenizer(store, model_folder, model)
     segment = segment_length or _trained_segment(model_folder)
     lengths = _sweep_lengths(sweep) if sweep is not None else [memory_length]
     table = Table(
@@ -144,8 +144,8 @@ def _adjusted(
     return model.adjusted(**settings) if settings else model
 
 
-def open_store(data: Path, folder: Path, model: LanguageModel) -> Store:
-    """The store, verified, and made with the tokeniser of the model in `folder`."""
+def open_store(data: Path, folder: Path) -> Store:
+    """The store, verified. A text in its place is told how to become one, for the model in `folder`."""
     own = folder / TOKENIZER
     option = f" --tokenizer {quote(str(own))}" if own.is_dir() else ""
     if data.is_file():
@@ -153,9 +153,7 @@ def open_store(data: Path, folder: Path, model: LanguageModel) -> Store:
             f"a model is evaluated on a store; got the file {data}. Make a store of it first: "
             f"segue prepare {quote(str(data))} --out {quote(str(data.with_suffix('.store')))}{option}."
         )
-    store = Store.open(data)
-    check_tokenizer(store, folder, model)
-    return store
+    return Store.open(data)
 
 
 def check_tokenizer(store: Store, folder: Path, model: LanguageModel) -> None:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from segue.checkpoint.folder import load, model_of_run
-from segue.cli.evaluate import open_store, whole_numbers
+from segue.cli.evaluate import check_tokenizer, open_store, whole_numbers
 from segue.cli.paragraphs import say
 from segue.cli.reporting import reporting
 from segue.config import load as load_config
@@ -23,7 +23,9 @@ def run_speed(model: str, data: Path | None, *, lengths: str | None, segment_len
     attention_lengths = list(PUBLISHED) if lengths is None else whole_numbers(lengths, option="--lengths")
     name, reader = _model(model)
     folder = model_of_run(Path(model)) if Path(model).is_dir() else Path(model)
-    store = None if data is None else open_store(data, folder, reader)
+    store = None if data is None else open_store(data, folder)
+    if store is not None:
+        check_tokenizer(store, folder, reader)
     with reporting("time") as report:
         rows = measure_speed(
             reader,

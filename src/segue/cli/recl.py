@@ -49,9 +49,8 @@ def run_recl(
     if plot is not None:
         check_plot(plot)
     folders = [model_of_run(path) for path in models]
-    group = [load(folder) for folder in folders]
-    store = open_store(data, folders[0], group[0])
-    for folder, model in zip(folders[1:], group[1:], strict=True):
+    store, group = open_store(data, folders[0]), [load(folder) for folder in folders]
+    for folder, model in zip(folders, group, strict=True):
         check_tokenizer(store, folder, model)
     if clamp_distance is not None:
         group = [model.adjusted(positions={"clamp_distance": clamp_distance}) for model in group]
