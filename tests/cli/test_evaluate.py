@@ -1,10 +1,14 @@
 """`segue evaluate --speed` and `--recl` as a user meets them; perplexity is in test_pretrain.py."""
 
+import io
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from segue.checkpoint.folder import save
 from segue.config import changed
@@ -114,4 +118,51 @@ def test_a_group_has_one_tokeniser(work: Path) -> None:
     (work / "other.txt").write_text(lines, encoding="utf-8")
     segue("prepare", work / "other.txt", "--out", work / "other", "--kind", "characters")
     message = segue("evaluate", work / "gpt", work / "other", "--recl", "--lengths", "4,8", code=2)
-    assert "all models of a group must have the tokeniser of the store" in message
+    assert "must have the tokeniser of the model; got another than" in message
+    assert message == segue("evaluate", work / "gpt", work / "other", "--segment-length", 8, code=2)
+    message = segue("evaluate", work / "gpt", work / "other", "--speed", "--lengths", 4, code=2)
+    assert f"Prepare the text with --tokenizer {work / 'gpt' / 'tokenizer'}" in message
+
+
+@pytest.mark.parametrize("way", [("--segment-length", 8), ("--speed", "--lengths", 4), ("--recl", "--lengths", "4,8")])
+def test_a_damaged_store_or_a_text_is_no_store(work: Path, way: tuple[object, ...]) -> None:
+    message = segue("evaluate", work / "gpt", work / "text.txt", *way, code=2)
+    command = f"segue prepare {work / 'text.txt'} --out {work / 'text.store'} --tokenizer {work / 'gpt' / 'tokenizer'}"
+    assert f"got the file {work / 'text.txt'}. Make a store of it first: {command}." in unquoted(message)
+    shutil.copytree(work / "store", work / "damaged", dirs_exist_ok=True)
+    path = work / "damaged" / "tokens-00000.bin"
+    path.write_bytes(path.read_bytes()[2:] + b"\1\0")
+    assert "tokens-00000.bin must have the sha256" in segue("evaluate", work / "gpt", work / "damaged", *way, code=2)
+
+
+def unquoted(text: str) -> str:
+    return text.replace("'", "")
+
+
+def test_a_plot_that_cannot_be_made_is_refused_before_the_work(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(*_: object, **__: object) -> None:
+        pytest.fail("the work was done first")
+
+    monkeypatch.setattr("segue.cli.evaluate.evaluate_causal", measured)
+    monkeypatch.setattr("segue.cli.recl.context_losses", measured)
+    model, store = work / "transformer-xl-enwik8-base", work / "store"
+    for way in (("--segment-length", 8, "--sweep", "memory_length=4,8"), ("--recl", "--lengths", "4,8")):
+        for plot in (work / "plot.xyz", work / "plot", work / "nowhere" / "plot.png", work):
+            assert "a plot must be a file" in segue("evaluate", model, store, *way, "--plot", plot, code=2)
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "matplotlib", None)
+            message = segue("evaluate", model, store, *way, "--plot", work / "plot.png", code=2)
+            assert "plots need matplotlib" in message
+
+
+def test_lines_say_how_far_it_is_where_there_is_no_terminal(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("segue.cli.reporting.LINE_EVERY", 0.0)
+    errors = io.StringIO()
+    monkeypatch.setattr("segue.cli.reporting.Console", lambda **_: Console(file=errors, highlight=False, width=160))
+    model, store = work / "transformer-xl-enwik8-base", work / "store"
+    segue("evaluate", model, store, "--segment-length", 8, "--sweep", "memory_length=4,8", "--limit", 200)
+    lines = errors.getvalue().splitlines()
+    assert any(re.fullmatch(r"evaluate, memory 4: [\d,]+ of [\d,]+, \d+%, [\d.]+ s left", line) for line in lines)
+    assert any(line.startswith("evaluate, memory 8: ") for line in lines)

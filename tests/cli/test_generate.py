@@ -121,6 +121,21 @@ def test_a_prompt_from_standard_input(place: Path) -> None:
     assert "--encoding gb18030" in message
 
 
+def test_of_a_long_prompt_only_the_end_is_read(place: Path, tmp_path: Path) -> None:
+    session = opened(place)
+    long = (ENGLISH + " in the park. ") * 100
+    skipped, total = session.feed(long), session.tokens_read
+    assert skipped == total - session.reach > 100
+    text = "".join(session.stream(max_tokens=8))
+    assert typed(long.encode(), place / "xl", "-", "--max-tokens", 8) == whole(text)
+    told = typed(b"/load nothing\n", place / "xl", long, "--chat", code=2)
+    assert told.startswith(f"Skipped the first {skipped:,} of {total:,} tokens of the prompt: ")
+    assert f"no more than the last {session.reach:,}." in told.replace("\n", " ")
+    other = opened(place)
+    other.score(long)  # which reads all of it
+    assert "".join(other.stream(max_tokens=8)) == text
+
+
 def test_halves_of_characters_in_arguments_become_replacements(place: Path) -> None:
     outputs = {segue("generate", place / "xl", f"a{bad}b", "--max-tokens", 5, "--json") for bad in "\udcff\ufffd"}
     assert len(outputs) == 1
@@ -284,7 +299,13 @@ def test_commands_of_a_chat(place: Path, tmp_path: Path) -> None:
     first, second, again, loaded = output.splitlines()
     assert (first, second) == (again, loaded)
     assert output.splitlines()[:2] == typed(b"One.\nTwo.\n", *command).splitlines()
-    assert "must be a file; got" in typed(f"/load {tmp_path}/none\n".encode(), *command, code=2)
+    told = typed(f"One.\n/save {file}\n/reset\n/load {file}\n/load {tmp_path}/none\n".encode(), *command, code=2)
+    saved, forgot, loaded, mistake = told.splitlines()
+    count = re.fullmatch(r"Saved the session, (\d+) tokens, in .*a\.session\.", saved)
+    assert count is not None
+    assert forgot == f"Forgot everything, {count[1]} tokens."
+    assert loaded == f"Loaded the session of {file}, {count[1]} tokens."
+    assert "must be a file; got" in mistake
     typed(b"One.\n", *command, "--save", file)
     assert typed(b"Two.\n", *command, "--load", file).splitlines() == [second]
 
@@ -313,7 +334,19 @@ def test_ctrl_c_stops_a_reply_and_keeps_the_session(place: Path) -> None:
 
 def test_gaps_are_filled_and_marked(place: Path) -> None:
     text = "他出生于___，后来___搬到上海。"
-    command = ("infill", place / "xlnet", text, "--length", "2,3", "--order", "surest_first", "--seed", 1)
+    command = (
+        "infill",
+        place / "xlnet",
+        text,
+        "--length",
+        "2,3",
+        "--order",
+        "surest_first",
+        "--seed",
+        1,
+        "--top-k",
+        40,
+    )
     source = load_text_model(place / "xlnet")
     found = infill_text(
         source.model,
@@ -323,6 +356,7 @@ def test_gaps_are_filled_and_marked(place: Path) -> None:
         order="surest_first",
         settings=SamplingSettings(seed=1),
     )
+    assert found.gaps != infill_text(source.model, source.tokenizer, text, lengths=[2, 3], order="surest_first").gaps
     row = json.loads(segue(*command, "--json"))
     assert (row["text"], tuple(row["gaps"])) == (found.text, found.gaps)
     assert [one["id"] for one in row["tokens"]] == [one.token for one in found.result.filled]
@@ -331,6 +365,25 @@ def test_gaps_are_filled_and_marked(place: Path) -> None:
     assert output.startswith(found.text.replace(one, f"[{one}]", 1)[: 4 + len(one)])
     assert f"[{two}]搬到上海。" in output
     assert f"log-probability {found.result.log_probability:.3f}, filled surest first" in output
+
+
+def test_gaps_get_the_likeliest_tokens_unless_others_are_asked_for(place: Path) -> None:
+    command = (
+        "infill",
+        place / "xlnet",
+        "他出生于___。",
+        "--length",
+        3,
+        "--order",
+        "surest_first",
+        "--alternatives",
+        1,
+    )
+    for options in ((), ("--seed", 7), ("--greedy",)):
+        for one in json.loads(segue(*command, *options, "--json"))["tokens"]:
+            assert one["log_probability"] == one["alternatives"][0]["log_probability"]
+    drawn = json.loads(segue(*command, "--temperature", 5, "--top-k", "all", "--json"))["tokens"]
+    assert any(one["log_probability"] < one["alternatives"][0]["log_probability"] for one in drawn)
 
 
 def test_the_space_before_a_gap_stays(place: Path, tmp_path: Path) -> None:
@@ -348,8 +401,8 @@ def test_the_space_before_a_gap_stays(place: Path, tmp_path: Path) -> None:
         (("generate", "{}/xl", "a", "--temperature", "-1", "--top-p", "2", "--seed", "-3"),
          ("temperature must be", "top_p must be", "seed must be")),
         (("generate", "{}/xl", "a", "--temperature", "nan"), ("temperature must be",)),
-        (("generate", "{}/xl", "a", "--top-k", "0"), ("top_k must be at least 1",)),
-        (("generate", "{}/xl", "a", "--top-k", "many"), ("--top-k must be a number or all",)),
+        (("generate", "{}/xl", "a", "--top-k", "0"), ("a number from 1 on, or all; got '0'", "--top-k all")),
+        (("generate", "{}/xl", "a", "--top-k", "many"), ("--top-k must be a number from 1 on, or all",)),
         (("generate", "{}/xl", "a", "--load", "{}/none"), ("a saved session must be a file",)),
         (("generate", "{}/xl", "a", "--load", "{}/xl/model.safetensors"), ("must have format segue-session",)),
         (("generate", "{}/xl", "a", "--save", "{}"), ("got a folder",)),
@@ -375,6 +428,7 @@ def test_the_space_before_a_gap_stays(place: Path, tmp_path: Path) -> None:
         (("generate", "{}/tuned", "a"), ("fine-tuned for the task generate", "segue predict")),
         (("generate", "{}/nothing", "a"), ("a model must be a folder",)),
         (("generate", "{}/xl", "-", "--encoding", "klingon"), ("the encoding must be",)),
+        (("infill", "{}/xlnet", "a ___", "--greedy", "--top-k", "3"), ("--greedy goes without --top-k",)),
         (("infill", "{}/xl", "a ___"), ('objective "permutation"',)),
         (("infill", "{}/tuned", "a ___"), ("segue predict",)),
         (("infill", "{}/xlnet", "a"), ("infilling needs a gap",)),

@@ -260,7 +260,7 @@ def test_settings_that_leave_nothing() -> None:
         ({"temperature": 0.0}, "temperature must be a finite number above 0; got 0.0. Set greedy"),
         ({"temperature": math.inf}, "temperature"),
         ({"temperature": math.nan}, "temperature"),
-        ({"top_k": 0}, "top_k must be at least 1; got 0"),
+        ({"top_k": 0}, "top_k must be at least 1, or None; got 0. Use None to allow all tokens"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1"),
         ({"top_p": 1.1}, "top_p"),
         ({"top_p": math.nan}, "top_p"),

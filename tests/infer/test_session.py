@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 import segue
 from segue.config import changed
@@ -228,24 +228,6 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
     save_file({"key": torch.zeros(2)}, broken, metadata={"format": "segue-session-0"})
     with pytest.raises(CheckpointError, match="another version"):
         reader.load(broken)
-    from safetensors import safe_open
-
-    with safe_open(tmp_path / "session", framework="pt") as file:
-        metadata = file.metadata()
-    tensors = load_file(tmp_path / "session")
-    for name, value in (
-        ("valid", tensors["valid"][:, 1:]),
-        ("key", tensors["key"].float()),
-        ("recent", torch.tensor([10**6])),
-        ("hidden", torch.zeros(1, 3, dtype=torch.float64)),
-    ):
-        save_file(tensors | {name: value.contiguous()}, broken, metadata=metadata)
-        with pytest.raises(CheckpointError, match="whole saved session"):
-            reader.load(broken)
-    for text in ("[]", '{"text": 1, "read": 0, "given": 0}', "{"):
-        save_file(tensors, broken, metadata=metadata | {"text": text})
-        with pytest.raises(CheckpointError, match="whole saved session"):
-            reader.load(broken)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -68,6 +68,9 @@ def pretrain(
     out: Annotated[Path | None, typer.Option(help="The run folder; one that exists goes on where it stopped.")] = None,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files into the run folder too.")] = False,
     wandb: Annotated[bool, typer.Option(help="Send metrics to Weights & Biases too, if it is installed.")] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not compare the stores with their checksums first.")
+    ] = False,
 ) -> None:
     """Pretrain a model on a store. Ctrl-C stops it and loses nothing; the same command goes on."""
     from segue.cli.pretrain import run_pretraining
@@ -75,7 +78,8 @@ def pretrain(
 
     if out is None:
         raise ConfigError("a run needs a folder; got no --out. Give --out RUN.")
-    if not run_pretraining(run_config(config, overrides or []), out, tensorboard=tensorboard, wandb=wandb):
+    settings = run_config(config, overrides or [])
+    if not run_pretraining(settings, out, tensorboard=tensorboard, wandb=wandb, verify=not no_verify):
         raise typer.Exit(130)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from segue.cli.writing import Screen, feed, interrupts, save_session
+from segue.cli.writing import Screen, check_place, feed, interrupts
 from segue.errors import SegueError
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
@@ -85,11 +85,16 @@ def _obey(line: str, session: Session) -> None:
     path = Path(rest.strip()) if rest.strip() else None
     match command:
         case "/reset" if path is None:
+            forgotten = session.tokens_read
             session.reset()
+            print(f"Forgot everything, {forgotten:,} tokens.", file=sys.stderr)
         case "/save" if path is not None:
-            save_session(session, path)
+            check_place(path)
+            session.save(path)
+            print(f"Saved the session, {session.tokens_read:,} tokens, in {path}.", file=sys.stderr)
         case "/load" if path is not None:
             session.load(path)
+            print(f"Loaded the session of {path}, {session.tokens_read:,} tokens.", file=sys.stderr)
         case "/help":
             print(HELP, end="", file=sys.stderr)
         case _:

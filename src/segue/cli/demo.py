@@ -150,7 +150,7 @@ def _config(settings: dict[str, Any], store: Path, *, memory: bool, steps: int) 
     model = dict(settings["model"])
     if not memory:
         model.pop("memory")
-    model["vocabulary"] = model.get("vocabulary", {}) | {"size": Store.open(store).vocabulary_size}
+    model["vocabulary"] = model.get("vocabulary", {}) | {"size": Store.open(store, verify=False).vocabulary_size}
     data = settings["data"] | {"store": str(store)}
     return parse({"data": data, "model": model, "train": TRAIN | {"steps": steps}})
 

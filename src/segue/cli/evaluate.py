@@ -1,15 +1,16 @@
 """`segue evaluate`: perplexity and bits of a model on a store. Its --speed and --recl have files of their own."""
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from segue.checkpoint.folder import load
+from segue.checkpoint.folder import TOKENIZER, load
+from segue.cli.plot import check_plot, figure
+from segue.cli.reporting import reporting
 from segue.config import load as load_config
 from segue.data.store import Store
 from segue.errors import ConfigError, DataError
@@ -21,8 +22,8 @@ from segue.evaluate.perplexity import (
     evaluate_pseudo,
     evaluate_window,
 )
-from segue.evaluate.perplexity import Progress as Report
 from segue.model import LanguageModel
+from segue.text.files import load_tokenizer
 
 TAKES = {
     "--speed": {"--segment-length", "--lengths", "--repeats"},
@@ -48,18 +49,6 @@ def check_options(*, speed: bool, recl: bool, given: Mapping[str, object]) -> No
         raise ConfigError(
             f"{mode} goes with {', '.join(sorted(TAKES[mode or '']))} only; got {', '.join(wrong)}. Leave it out."
         )
-
-
-@contextmanager
-def reporting(console: Console, what: str) -> Iterator[Report]:
-    """A bar while something is measured, in a terminal."""
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-
-        def report(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        yield report
 
 
 def whole_numbers(text: str, *, option: str) -> list[int]:
@@ -93,8 +82,10 @@ def run_evaluation(
     console = Console(highlight=False)
     if data is None:
         raise ConfigError("perplexity needs a store; got a model alone. Give the folder of one, or --speed.")
-    store, model = Store.open(data), load(model_folder)
-    check_tokenizer(model_folder, store, model)
+    if plot is not None:
+        check_plot(plot)
+    store, model = open_store(data, model_folder), load(model_folder)
+    check_tokenizer(store, model_folder, model)
     segment = segment_length or _trained_segment(model_folder)
     lengths = _sweep_lengths(sweep) if sweep is not None else [memory_length]
     table = Table(
@@ -103,7 +94,7 @@ def run_evaluation(
     scores: list[tuple[int, Score]] = []
     for length in lengths:
         reader = _adjusted(model, memory_length=length, attention_span=attention_span, clamp_distance=clamp_distance)
-        with reporting(console, "evaluate") as report:
+        with reporting("evaluate" if length is None else f"evaluate, memory {length}") as report:
             if pseudo:
                 mask = store.specials.get("mask")
                 score = evaluate_pseudo(reader, store, segment_length=segment, mask=mask, limit=limit, progress=report)
@@ -153,12 +144,29 @@ def _adjusted(
     return model.adjusted(**settings) if settings else model
 
 
-def check_tokenizer(folder: Path, store: Store, model: LanguageModel) -> None:
-    if store.vocabulary_size != model.config.vocabulary.size:
+def open_store(data: Path, folder: Path) -> Store:
+    """The store, verified. A text in its place is told how to become one, for the model in `folder`."""
+    own = folder / TOKENIZER
+    option = f" --tokenizer {quote(str(own))}" if own.is_dir() else ""
+    if data.is_file():
         raise DataError(
-            f"the store must have the tokeniser of the model; got {store.vocabulary_size} and "
-            f"{model.config.vocabulary.size} tokens. Prepare it with --tokenizer {folder / 'tokenizer'}."
+            f"a model is evaluated on a store; got the file {data}. Make a store of it first: "
+            f"segue prepare {quote(str(data))} --out {quote(str(data.with_suffix('.store')))}{option}."
         )
+    return Store.open(data)
+
+
+def check_tokenizer(store: Store, folder: Path, model: LanguageModel) -> None:
+    """Refuses ids that mean something else to the model. A folder without a tokeniser has only its size to go by."""
+    own, size = folder / TOKENIZER, model.config.vocabulary.size
+    if store.vocabulary_size != size:
+        got = f"{store.vocabulary_size} tokens for {size}"
+    elif own.is_dir() and load_tokenizer(own).fingerprint() != store.manifest.tokenizer:
+        got = f"another than {own}"
+    else:
+        return
+    remedy = f"Prepare the text with --tokenizer {own}." if own.is_dir() else "Use the store it was trained on."
+    raise DataError(f"the store {store.path} must have the tokeniser of the model; got {got}. {remedy}")
 
 
 def _trained_segment(folder: Path) -> int:
@@ -182,8 +190,6 @@ def _sweep_lengths(text: str) -> list[int | None]:
 
 
 def _plot(scores: list[tuple[int, Score]], path: Path) -> None:
-    from segue.cli.plot import figure
-
     made, axes = figure()
     axes.plot([length for length, _ in scores], [score.perplexity for _, score in scores], marker="o")
     axes.set_xlabel("memory length")

@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.table import Table
 
 from segue.checkpoint.folder import load, model_of_run
-from segue.cli.evaluate import check_tokenizer, reporting, whole_numbers
+from segue.cli.evaluate import check_tokenizer, open_store, whole_numbers
 from segue.cli.paragraphs import say
+from segue.cli.reporting import reporting
 from segue.config import load as load_config
 from segue.data.store import Store
 from segue.evaluate.speed import PUBLISHED, SpeedRow, measure_speed
@@ -21,10 +22,11 @@ def run_speed(model: str, data: Path | None, *, lengths: str | None, segment_len
     console = Console(highlight=False)
     attention_lengths = list(PUBLISHED) if lengths is None else whole_numbers(lengths, option="--lengths")
     name, reader = _model(model)
-    store = None if data is None else Store.open(data)
+    folder = model_of_run(Path(model)) if Path(model).is_dir() else Path(model)
+    store = None if data is None else open_store(data, folder)
     if store is not None:
-        check_tokenizer(Path(model), store, reader)
-    with reporting(console, "time") as report:
+        check_tokenizer(store, folder, reader)
+    with reporting("time") as report:
         rows = measure_speed(
             reader,
             attention_lengths=attention_lengths,

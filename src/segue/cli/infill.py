@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.table import Table
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from segue.cli.evaluate import whole_numbers
 from segue.cli.writing import SamplingOptions, biased, prompt_pieces, refuse_task_models, sampling_settings, visible
-from segue.errors import DataError
+from segue.errors import ConfigError, DataError
 from segue.infer.infill import InfilledText, Order, infill_text
 from segue.infer.text_model import TextModel, load_text_model
 
@@ -33,7 +33,7 @@ def run_infilling(model: str, text: str, options: InfillOptions) -> None:
     """Prints the text with the gaps filled and marked, and what was filled in in the order of filling."""
     lengths = whole_numbers(options.length, option="--length")
     refuse_task_models(model)
-    settings = sampling_settings(options, show_alternatives=not options.as_json)
+    settings = sampling_settings(_choosing(options), show_alternatives=not options.as_json)
     source = load_text_model(model)
     settings = biased(settings, options.bias, source.tokenizer)
     whole = ""
@@ -61,6 +61,18 @@ def run_infilling(model: str, text: str, options: InfillOptions) -> None:
     console.print()
     console.print(_table(found, source))
     console.print(f"log-probability {found.result.log_probability:.3f}, filled {options.order.replace('_', ' ')}")
+
+
+def _choosing(options: InfillOptions) -> InfillOptions:
+    """The likeliest token each time, unless an option asks for tokens to be drawn."""
+    drawing = [
+        "--" + name.replace("_", "-")
+        for name in ("temperature", "top_k", "top_p", "min_p", "typical")
+        if getattr(options, name) is not None
+    ]
+    if options.greedy and drawing:
+        raise ConfigError(f"--greedy goes without {', '.join(drawing)}; got both. Leave one out.")
+    return replace(options, greedy=not drawing)
 
 
 def _marked(text: str, found: InfilledText, *, gap: str, terminal: bool) -> Text:

@@ -26,6 +26,18 @@ def figure() -> tuple[Any, Any]:
     return made, axes
 
 
+def check_plot(path: Path) -> None:
+    """Refuses, before the work, a plot that could not be drawn or saved at its end."""
+    made, _ = figure()
+    kinds = made.canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".").lower() not in kinds:
+        raise ConfigError(
+            f"a plot must be a file of a known kind; got {path}. End its name in .png, .svg or .pdf, say."
+        )
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ConfigError(f"a plot must be a file in a folder that exists; got {path}. Choose another place.")
+
+
 def plot_runs(runs: list[Path], out: Path) -> None:
     """Training losses as lines, smoothed, and validation losses as points, over tokens read."""
     made, axes = figure()

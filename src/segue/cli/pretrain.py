@@ -26,13 +26,15 @@ Board: TypeAlias = Callable[[str, float, int], object]
 """Takes a name, a value and a step, to show them elsewhere."""
 
 
-def run_pretraining(config: Config, run: Path, *, tensorboard: bool = False, wandb: bool = False) -> bool:
+def run_pretraining(
+    config: Config, run: Path, *, tensorboard: bool = False, wandb: bool = False, verify: bool = True
+) -> bool:
     """Shows the run; True if it finished, False if it was told to stop before."""
     boards = ([_tensorboard(run)] if tensorboard else []) + ([_wandb(run, config)] if wandb else [])
     view = LiveView(Console(highlight=False), config, run, boards=boards)
     finished = False
     with view:
-        for event in pretrain(config, run, command=shlex.join(["segue", *sys.argv[1:]])):
+        for event in pretrain(config, run, command=shlex.join(["segue", *sys.argv[1:]]), verify=verify):
             if rank() == 0:
                 view.show(event)
             if isinstance(event, Ended):

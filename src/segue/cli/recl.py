@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from segue.checkpoint.folder import TOKENIZER, load, model_of_run, parameters_of
-from segue.cli.evaluate import check_tokenizer, reporting, whole_numbers
+from segue.checkpoint.folder import load, model_of_run, parameters_of
+from segue.cli.evaluate import check_tokenizer, open_store, whole_numbers
 from segue.cli.paragraphs import say
-from segue.data.store import Store
-from segue.errors import ConfigError, DataError
+from segue.cli.plot import check_plot, figure
+from segue.cli.reporting import reporting
+from segue.errors import ConfigError
 from segue.evaluate.recl import (
     CONTEXTS,
     SHARES,
@@ -24,7 +25,6 @@ from segue.evaluate.recl import (
     reads_windows,
 )
 from segue.model import LanguageModel
-from segue.text.files import load_tokenizer
 
 TOKENS, TOKENS_BY_WINDOW = 10_000, 1_000
 """How many are predicted where no limit is given: fewer where each takes a window."""
@@ -46,13 +46,19 @@ def run_recl(
         raise ConfigError("--recl needs a store; got models alone. Give its folder after MODEL.")
     contexts = CONTEXTS if lengths is None else tuple(whole_numbers(lengths, option="--lengths"))
     check_contexts(contexts)
-    store = Store.open(data)
-    group = [_open(path, store, clamp_distance=clamp_distance) for path in models]
+    if plot is not None:
+        check_plot(plot)
+    folders = [model_of_run(path) for path in models]
+    store, group = open_store(data, folders[0]), [load(folder) for folder in folders]
+    for folder, model in zip(folders, group, strict=True):
+        check_tokenizer(store, folder, model)
+    if clamp_distance is not None:
+        group = [model.adjusted(positions={"clamp_distance": clamp_distance}) for model in group]
     windows = [exact or reads_windows(model) for model in group]
     stop = limit or min(store.length, contexts[-1] + (TOKENS_BY_WINDOW if any(windows) else TOKENS))
     losses = []
     for number, model in enumerate(group, start=1):
-        with reporting(console, f"model {number} of {len(group)}") as report:
+        with reporting(f"model {number} of {len(group)}") as report:
             losses.append(context_losses(model, store, contexts=contexts, limit=stop, exact=exact, progress=report))
     losses_NCT = np.stack(losses)
     for number, (path, model, by_window) in enumerate(zip(models, group, windows, strict=True), start=1):
@@ -67,18 +73,6 @@ def run_recl(
     if plot is not None:
         _plot(found[SHARES[0]], contexts, plot)
         console.print(f"Plot: {plot}")
-
-
-def _open(path: Path, store: Store, *, clamp_distance: int | None) -> LanguageModel:
-    folder = model_of_run(path)
-    model = load(folder)
-    check_tokenizer(folder, store, model)
-    if (folder / TOKENIZER).is_dir() and load_tokenizer(folder / TOKENIZER).fingerprint() != store.manifest.tokenizer:
-        raise DataError(
-            f"all models of a group must have the tokeniser of the store; got another in {folder / TOKENIZER}. "
-            f"Prepare the store with --tokenizer {folder / TOKENIZER}, or compare models that share one."
-        )
-    return model if clamp_distance is None else model.adjusted(positions={"clamp_distance": clamp_distance})
 
 
 def _described(model: LanguageModel, by_window: bool, *, longest: int) -> str:
@@ -114,8 +108,6 @@ def _length(length: EffectiveLength, contexts: Sequence[int]) -> str:
 
 
 def _plot(lengths: list[EffectiveLength], contexts: Sequence[int], path: Path) -> None:
-    from segue.cli.plot import figure
-
     made, axes = figure()
     for number, length in enumerate(lengths, start=1):  # names may have characters that the font lacks
         axes.plot(contexts[1:], [100 * gain for gain in length.gains], marker="o", label=f"model {number}")

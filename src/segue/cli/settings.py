@@ -28,7 +28,7 @@ def run_config(source: str, overrides: list[str]) -> Config:
     store = store or values.get("data", {}).get("store")
     words = values.setdefault("model", {}).setdefault("vocabulary", {})
     if store and "size" not in words and not any(text.startswith("model.vocabulary.size=") for text in overrides):
-        words["size"] = Store.open(store.strip("\"'")).vocabulary_size
+        words["size"] = Store.open(store.strip("\"'"), verify=False).vocabulary_size
     return parse(values, overrides)
 
 

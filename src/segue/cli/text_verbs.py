@@ -251,7 +251,10 @@ def infill(
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     encoding: InputEncodingOption = "utf-8",
 ) -> None:
-    """Fill the gaps of a text, in any order, from what is on both sides."""
+    """Fill the gaps of a text, in any order, from what is on both sides.
+
+    The most probable token is taken each time. --temperature, --top-k, --top-p, --min-p and --typical sample instead.
+    """
     from segue.cli.infill import InfillOptions, run_infilling
 
     run_infilling(

@@ -8,7 +8,6 @@ import math
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,13 +16,13 @@ from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
-from rich.progress import Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from segue.checkpoint.files import locate
 from segue.checkpoint.folder import read_toml
 from segue.cli.paragraphs import say
+from segue.cli.reporting import reporting
 from segue.data.decode import CHUNK, check_encoding, decoded
 from segue.data.problems import MEANING, Problems
 from segue.errors import ConfigError, DataError
@@ -36,10 +35,6 @@ from segue.text.unicode import REPLACEMENT, without_surrogates
 STANDARD_INPUT = "-"
 ALTERNATIVES = 3
 """Likeliest tokens beside each one in a table, where nobody says how many."""
-_PIECE = 1 << 14
-"""Characters that are fed together: how often progress is shown and Ctrl-C is heard."""
-_PATIENCE = 1.0
-"""Seconds of reading before a line says how far it is."""
 _UNSEEN = {code: REPLACEMENT for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
 """Characters that a terminal obeys rather than shows; a model may write them."""
 
@@ -104,10 +99,13 @@ def biased(settings: SamplingSettings, bias: Sequence[str], tokenizer: Tokenizer
 def _top_k(text: str) -> int | None:
     if text == "all":
         return None
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"--top-k must be a number or all; got {text!r}. Write --top-k 40, say.") from None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    if number < 1:
+        raise ConfigError(
+            f"--top-k must be a number from 1 on, or all; got {text!r}. Write --top-k 40, say, or --top-k all to draw "
+            "from the whole vocabulary."
+        )
+    return number
 
 
 def _bias(text: str, tokenizer: Tokenizer) -> tuple[int, float]:
@@ -166,23 +164,18 @@ def prompt_pieces(prompt: str, *, encoding: str) -> Iterator[str]:
 
 
 def feed(session: Session, pieces: Iterable[str]) -> None:
-    """Reads a prompt; where that takes long, a line on the terminal says how far it is."""
-    console = Console(stderr=True, highlight=False)
-    progress = Progress(TextColumn("{task.fields[line]}"), console=console, transient=True, auto_refresh=False)
-    task = progress.add_task("", line="")
-    before, started = session.tokens_read, time.perf_counter()
-    try:
-        for piece in pieces:
-            for start in range(0, len(piece), _PIECE):
-                session.feed(piece[start : start + _PIECE])
-                seconds, tokens = time.perf_counter() - started, session.tokens_read - before
-                if seconds > _PATIENCE and console.is_terminal:
-                    progress.start()
-                    line = f"{tokens:,} tokens read, {tokens / seconds:,.0f} tokens/s"
-                    progress.update(task, line=line, refresh=True)
-    finally:
-        if progress.live.is_started:  # or it would print an empty line
-            progress.stop()
+    """Reads a prompt; where that takes long, says how far it is, and where some of it cannot matter, how much."""
+    before = session.tokens_read
+    with reporting("read the prompt, tokens") as report:
+        skipped = session.feed(pieces, progress=report)
+    if skipped:
+        total = session.tokens_read - before
+        say(
+            Console(stderr=True, highlight=False),
+            f"Skipped the first {skipped:,} of {total:,} tokens of the prompt: what this model writes can depend on no "
+            f"more than the last {session.reach:,}.",
+            style="dim",
+        )
 
 
 # ------------------------------------------------------------------------------------------------- files of sessions
@@ -202,14 +195,8 @@ def check_place(path: Path | None) -> None:
 
 def save_session(session: Session, path: Path | None) -> None:
     """Saves it, if a file was named."""
-    if path is None:
-        return
-    try:
+    if path is not None:
         session.save(path)
-    except OSError as error:
-        raise DataError(
-            f"{path} must be a file that can be written; got {error.strerror or error}. Choose another place."
-        ) from None
 
 
 # ------------------------------------------------------------------------------------------------------------ screen

@@ -89,6 +89,11 @@ def dump_manifest(manifest: StoreManifest) -> str:
 def load_manifest(folder: Path) -> StoreManifest:
     """Reads and checks it; everything that can be wrong is a DataError."""
     path = folder / NAME
+    if folder.is_file():
+        raise DataError(
+            f"a store must be a folder that segue prepare made; got the file {folder}. "
+            f"Make a store of it first: segue prepare {folder} --out {folder.with_suffix('.store')}."
+        )
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

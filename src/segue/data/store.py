@@ -8,6 +8,9 @@
     STORE/tokenizer/          the tokeniser
 
 In: ids, line by line. Out: ids, anywhere, without loading the rest. What the ids mean is the tokeniser's business.
+
+No damaged byte is used: `open` compares every file with its checksum, and of a store so large that this would take
+long, each later shard when the first token is read from it.
 """
 
 import hashlib
@@ -25,6 +28,10 @@ from segue.errors import DataError
 from segue.text.tokenizer import Tokenizer
 
 _OPEN_SHARDS = 256  # each open memory map holds a file handle, and systems allow about a thousand
+_VERIFIED_AT_ONCE = 2**32
+"""Bytes of shards that `open` verifies, some seconds; later shards are verified when they are first read."""
+_PIECE = 2**22
+"""Bytes that are read together while a shard is verified."""
 
 
 class Store:
@@ -49,25 +56,36 @@ class Store:
         self._dtype = "<u2" if manifest.dtype == "uint16" else "<u4"
         self._borders = np.cumsum((0, *manifest.shards), dtype=np.int64)
         self._shards: dict[int, NDArray[Any]] = {}
+        self._unverified: set[int] = set()
 
     @classmethod
-    def open(cls, path: str | Path, *, verify: bool = False) -> "Store":
+    def open(cls, path: str | Path, *, verify: bool = True) -> "Store":
         """Opens a store; refuses one that is incomplete, foreign, or does not match its manifest.
 
-        Sizes are always compared; `verify` also compares the checksum of every byte (about a second a gigabyte) and
-        the borders and ids themselves.
+        Every file is compared with its checksum, about a second a gigabyte: the first 4 GiB of tokens now, later
+        shards when they are first read, or all of them with a call of `verify`. Without `verify` only the manifest is
+        checked, and the sizes of the files.
         """
         folder = Path(path)
         if folder.name and not folder.exists():  # a process that replaced it may have been killed between two moves
             sweep(folder)
         manifest = load_manifest(folder)
         _check_counts(folder, manifest)
+        shards = {shard_name(number) for number in range(len(manifest.shards))}
         for name, record in manifest.files.items():
-            _check_file(folder / name, record, verify=verify)
+            _check_size(folder / name, record)
+            if verify and name not in shards:
+                _check_digest(folder / name, record)
         store = cls(folder, manifest)
         if verify:
-            store._check_content()
+            store._check_borders()
+            store._unverified = set(range(len(manifest.shards)))
+            store._verify(limit=_VERIFIED_AT_ONCE)
         return store
+
+    def verify(self) -> None:
+        """Compares the shards that have not been verified yet with their checksums."""
+        self._verify(limit=None)
 
     def __reduce__(self) -> tuple[Callable[[Path], "Store"], tuple[Path]]:
         """Another process opens the same folder, instead of being sent what is mapped here."""
@@ -109,25 +127,47 @@ class Store:
 
     def _shard(self, number: int) -> NDArray[Any]:
         if number not in self._shards:
+            if number in self._unverified:
+                self._verify_shard(number)
             while len(self._shards) >= _OPEN_SHARDS:
                 del self._shards[next(iter(self._shards))]
             name = self.path / shard_name(number)
             self._shards[number] = _mapped(name, self._dtype, self.manifest.shards[number])
         return self._shards[number]
 
-    def _check_content(self) -> None:
+    def _verify(self, *, limit: int | None) -> None:
+        """The first shards, as far as they end within the limit."""
+        read = 0
+        for number in sorted(self._unverified):
+            read += self.manifest.files[shard_name(number)].bytes
+            if limit is not None and read > limit:
+                return
+            self._verify_shard(number)
+
+    def _verify_shard(self, number: int) -> None:
+        """That every byte is as it was written, and every id one of the vocabulary."""
+        path, record = self.path / shard_name(number), self.manifest.files[shard_name(number)]
+        largest = 0
+
+        def look(piece: bytes) -> None:
+            nonlocal largest
+            ids = np.frombuffer(piece, dtype=self._dtype, count=len(piece) // int(self._dtype[-1]))
+            largest = max(largest, int(ids.max(initial=0)))
+
+        _check_size(path, record)
+        _check_digest(path, record, look=look)
+        if largest >= self.vocabulary_size:
+            raise DataError(
+                f"{path} must hold ids below {self.vocabulary_size}; got {largest}. Prepare the store again."
+            )
+        self._unverified.discard(number)
+
+    def _check_borders(self) -> None:
         """What checksums cannot say: that the numbers make sense."""
         for name, starts in (("documents.bin", self.document_starts), ("lines.bin", self.line_starts)):
             fine = starts[0] == 0 and starts[-1] < self.length and bool((starts[1:] > starts[:-1]).all())
             if not fine:
                 raise DataError(f"{self.path / name} must ascend from 0 within the tokens. Prepare the store again.")
-        for number in range(len(self.manifest.shards)):
-            largest = int(self._shard(number).max(initial=0))
-            if largest >= self.vocabulary_size:
-                raise DataError(
-                    f"{self.path / shard_name(number)} must hold ids below {self.vocabulary_size}; got {largest}. "
-                    "Prepare the store again."
-                )
 
 
 def _mapped(path: Path, dtype: str, count: int) -> NDArray[Any]:
@@ -152,18 +192,30 @@ def _check_counts(folder: Path, manifest: StoreManifest) -> None:
         raise DataError(f"the manifest of {folder} must agree with itself; got other counts. Prepare it again.")
 
 
-def _check_file(path: Path, record: FileRecord, *, verify: bool) -> None:
+def _check_size(path: Path, record: FileRecord) -> None:
     try:
         size = path.stat().st_size
     except OSError as error:
         raise DataError(f"{path} must exist; got {error}. Copy or prepare the store again.") from None
     if size != record.bytes:
         raise DataError(f"{path} must have {record.bytes} bytes; got {size}. Copy or prepare the store again.")
-    if verify:
+
+
+def _check_digest(path: Path, record: FileRecord, *, look: Callable[[bytes], None] | None = None) -> None:
+    """Compares the sha256 of a file with its record. `look` is shown the file as well, piece by piece."""
+    digest, left = hashlib.sha256(), record.bytes
+    try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != record.sha256:
-            raise DataError(
-                f"{path} must have the sha256 {record.sha256[:16]}...; got {found[:16]}.... It is damaged: "
-                "copy or prepare the store again."
-            )
+            while left and (piece := file.read(min(left, _PIECE))):
+                digest.update(piece)
+                left -= len(piece)
+                if look is not None:
+                    look(piece)
+    except OSError as error:
+        raise DataError(f"{path} must be readable; got {error}. Copy or prepare the store again.") from None
+    found = digest.hexdigest()
+    if found != record.sha256:
+        raise DataError(
+            f"{path} must have the sha256 {record.sha256[:16]}...; got {found[:16]}.... It is damaged: "
+            "copy or prepare the store again."
+        )

@@ -84,14 +84,15 @@ def infill(
     allowed: Mapping[int, Sequence[int]] | None = None,
     memory: Memory | None = None,
 ) -> Infilled:
-    """Fills every place that is None. An order may also be the list of these places as they are to be filled.
+    """Fills every place that is None. An order may also be the list of these places as they are to be filled. Without
+    `settings`, each place gets the likeliest token.
 
     `allowed` gives, for some places, the only ids that may come there. The repetition penalty looks at the known and
     filled tokens that are nearest on both sides. `memory` is what was read before, of one row.
     """
     _check(model, tokens)
     model.eval()
-    settings = SamplingSettings() if settings is None else settings
+    settings = SamplingSettings(greedy=True) if settings is None else settings
     sampler = Sampler(settings, vocabulary_size=model.config.vocabulary.size)
     device = next(model.parameters()).device
     gaps = [place for place, token in enumerate(tokens) if token is None]
@@ -131,7 +132,8 @@ def infill_text(
     order: Order = "left_to_right",
     settings: SamplingSettings | None = None,
 ) -> InfilledText:
-    """Every `gap` in the text is filled with so many tokens: the same for all, or a number for each.
+    """Every `gap` in the text is filled with so many tokens: the same for all, or a number for each. They are the
+    likeliest ones, unless `settings` say otherwise.
 
     Marks without anything between them are one longer gap. Special tokens are never written. The text begins as after
     the end of another document, where the tokeniser has eod. With pieces that begin with their space, a space before a
@@ -145,7 +147,7 @@ def infill_text(
     template = _template(tokenizer, text, gap=gap, lengths=lengths)
     specials = set(tokenizer.specials.values())
     forbidden = [*specials, *range(tokenizer.size, model.config.vocabulary.size)]
-    settings = (SamplingSettings() if settings is None else settings).forbidding(forbidden)
+    settings = (SamplingSettings(greedy=True) if settings is None else settings).forbidding(forbidden)
     allowed = dict.fromkeys(template.spaced, _space_ids(tokenizer, specials)) if template.spaced else None
     result = infill(model, template.tokens, order=order, settings=settings, allowed=allowed)
     written = [_written(tokenizer, result.ids, start, end) for start, end in template.gaps]

@@ -85,7 +85,7 @@ class SamplingSettings:
         all_of_them = "Leave it out to allow all tokens."
         return [
             ("temperature", warm, "a finite number above 0", "Set greedy to take the likeliest token."),
-            ("top_k", top_k is None or top_k >= 1, "at least 1", all_of_them),
+            ("top_k", top_k is None or top_k >= 1, "at least 1, or None", "Use None to allow all tokens."),
             ("top_p", top_p is None or 0 < top_p <= 1, "above 0 and at most 1", all_of_them),
             ("min_p", min_p is None or 0 <= min_p <= 1, "from 0 to 1", all_of_them),
             ("typical", typical is None or 0 < typical <= 1, "above 0 and at most 1", all_of_them),

@@ -2,8 +2,11 @@
 
 In: a TokenStream and the text that is held back. Out: one safetensors file, written whole or not at all; and back. The
 file says which format it has and which model, tokeniser and kind of weights it belongs to.
+
+Its metadata hold the sha256 of the file, as it is with zeros in the place of that sha256: every byte is covered.
 """
 
+import hashlib
 import json
 import os
 import tempfile
@@ -13,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from segue.checkpoint.header import read_header
@@ -23,11 +26,14 @@ from segue.infer.token_stream import TokenStream
 from segue.model.streaming import Streamer
 from segue.text.tokenizer import Tokenizer, Unfinished
 
-FORMAT = "segue-session-1"
+FORMAT = "segue-session-2"
+WITHOUT_CHECKSUM = "segue-session-1"
+"""What earlier versions wrote."""
+_DIGEST, _NO_DIGEST = "sha256", "0" * 64
 
 
 def write_session(path: Path, stream: TokenStream, state: Unfinished, tokenizer: Tokenizer) -> None:
-    """Beside its place first, then there."""
+    """Beside its place first, then there. What cannot be written leaves what was there before."""
     tensors = {name: tensor.cpu().contiguous() for name, tensor in stream.cache.tensors().items()}
     tensors["recent"] = torch.tensor(list(stream.recent), dtype=torch.long)
     tensors["unread"] = torch.tensor(stream.unread, dtype=torch.long)
@@ -40,18 +46,44 @@ def write_session(path: Path, stream: TokenStream, state: Unfinished, tokenizer:
         "count": str(stream.count),
         "text": json.dumps(asdict(state)),
     }
-    data = save(tensors, metadata=metadata)
+    try:
+        _write_whole(path, *sealed(tensors, metadata))
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} must be a file that can be written; got {error.strerror or error}. What was there before is "
+            "unchanged: make room, or choose another place."
+        ) from None
+
+
+def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> tuple[bytes, memoryview]:
+    """The two parts of the file, the first with the checksum of both."""
+    data = save(tensors, metadata=metadata | {_DIGEST: _NO_DIGEST})
+    start = 8 + int.from_bytes(data[:8], "little")
+    digest = hashlib.sha256(data).hexdigest()
+    header = data[:start].replace(f'"{_DIGEST}":"{_NO_DIGEST}"'.encode(), f'"{_DIGEST}":"{digest}"'.encode())
+    assert digest.encode() in header
+    return header, memoryview(data)[start:]
+
+
+def _write_whole(path: Path, *parts: bytes | memoryview) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _own_digest(header: bytes, rest: bytes | memoryview, digest: str) -> str:
+    """The sha256 of a file whose header names this one, with zeros in its place."""
+    found = hashlib.sha256(header.replace(digest.encode(errors="replace"), _NO_DIGEST.encode()))
+    found.update(rest)
+    return found.hexdigest()
 
 
 def read_session(
@@ -61,11 +93,17 @@ def read_session(
     if not path.is_file():
         raise CheckpointError(f"a saved session must be a file; got {path}, which is none. Check the path.")
     metadata = read_header(path).metadata
+    if metadata.get("format") == WITHOUT_CHECKSUM:
+        raise CheckpointError(
+            f"{path} must have a checksum; got a session that an earlier version of segue saved without one, in which "
+            "damage would not show. Feed its text to a new session and save that."
+        )
     if metadata.get("format") != FORMAT:
         raise CheckpointError(
             f"{path} must have format {FORMAT}; got {str(metadata.get('format'))[:60]!r}. It is no saved session, or "
             "one of another version of segue."
         )
+    data = _verified(path, metadata.get(_DIGEST, ""))
     for name, own in (("model", streamer.fingerprint()), ("tokenizer", tokenizer.fingerprint())):
         if metadata.get(name) != own:
             raise CheckpointError(
@@ -73,16 +111,29 @@ def read_session(
                 "the model that it was saved with, with the same memory and weights."
             )
     try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
         stream = TokenStream(streamer, window=window)
-        _restore(stream, tensors, metadata, size=tokenizer.size)
+        _restore(stream, load(data), metadata, size=tokenizer.size)
         state = _unfinished(json.loads(metadata["text"]))
-    except (SafetensorError, OSError, KeyError, ValueError, RuntimeError, RecursionError) as error:
+    except (SafetensorError, KeyError, ValueError, RuntimeError, RecursionError) as error:
         raise CheckpointError(
             f"{path} must be a whole saved session; got {str(error)[:200]}. Use another copy."
         ) from None
     return stream, state
+
+
+def _verified(path: Path, digest: str) -> bytes:
+    """The bytes of the file, if they are those that were written."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} must be a readable file; got {error.strerror or error}.") from None
+    start = 8 + int.from_bytes(data[:8], "little")
+    if len(digest) != len(_NO_DIGEST) or _own_digest(data[:start], memoryview(data)[start:], digest) != digest:
+        raise CheckpointError(
+            f"{path} must match its own sha256; got other bytes. It is damaged: use another copy, or feed its text to "
+            "a new session and save that."
+        )
+    return data
 
 
 def _restore(stream: TokenStream, tensors: dict[str, Tensor], metadata: Mapping[str, str], *, size: int) -> None:

@@ -7,10 +7,12 @@ What may still change with the next piece is held back (`StreamEncoder` says wha
 the text: what is held back is read as it is, and what comes next begins a new piece of text in the same memory.
 
 A session begins as after the end of another document: where the tokeniser has a mark for that, eod, it is read first.
+
+One thread at a time uses a session (`turns`); forks are sessions of their own.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from segue.infer.saved_session import read_session, write_session
 from segue.infer.stops import StopStrings
 from segue.infer.text_model import TextModel, load_text_model
 from segue.infer.token_stream import TokenStream
+from segue.infer.turns import Turn, Turns
 from segue.model.cache import Cache
 from segue.model.streaming import Streamer
 from segue.text.stream import StreamDecoder, StreamEncoder
@@ -113,11 +116,17 @@ class Session:
         self._window, self._int8 = window, int8
         self._stream = TokenStream(self._streamer, window=window)
         self._encoder = StreamEncoder(self.tokenizer)
+        self._turns = Turns()
 
     @property
     def tokens_read(self) -> int:
         """How many tokens it has read and written, the mark at the beginning included."""
         return self._stream.count + len(self._stream.unread)
+
+    @property
+    def reach(self) -> int:
+        """How many of the latest tokens can matter to what follows: with memory, layers x memory and the last one."""
+        return self._stream.reach
 
     @property
     def weights(self) -> int:
@@ -131,18 +140,36 @@ class Session:
 
     # ------------------------------------------------------------------------------------------- reading and writing
 
-    def feed(self, text: str) -> None:
-        """Reads text, as the continuation of what was fed before. Any length; an interruption leaves what was read."""
-        for start in range(0, len(text), _PIECE):
-            ids = self._encoder.feed(text[start : start + _PIECE])
-            if len(ids):
-                self._begin()
-                self._stream.read(ids)
+    def feed(self, text: str | Iterable[str], *, progress: Callable[[int, int], None] | None = None) -> int:
+        """Reads text, whole or in parts, as the continuation of what was fed before. Any length.
+
+        Of a long text, the model reads only the last tokens, those that can matter to what follows (`reach`); the
+        numbers are those of reading all of it, up to rounding. The result is how many tokens it did not read.
+        `progress` is told how many have been read, and of how many. An interruption loses nothing of what was taken
+        in: the model reads the rest when it is needed.
+        """
+        with self._turns.changing():
+            return self._feed(text, progress)
+
+    def _feed(self, text: str | Iterable[str], progress: Callable[[int, int], None] | None = None) -> int:
+        skipped = 0
+        for part in [text] if isinstance(text, str) else text:
+            if not isinstance(part, str):
+                raise DataError(
+                    f"feed takes a text or parts of a text; got a {type(part).__name__}. Use feed_tokens for ids."
+                )
+            for start in range(0, len(part), _PIECE):
+                ids = self._encoder.feed(part[start : start + _PIECE])
+                if len(ids):
+                    self._begin()
+                    skipped += self._stream.put(ids)
+        return skipped + self._stream.read(progress=progress)
 
     def feed_tokens(self, ids: Sequence[int]) -> None:
         """Reads ids as they are, special ones too; ends the text that was fed before."""
-        self._end_text()
-        self._stream.read(_checked_ids(ids, self.tokenizer))
+        with self._turns.changing():
+            self._end_text()
+            self._stream.read(_checked_ids(ids, self.tokenizer))
 
     def stream(
         self,
@@ -174,10 +201,12 @@ class Session:
         choices: Sequence[str] = (),
     ) -> Iterator[Written]:
         """As `stream`, token by token, with what the model thought of each."""
-        pen = self.pen(max_tokens=max_tokens, sampling=sampling, stop=stop, choices=choices)
-        self.feed(prompt)
-        self.ready()
-        return self._write(pen)
+        pen, turn = self.pen(max_tokens=max_tokens, sampling=sampling, stop=stop, choices=choices), Turn()
+        with self._turns.changing():
+            self._feed(prompt)
+            self._ready()
+            self._turns.give(turn)
+        return self._write(pen, turn)
 
     def pen(
         self,
@@ -204,28 +233,42 @@ class Session:
             max_tokens=max_tokens,
         )
 
-    def ready(self) -> TokenStream:
-        """The stream of ids, with all text read and the next token predicted."""
+    def ready(self, turn: Turn | None = None) -> TokenStream:
+        """The stream of ids, with all text read and the next token predicted. With a `turn`, the session is whose turn
+        it is, until that is over."""
+        with self._turns.changing():
+            self._ready()
+            if turn is not None:
+                self._turns.give(turn)
+            return self._stream
+
+    def _ready(self) -> None:
         self._end_text()
         self._begin()
         self._stream.predicting()
-        return self._stream
 
-    def _write(self, pen: Pen) -> Iterator[Written]:
-        pen.begin(self._stream.recent)
-        while not pen.done:
-            yield pen.put(self._stream)
-        rest = pen.finish()
-        if rest is not None:
-            yield rest
+    def _write(self, pen: Pen, turn: Turn) -> Iterator[Written]:
+        try:
+            pen.begin(self._stream.recent)
+            while not pen.done:
+                with self._turns.changing(turn):
+                    written = pen.put(self._stream)
+                turn.over = pen.done
+                yield written
+            rest = pen.finish()
+            if rest is not None:
+                yield rest
+        finally:
+            turn.over = True
 
     def score(self, text: str) -> ScoredText:
         """Reads a text and says how likely each of its tokens was. To score without reading on, fork first."""
-        self._end_text()
-        self._begin()
         tokens: list[ScoredToken] = []
         encoding = self.tokenizer.encode_with_offsets(text)
-        found = self._stream.score(encoding.ids)
+        with self._turns.changing():
+            self._end_text()
+            self._begin()
+            found = self._stream.score(encoding.ids)
         for index, start, end, value in zip(encoding.ids, encoding.starts, encoding.ends, found, strict=True):
             tokens.append(
                 ScoredToken(
@@ -262,7 +305,9 @@ class Session:
             length_penalty=length_penalty,
             no_repeat=no_repeat,
         )
-        stream = self.ready().copy()
+        with self._turns.changing():
+            self._ready()
+            stream = self._stream.copy()
         stream.make_room(max_tokens + 1)
         size, specials = self._streamer.model.config.vocabulary.size, self.tokenizer.specials
         hidden = [index for index in specials.values() if index != end] + list(range(self.tokenizer.size, size))
@@ -278,33 +323,40 @@ class Session:
 
         first_1V = log_probabilities(stream.logits()[None])
         found = beam_search(first_1V, stream.cache, step=step, select=Cache.select, settings=settings)[0]
-        return [self._continuation(one) for one in found]
+        return [self._continuation(one, after=list(stream.recent)) for one in found]
 
     # ------------------------------------------------------------------------------------------ copies, files, start
 
     def fork(self) -> "Session":
-        """Another session that has read the same; neither changes the other."""
+        """Another session that has read the same; neither changes the other, in whatever threads they are used."""
         other = object.__new__(Session)
         other.tokenizer, other._streamer = self.tokenizer, self._streamer
         other._window, other._int8 = self._window, self._int8
-        other._stream = self._stream.copy()
-        other._encoder = StreamEncoder(self.tokenizer, state=self._encoder.state)
+        other._turns = Turns()
+        with self._turns.looking():
+            other._stream = self._stream.copy()
+            other._encoder = StreamEncoder(self.tokenizer, state=self._encoder.state)
         return other
 
     def reset(self) -> None:
         """As new: nothing has been read."""
-        self._stream = TokenStream(self._streamer, window=self._window)
-        self._encoder = StreamEncoder(self.tokenizer)
+        with self._turns.changing():
+            self._stream = TokenStream(self._streamer, window=self._window)
+            self._encoder = StreamEncoder(self.tokenizer)
 
     def save(self, path: str | Path) -> None:
-        """Writes what it has read, in a file that `load` of a session with the same model reads; atomic."""
-        write_session(Path(path), self._stream, self._encoder.state, self.tokenizer)
+        """Writes what it has read, in a file that `load` of a session with the same model reads: whole, with a
+        checksum, or not at all. A file that was there before is replaced last."""
+        with self._turns.looking():
+            write_session(Path(path), self._stream, self._encoder.state, self.tokenizer)
 
     def load(self, path: str | Path) -> None:
-        """Goes on where a saved session was; refuses one of another model. On an error nothing changes."""
-        stream, state = read_session(Path(path), self._streamer, self.tokenizer, window=self._window)
-        self._encoder = StreamEncoder(self.tokenizer, state=state)
-        self._stream = stream
+        """Goes on where a saved session was; refuses a damaged one and one of another model. On an error nothing
+        changes."""
+        with self._turns.changing():
+            stream, state = read_session(Path(path), self._streamer, self.tokenizer, window=self._window)
+            self._encoder = StreamEncoder(self.tokenizer, state=state)
+            self._stream = stream
 
     # ------------------------------------------------------------------------------------------------------- inside
 
@@ -312,7 +364,7 @@ class Session:
         """A new session has come to the end of another document."""
         eod = self.tokenizer.specials.get("eod")
         if eod is not None and self.tokens_read == 0:
-            self._stream.read([eod])
+            self._stream.put([eod])
 
     def _end_text(self) -> None:
         rest = self._encoder.finish()
@@ -320,8 +372,8 @@ class Session:
             self._begin()
             self._stream.read(rest)
 
-    def _continuation(self, one: Hypothesis) -> Continuation:
-        decoder = StreamDecoder(self.tokenizer, after=list(self._stream.recent)[-TAIL:])
+    def _continuation(self, one: Hypothesis, *, after: Sequence[int]) -> Continuation:
+        decoder = StreamDecoder(self.tokenizer, after=after[-TAIL:])
         text = decoder.feed(one.tokens) + decoder.finish()
         return Continuation(text=text, tokens=one.tokens, log_probability=one.log_probability, score=one.score)
 

@@ -14,6 +14,7 @@ from segue.infer.pen import Pen, Written
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
 from segue.infer.token_stream import TokenStream
+from segue.infer.turns import Turn
 from segue.model.cache import Cache
 
 
@@ -27,7 +28,7 @@ def write_together(
     """The number of a session and a token that it wrote, until all have ended. Settings may differ by session: with
     equal seeds, equal texts go on equally.
 
-    While it runs the sessions must not be used otherwise. Leaving the loop early is fine, as with one session.
+    While it runs the sessions refuse to be used otherwise. Leaving the loop early is fine, as with one session.
     """
     if not sessions:
         raise DataError("sessions that write together must be one or more; got none. Open one.")
@@ -47,11 +48,16 @@ def write_together(
         session.pen(max_tokens=max_tokens, sampling=one, stop=stop)
         for session, one in zip(sessions, settings, strict=True)
     ]
-    streams = [session.ready() for session in sessions]
-    return _write(streams, pens)
+    turn = Turn(together=True)
+    try:
+        streams = [session.ready(turn) for session in sessions]
+    except BaseException:
+        turn.over = True
+        raise
+    return _write(streams, pens, turn)
 
 
-def _write(streams: list[TokenStream], pens: list[Pen]) -> Iterator[tuple[int, Written]]:
+def _write(streams: list[TokenStream], pens: list[Pen], turn: Turn) -> Iterator[tuple[int, Written]]:
     for stream, pen in zip(streams, pens, strict=True):
         pen.begin(stream.recent)
     group = _Group(streams, list(range(len(streams))))
@@ -64,6 +70,7 @@ def _write(streams: list[TokenStream], pens: list[Pen]) -> Iterator[tuple[int, W
             group.advance([number for number in group.numbers if not pens[number].done])
     finally:
         group.part()
+        turn.over = True
 
 
 class _Group:

@@ -3,10 +3,13 @@
 In: ids. Out: logits of what comes next, or log-probabilities of ids as they are read. A model with memory reads without
 end. A model without memory reads windows: when a window is full, the latter half of it is read again as the beginning
 of the next one. Where windows begin follows from the number of ids alone, not from how they came.
+
+Of many ids that come at once, those that nothing later can see are not read: with memory all but the receptive field of
+the model, without memory all but the last window. Positions count on over them.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -19,6 +22,8 @@ from segue.model.streaming import Streamer
 
 RECENT = 1024
 """How many of the latest ids are known, for penalties on repetition and for decoding."""
+_MANY = 4096
+"""Ids that may wait beyond those that matter, so that they are not sorted out one by one."""
 _MOST_NUMBERS = 1 << 22
 """Of logits that exist at a time."""
 
@@ -39,7 +44,7 @@ class TokenStream:
         self.place = 0
         """How many of them in this window."""
         self.unread: list[int] = []
-        """Ids that are part of the stream and have not been through the model: drawn, and not yet needed."""
+        """Ids that are part of the stream and have not been through the model: not yet needed."""
 
     def copy(self) -> "TokenStream":
         """Another stream that has read the same."""
@@ -50,14 +55,33 @@ class TokenStream:
         other.unread = list(self.unread)
         return other
 
-    def read(self, ids: Sequence[int] | NDArray[np.int64]) -> None:
-        """Reads what was left unread, then these."""
-        for _ in self._read([*self.unread, *np.asarray(ids, dtype=np.int64).tolist()], every=False):
-            pass
+    @property
+    def reach(self) -> int:
+        """How many of the latest ids can matter to what follows."""
+        return self.streamer.receptive_field if self.window is None else self.window
+
+    def put(self, ids: Sequence[int] | NDArray[np.int64]) -> int:
+        """Makes ids part of the stream, to be read when what follows them is needed. Says how many ids it has given up
+        because nothing later can see them."""
+        self.unread.extend(np.asarray(ids, dtype=np.int64).tolist())
+        return self._skip() if len(self.unread) >= 2 * self.reach + _MANY else 0
+
+    def read(
+        self, ids: Sequence[int] | NDArray[np.int64] = (), *, progress: Callable[[int, int], None] | None = None
+    ) -> int:
+        """Reads what was left unread, then these, but for those that nothing later can see: says how many. `progress`
+        is told how many have been read, and of how many. After an interruption, the rest is left unread."""
+        skipped = self.put(ids)
+        skipped += self._skip()
+        total = len(self.unread)
+        for _ in self._read(list(self.unread), every=False):
+            if progress is not None:
+                progress(total - len(self.unread), total)
+        return skipped
 
     def score(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
         """Reads ids; gives the log-probability of each, given all before it. NaN where there is nothing before it."""
-        self.read([])
+        self.read()
         wanted = np.asarray(ids, dtype=np.int64).tolist()
         found, done = [], 0
         before_1D = self.hidden_1D
@@ -75,7 +99,7 @@ class TokenStream:
 
     def predicting(self) -> Tensor:
         """The state that predicts the next id: hidden_1D."""
-        self.read([])
+        self.read()
         if self.hidden_1D is None:
             raise DataError(
                 "something must be read before a text can go on; got nothing, and this tokeniser has no mark for the "
@@ -96,7 +120,7 @@ class TokenStream:
                 f"a model without memory has room for {self.window // 2} further tokens at a time; got {count}. "
                 "Ask for fewer, or use a model with memory."
             )
-        self.read([])
+        self.read()
         if self.place + count > self.window:
             self.begin_window()
 
@@ -123,6 +147,27 @@ class TokenStream:
         self.unread = self.unread[len(ids) :]
 
     # ------------------------------------------------------------------------------------------------------ inside
+
+    def _skip(self) -> int:
+        """Gives up the first of the unread ids, where nothing later can see them."""
+        count = len(self.unread)
+        if self.window is None:
+            skipped = count - self.reach
+            if skipped <= 0:
+                return 0
+            cache = self.streamer.new_cache()
+            cache.position_B.copy_(self.cache.position_B + skipped)
+            self.note(self.unread[:skipped])
+            self.cache = cache
+            return skipped
+        later = count - (self.window - self.place)  # ids that come after this window
+        if later <= 0:
+            return 0
+        advance = self.window - self.window // 2
+        skipped = count - ((later - 1) % advance + 1)
+        self.note(self.unread[:skipped])
+        self.place = self.window  # full, so that the next one begins with what was noted last
+        return skipped
 
     def _read(self, ids: list[int], *, every: bool) -> Iterator[Tensor]:
         """Reads ids a few at a time; gives the states that predict what follows all of them, or the last one."""

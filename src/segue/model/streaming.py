@@ -68,6 +68,12 @@ class Streamer:
         products = [_products(layer, eight_bits=eight_bits) for layer in self._layers]
         self._steps = self._make_steps(products)
 
+    @property
+    def receptive_field(self) -> int:
+        """How many of the latest tokens what follows depends on: each layer looks back by one attention span, so that
+        the state of a token and all that is kept of those before it come from these, and nothing earlier matters."""
+        return self.model.config.num_layers * (self._span - 1) + 1
+
     def new_cache(self, rows: int = 1) -> Cache:
         """Of rows that have read nothing."""
         config = self.model.config

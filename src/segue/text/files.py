@@ -29,11 +29,14 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     match saved.kind:
         case "pieces":
             folders.take_settings(saved, {})
-            return PieceTokenizer(saved.data)
+            return PieceTokenizer(saved.data, source=str(Path(folder) / folders.PIECES_FILE))
         case "released":
             settings = folders.take_settings(saved, {"lower": bool, "keep_accents": bool})
             return ReleasedPieces(
-                saved.data, lower=settings["lower"] is True, keep_accents=settings["keep_accents"] is True
+                saved.data,
+                lower=settings["lower"] is True,
+                keep_accents=settings["keep_accents"] is True,
+                source=str(Path(folder) / folders.PIECES_FILE),
             )
         case "words":
             return words_from_saved(saved)

@@ -1,6 +1,7 @@
 """The files of a saved tokeniser: `tokenizer.json` and at most one data file, written whole, read with suspicion.
 
 In: a kind, settings and the bytes of the data file. Out: the same, checked. What they mean is for the kinds to say.
+The header vouches for all of it: `sha256` for the data file, `fingerprint` for kind, settings and data together.
 """
 
 import hashlib
@@ -53,6 +54,7 @@ def write(folder: Path, saved: Saved) -> None:
         "kind": saved.kind,
         "settings": dict(saved.settings),
         "sha256": hashlib.sha256(saved.data).hexdigest(),
+        "fingerprint": saved.fingerprint(),
     }
     if name is not None:
         _write_file(folder / name, saved.data)
@@ -62,7 +64,7 @@ def write(folder: Path, saved: Saved) -> None:
 def read(folder: Path) -> Saved:
     """The kind, settings and data of a folder, refused unless they are whole and belong together."""
     path = folder / HEADER
-    kind, settings, expected = _parse(path, read_limited(path, limit=MAX_HEADER))
+    kind, settings, expected, fingerprint = _parse(path, read_limited(path, limit=MAX_HEADER))
     name = DATA_FILES[kind]
     data = b"" if name is None else read_limited(folder / name, limit=MAX_DATA)
     found = hashlib.sha256(data).hexdigest()
@@ -71,7 +73,13 @@ def read(folder: Path) -> Saved:
             f"{folder / (name or HEADER)} must have the hash that {HEADER} names; got {found[:12]}..., expected "
             f"{expected[:12]}... The file was changed or belongs to another tokeniser: copy both again."
         )
-    return Saved(kind=kind, settings=settings, data=data)
+    saved = Saved(kind=kind, settings=settings, data=data)
+    if fingerprint is not None and fingerprint != saved.fingerprint():
+        raise CheckpointError(
+            f"{path} must have the fingerprint of its kind, settings and data; got another. The file was changed: copy "
+            "it again."
+        )
+    return saved
 
 
 def read_limited(path: Path, *, limit: int) -> bytes:
@@ -109,7 +117,8 @@ def names(setting: Setting) -> list[str]:
     return setting
 
 
-def _parse(path: Path, data: bytes) -> tuple[str, dict[str, Setting], str]:
+def _parse(path: Path, data: bytes) -> tuple[str, dict[str, Setting], str, str | None]:
+    """Kind, settings, hash of the data, and the fingerprint, which headers of the first versions do not have."""
     try:
         header = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -124,9 +133,13 @@ def _parse(path: Path, data: bytes) -> tuple[str, dict[str, Setting], str]:
     if not isinstance(kind, str) or kind not in DATA_FILES:
         raise CheckpointError(f"{path}: kind must be one of {', '.join(DATA_FILES)}; got {kind!r}. Save it again.")
     settings, expected = header.get("settings"), header.get("sha256")
-    if not isinstance(settings, dict) or not isinstance(expected, str):
-        raise CheckpointError(f"{path} must have settings and a sha256; got {sorted(header)}. Save it again.")
-    return kind, settings, expected
+    fingerprint = header.get("fingerprint", "")
+    fits = header.keys() - {"fingerprint"} == {"format", "kind", "settings", "sha256"}
+    if not fits or not all(isinstance(text, str) for text in (expected, fingerprint)) or type(settings) is not dict:
+        raise CheckpointError(
+            f"{path} must have settings, a sha256, a fingerprint and nothing else; got {sorted(header)}. Copy it again."
+        )
+    return kind, settings, expected, fingerprint if "fingerprint" in header else None
 
 
 def _write_file(path: Path, data: bytes) -> None:

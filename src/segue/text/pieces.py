@@ -13,6 +13,7 @@ Special tokens are control symbols with the ids of the XLNet release; no text pr
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -41,13 +42,16 @@ _NONE = np.zeros(0, dtype=np.int64)
 class PieceTokenizer:
     """Lossless sub-word pieces."""
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(self, model: bytes, *, source: str = "a SentencePiece model") -> None:
+        """`source` is what errors call the model: the path of its file, where it has one."""
         self._model = model
-        self._processor = open_model(model, source="a SentencePiece model")
-        _check_layout(self._processor)
-        self._widths = piece_widths(self._processor)
-        self._pairs = frozenset(pair.replace(SPACE_MARK, " ") for pair in joined_pairs(self._processor))
-        self._goes_on = frozenset(pair[0] for pair in self._pairs)
+        with whole_model(source):
+            self._processor = open_model(model, source=source)
+            _check_layout(self._processor)
+            self._widths = piece_widths(self._processor)
+            self._pairs = frozenset(pair.replace(SPACE_MARK, " ") for pair in joined_pairs(self._processor))
+            self._goes_on = frozenset(pair[0] for pair in self._pairs)
+            self.word_starts()  # reads every piece
 
     @property
     def size(self) -> int:
@@ -146,6 +150,18 @@ class PieceTokenizer:
                 parts[-1] += line[len(body) :]
         arrays = self._processor.encode(parts, return_type="numpy", num_threads=1)
         return np.concatenate(arrays).astype(np.int64)
+
+
+@contextmanager
+def whole_model(source: str) -> Iterator[None]:
+    """What SentencePiece says of a model whose pieces cannot be read becomes an error that names the file."""
+    try:
+        yield
+    except (RuntimeError, ValueError, IndexError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{source} must be a whole SentencePiece model; got pieces that cannot be read ({error}). "
+            f"Copy the file again."
+        ) from None
 
 
 def open_model(model: bytes, *, source: str) -> SentencePieceProcessor:

@@ -23,6 +23,7 @@ from segue.text.pieces import (
     open_model,
     piece_widths,
     spans,
+    whole_model,
     xlnet_start_piece,
 )
 from segue.text.tokenizer import Encoding, Unfinished
@@ -40,9 +41,21 @@ _NONE = np.zeros(0, dtype=np.int64)
 class ReleasedPieces:
     """Sub-word pieces of a released model."""
 
-    def __init__(self, model: bytes, *, lower: bool = False, keep_accents: bool = False) -> None:
+    def __init__(
+        self,
+        model: bytes,
+        *,
+        lower: bool = False,
+        keep_accents: bool = False,
+        source: str = "a released SentencePiece model",
+    ) -> None:
+        """`source` is what errors call the model: the path of its file, where it has one."""
         self._model, self._lower, self._keep_accents = model, lower, keep_accents
-        self._processor = processor = open_model(model, source="a released SentencePiece model")
+        with whole_model(source):
+            self._open(source)
+
+    def _open(self, source: str) -> None:
+        self._processor = processor = open_model(self._model, source=source)
         self._unk = processor.unk_id()
         self._widths = piece_widths(processor)
         self._pieces = processor.id_to_piece(list(range(self.size)))
@@ -252,7 +265,7 @@ class ReleasedPieces:
 def read_pieces(path: str | Path, *, lower: bool = False, keep_accents: bool = False) -> ReleasedPieces:
     """The tokeniser of a released `spiece.model`; the settings are those that the model was trained with."""
     model = folders.read_limited(Path(path), limit=_MAX_MODEL)
-    return ReleasedPieces(model, lower=lower, keep_accents=keep_accents)
+    return ReleasedPieces(model, lower=lower, keep_accents=keep_accents, source=str(path))
 
 
 def _cut_word(found: re.Match[str]) -> str:

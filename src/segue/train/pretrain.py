@@ -79,13 +79,13 @@ OWN_FILES = {"best", "config.toml", "last", "lock", "metrics.jsonl", "tensorboar
 """What a run folder may hold before its first state is saved, when a run was killed early."""
 
 
-def pretrain(config: Config, run: Path, *, command: str | None = None) -> Iterator[Event]:
+def pretrain(config: Config, run: Path, *, command: str | None = None, verify: bool = True) -> Iterator[Event]:
     """Runs until all steps are done or a signal asks to stop; a run folder that exists goes on. `command` is what the
-    cards of its models say they were made by."""
+    cards of its models say they were made by. Without `verify`, damage to the stores is not looked for."""
     data, settings = _required(config)
     with processes() as device, one_at_a_time(run), stop_signal() as stop:
-        store = Store.open(data.store)
-        _check(config, data, store)
+        store = Store.open(data.store, verify=verify)
+        _check(config, data, store, verify=verify)
         torch.manual_seed(settings.seed)
         batches = Batches(store, data, config.model, seed=settings.seed, rank=rank(), world=world())
         state, changed = _start(config, run, batches, settings, device)
@@ -137,7 +137,7 @@ def _required(config: Config) -> tuple[DataConfig, TrainConfig]:
     return config.data, config.train
 
 
-def _check(config: Config, data: DataConfig, store: Store) -> None:
+def _check(config: Config, data: DataConfig, store: Store, *, verify: bool) -> None:
     size = config.model.vocabulary.size
     if size != store.vocabulary_size:
         raise ConfigError(
@@ -150,7 +150,8 @@ def _check(config: Config, data: DataConfig, store: Store) -> None:
             f"Use {math.ceil(data.lanes / world()) * world()}."
         )
     if data.validation is not None:
-        other = Store.open(data.validation)
+        other = Store.open(data.validation, verify=verify)
+        other.verify()  # all of it, once: it is opened again for each validation
         if other.manifest.tokenizer != store.manifest.tokenizer:
             raise DataError(
                 f"{data.validation} must have the tokeniser of {data.store}; got another one. "
@@ -221,7 +222,7 @@ def _validate(
         state.average.exchange(state.model)
     loss = validation_loss(
         state.model,
-        Batches(Store.open(data.validation), data, config.model, seed=0, rank=rank(), world=world()),
+        Batches(Store.open(data.validation, verify=False), data, config.model, seed=0, rank=rank(), world=world()),
         steps=config.train.validation_steps,
         device=device,
     )

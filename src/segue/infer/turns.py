@@ -1,0 +1,80 @@
+"""Who may use a session: one thread at a time. A second one is refused, so that nothing is mixed or lost.
+
+`changing` is for what reads or writes, `looking` for what only copies: several may look at a time. A session that
+writes token by token has a Turn from the first token to the last: between two tokens, too, other threads are refused,
+and where several sessions write together, whose state is then with the group, everybody is.
+"""
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from segue.errors import DataError
+
+
+class Turn:
+    """A text that is being written. It is over when somebody says so, or when whoever wrote it has let go of it."""
+
+    def __init__(self, *, together: bool = False) -> None:
+        self.together = together
+        """Whether the session writes together with others."""
+        self.thread = threading.get_ident()
+        """The last that wrote."""
+        self.over = False
+
+
+class Turns:
+    """Of one session."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._changing = False
+        self._looking: set[object] = set()
+        self._turn: weakref.ref[Turn] | None = None
+
+    @contextmanager
+    def changing(self, turn: Turn | None = None) -> Iterator[None]:
+        """Nobody else meanwhile. `turn` is for whoever has it."""
+        mine = False
+        try:  # all of it, because Ctrl-C may come at any point
+            with self._guard:
+                self._check(turn, free=not self._changing and not self._looking)
+                mine = self._changing = True
+                if turn is not None:
+                    turn.thread = threading.get_ident()
+            yield
+        finally:
+            if mine:
+                self._changing = False
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Nobody changes it meanwhile."""
+        me = object()
+        try:
+            with self._guard:
+                self._check(None, free=not self._changing)
+                self._looking.add(me)
+            yield
+        finally:
+            self._looking.discard(me)
+
+    def give(self, turn: Turn) -> None:
+        """To be called while it is being changed: the session writes from now on."""
+        self._turn = weakref.ref(turn)
+
+    def _check(self, turn: Turn | None, *, free: bool) -> None:
+        holder = None if self._turn is None else self._turn()
+        if holder is None or holder.over or holder is turn:
+            holder = None
+        if holder is not None and holder.together:
+            raise DataError(
+                "a session that writes together with others must not be used before they have ended; got a call while "
+                "they write. End that loop or close its iterator first, or fork the session before."
+            )
+        if not free or (holder is not None and holder.thread != threading.get_ident()):
+            raise DataError(
+                "a session must be used by one thread at a time; got a call while another thread reads or writes with "
+                "it. Give each thread a session of its own, session.fork(), or let them take turns."
+            )
