@@ -229,7 +229,8 @@ def test_closing_early_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     write_corpus(tmp_path / "a.txt", documents=200)
     settings = PrepareSettings(kind="bytes", validation_share=0.1)
     steps = preparation([tmp_path / "a.txt"], out=tmp_path / "store", settings=settings, workers=2)
-    (tmp_path / ".store-valid.writing" / "store").mkdir(parents=True)
+    (tmp_path / ".store-valid.writing" / "new").mkdir(parents=True)
+    (tmp_path / ".store-valid.writing" / "lock").write_text("segue\n")
     while not next(steps).tokens:
         pass
     assert (tmp_path / ".store.writing").is_dir()
@@ -309,7 +310,7 @@ def test_an_interrupt_cleans_up_and_exits_with_130(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in.txt", documents=2000, times=400)  # far longer than the signal takes
     process = start(tmp_path)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".store.writing/store/tokens*")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob(".store.writing/new/tokens*")) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     output = process.communicate(timeout=120)[0].decode()

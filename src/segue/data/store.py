@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.data.manifest import FileRecord, StoreManifest, load_manifest, shard_name
-from segue.data.workplace import sweep
 from segue.data.writer import StoreWriter as StoreWriter
 from segue.errors import DataError
+from segue.files import settle
 from segue.text.tokenizer import Tokenizer
 
 _OPEN_SHARDS = 256  # each open memory map holds a file handle, and systems allow about a thousand
@@ -58,8 +58,7 @@ class Store:
         the borders and ids themselves.
         """
         folder = Path(path)
-        if folder.name and not folder.exists():  # a process that replaced it may have been killed between two moves
-            sweep(folder)
+        settle(folder)  # a process that replaced it may have been killed between two moves
         manifest = load_manifest(folder)
         _check_counts(folder, manifest)
         for name, record in manifest.files.items():

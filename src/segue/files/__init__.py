@@ -10,10 +10,12 @@ The rule: nothing is deleted or overwritten that segue did not write, and no inp
 - Links, devices and mount points are never replaced, nor the current folder, the home folder, or one above them.
 """
 
+from segue.files.folders import Fill as Fill
+from segue.files.folders import Place as Place
 from segue.files.folders import Staging as Staging
 from segue.files.folders import locate as locate
-from segue.files.folders import settle as settle
 from segue.files.folders import manifest_text as manifest_text
+from segue.files.folders import settle as settle
 from segue.files.folders import staging_folder as staging_folder
 from segue.files.folders import sweep as sweep
 from segue.files.folders import write_folder as write_folder

@@ -19,11 +19,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from segue.errors import DataError, SegueError
 from segue.files.rule import MANIFEST, Failure, Kind, check_folder, everything_in, is_own, written_files
 from segue.files.single import sha256, sync, try_lock, unwritable
+
+Fill: TypeAlias = Callable[[Path], None]
+"""Writes files into an empty folder."""
+Place: TypeAlias = Callable[[Path, Fill], None]
+"""Has a folder filled, and puts it into a place."""
 
 _LOCK, _NEW, _OLD, _JOURNAL, _LEADER = "lock", "new", "old", "journal.json", "leader.json"
 _MARK = b"segue\n"
@@ -32,7 +37,7 @@ _PATIENCE = 10.0  # seconds that a reader waits for a living writer between its 
 
 def write_folder(
     target: Path,
-    write: Callable[[Path], None],
+    write: Fill,
     *,
     kind: Kind,
     replace: bool = False,

@@ -98,7 +98,8 @@ def _existing(target: Path, failure: Failure) -> os.stat_result | None:
 
 
 def _named(kind: Kind) -> str:
-    return f"{'an' if kind == 'export' else 'a'} {kind}"
+    names = {"store": "a store", "conversion": "a conversion", "export": "an export", "model": "a model folder"}
+    return names[kind]
 
 
 def _what(found: os.stat_result) -> str:
@@ -121,8 +122,8 @@ def _related(target: Path, inputs: Iterable[str | Path]) -> str | Path | None:
 
 def _holds(folder: Path, places: Iterable[str | Path]) -> bool:
     """Whether the folder is one of the places, or above one."""
-    own = next(_identities(folder), None)
-    return any(own in _identities(place) for place in places)
+    own = list(_identities(folder))[:1]
+    return any(own[0] in _identities(place) for place in places if own)
 
 
 def _identities(path: str | Path) -> Iterator[tuple[int, int]]:
