@@ -50,6 +50,7 @@ from segue.checkpoint.heads import HeadConfig, on_card, read_head
 from segue.checkpoint.private import public_card, public_config
 from segue.config import ModelConfig
 from segue.errors import CheckpointError
+from segue.files import sha256, write_file
 from segue.model import LanguageModel
 
 ALIASES = {

@@ -4,12 +4,14 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from segue.checkpoint.folder import load
+from segue.cli.plot import check_picture, figure, write_picture
 from segue.config import load as load_config
 from segue.data.store import Store
 from segue.errors import ConfigError, DataError
@@ -26,7 +28,7 @@ from segue.model import LanguageModel
 
 TAKES = {
     "--speed": {"--segment-length", "--lengths", "--repeats"},
-    "--recl": {"--clamp-distance", "--limit", "--plot", "--lengths", "--against", "--exact-context"},
+    "--recl": {"--clamp-distance", "--limit", "--plot", "--replace", "--lengths", "--against", "--exact-context"},
 }
 """The options that go with each; the rest are for perplexity, but for those named here only."""
 
@@ -88,11 +90,15 @@ def run_evaluation(
     limit: int | None,
     sweep: str | None,
     plot: Path | None,
+    replace: bool,
 ) -> None:
     """Prints a table; with a sweep, a row for each memory length, and a plot."""
     console = Console(highlight=False)
     if data is None:
         raise ConfigError("perplexity needs a store; got a model alone. Give the folder of one, or --speed.")
+    inputs = [data, model_folder]
+    if plot is not None:
+        check_picture(plot, replace=replace, inputs=inputs)
     store, model = Store.open(data), load(model_folder)
     check_tokenizer(model_folder, store, model)
     segment = segment_length or _trained_segment(model_folder)
@@ -122,7 +128,7 @@ def run_evaluation(
         table.add_row(*_row(score, store, memory=memory, limit=limit))
     console.print(table)
     if plot is not None:
-        _plot(scores, plot)
+        write_picture(_picture(scores), plot, replace=replace, inputs=inputs)
         console.print(f"Plot: {plot}")
 
 
@@ -181,11 +187,9 @@ def _sweep_lengths(text: str) -> list[int | None]:
     return lengths
 
 
-def _plot(scores: list[tuple[int, Score]], path: Path) -> None:
-    from segue.cli.plot import figure
-
+def _picture(scores: list[tuple[int, Score]]) -> Any:
     made, axes = figure()
     axes.plot([length for length, _ in scores], [score.perplexity for _, score in scores], marker="o")
     axes.set_xlabel("memory length")
     axes.set_ylabel("perplexity")
-    made.savefig(path)
+    return made

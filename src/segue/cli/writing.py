@@ -26,7 +26,8 @@ from segue.checkpoint.folder import read_toml
 from segue.cli.paragraphs import say
 from segue.data.decode import CHUNK, check_encoding, decoded
 from segue.data.problems import MEANING, Problems
-from segue.errors import ConfigError, DataError
+from segue.errors import ConfigError
+from segue.files import check_file
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
 from segue.tasks.folder import TASK
@@ -194,22 +195,17 @@ def load_session(session: Session, path: Path | None) -> None:
         session.load(path)
 
 
-def check_place(path: Path | None) -> None:
-    """Refuses, before the work, a place where no file can be."""
-    if path is not None and path.is_dir():
-        raise DataError(f"{path} must be a file to save the session in; got a folder. Name a file in it.")
+def check_place(path: Path | None, *, replace: bool, loaded: Path | None) -> None:
+    """Refuses, before the work, a place where the session cannot be saved. It may go on in the file it came from."""
+    if path is not None:
+        goes_on = loaded is not None and path.is_file() and loaded.is_file() and path.samefile(loaded)
+        check_file(path, replace=replace or goes_on)
 
 
 def save_session(session: Session, path: Path | None) -> None:
     """Saves it, if a file was named."""
-    if path is None:
-        return
-    try:
+    if path is not None:
         session.save(path)
-    except OSError as error:
-        raise DataError(
-            f"{path} must be a file that can be written; got {error.strerror or error}. Choose another place."
-        ) from None
 
 
 # ------------------------------------------------------------------------------------------------------------ screen

@@ -138,7 +138,9 @@ def _examine(path: Path, wrong: list[str]) -> InputFile | None:
         wrong.append(f"{path} must be readable; got {error.strerror}")
         return None
     known, compression = _endings(path)
-    return InputFile(path=path, format=known or "text", compression=compression, size=found.st_size, state=_state(found))
+    return InputFile(
+        path=path, format=known or "text", compression=compression, size=found.st_size, state=_state(found)
+    )
 
 
 def _state(found: os.stat_result) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from segue.files.folders import Place as Place
 from segue.files.folders import Staging as Staging
 from segue.files.folders import locate as locate
 from segue.files.folders import manifest_text as manifest_text
+from segue.files.folders import remove_folder as remove_folder
 from segue.files.folders import settle as settle
 from segue.files.folders import staging_folder as staging_folder
 from segue.files.folders import sweep as sweep
@@ -25,6 +26,7 @@ from segue.files.rule import check_file as check_file
 from segue.files.rule import check_folder as check_folder
 from segue.files.rule import is_plain as is_plain
 from segue.files.single import new_file as new_file
+from segue.files.single import new_text_file as new_text_file
 from segue.files.single import sha256 as sha256
 from segue.files.single import sync as sync
 from segue.files.single import unwritable as unwritable

@@ -271,21 +271,28 @@ def staging_folder(target: Path) -> Path:
     return target.with_name(f".{target.name}.writing")
 
 
+def remove_folder(folder: Path) -> None:
+    """Removes a folder that segue wrote; what others put there stays, and so does the folder then."""
+    written = written_files(folder)
+    if written is None or folder.is_symlink():
+        return
+    for path in list(everything_in(folder)):  # which follows no link out of it
+        if is_own(path, written.get(path.relative_to(folder).as_posix())):
+            path.unlink()
+    (folder / MANIFEST).unlink()  # last: without it nothing here is known to be segue's
+    for path in [*everything_in(folder), folder]:
+        if path.is_dir() and not path.is_symlink():
+            with suppress(OSError):  # not empty
+                path.rmdir()
+
+
 def _discard(old: Path, *, keep_in: Path) -> None:
     """Removes a replaced folder; what segue did not write there goes to the new one."""
-    written = written_files(old) or {}
-    for path in list(everything_in(old)):
-        name = path.relative_to(old).as_posix()
-        if path.is_dir() and not path.is_symlink():
-            path.rmdir()  # what was in it is gone, or moved
-        elif name == MANIFEST:
-            continue  # goes last: without it nothing here is known to be segue's
-        elif is_own(path, written.get(name)):
-            path.unlink()
-        else:
-            _move_into(path, keep_in / name)
-    (old / MANIFEST).unlink(missing_ok=True)
-    old.rmdir()
+    remove_folder(old)
+    if old.is_dir():
+        for path in [path for path in everything_in(old) if path.is_symlink() or not path.is_dir()]:
+            _move_into(path, keep_in / path.relative_to(old))
+        shutil.rmtree(old)  # only folders are left
 
 
 def _move_into(path: Path, place: Path) -> None:

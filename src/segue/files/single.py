@@ -5,6 +5,7 @@ left, and remove it.
 """
 
 import hashlib
+import io
 import os
 import re
 import secrets
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from segue.errors import DataError, SegueError
 from segue.files.rule import Failure, check_file
@@ -40,6 +41,17 @@ def new_file(
             sync(target.parent)
     except OSError as error:
         raise unwritable(target, error, failure) from None
+
+
+@contextmanager
+def new_text_file(
+    target: Path, *, replace: bool = False, inputs: Iterable[str | Path] = (), failure: Failure = DataError
+) -> Iterator[TextIO]:
+    """As `new_file`, for text in UTF-8, with line ends as they are written."""
+    with new_file(target, replace=replace, inputs=inputs, failure=failure) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+        yield text
+        text.detach()
 
 
 def write_file(target: Path, data: bytes | str, *, failure: Failure = DataError) -> None:

@@ -5,8 +5,6 @@ file says which format it has and which model, tokeniser and kind of weights it 
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +17,7 @@ from torch import Tensor
 
 from segue.checkpoint.header import read_header
 from segue.errors import CheckpointError
+from segue.files import write_file
 from segue.infer.token_stream import TokenStream
 from segue.model.streaming import Streamer
 from segue.text.tokenizer import Tokenizer, Unfinished
@@ -27,7 +26,7 @@ FORMAT = "segue-session-1"
 
 
 def write_session(path: Path, stream: TokenStream, state: Unfinished, tokenizer: Tokenizer) -> None:
-    """Beside its place first, then there."""
+    """Whole or not at all, over a file that is there."""
     tensors = {name: tensor.cpu().contiguous() for name, tensor in stream.cache.tensors().items()}
     tensors["recent"] = torch.tensor(list(stream.recent), dtype=torch.long)
     tensors["unread"] = torch.tensor(stream.unread, dtype=torch.long)
@@ -41,17 +40,7 @@ def write_session(path: Path, stream: TokenStream, state: Unfinished, tokenizer:
         "text": json.dumps(asdict(state)),
     }
     data = save(tensors, metadata=metadata)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_file(path, data, failure=CheckpointError)
 
 
 def read_session(

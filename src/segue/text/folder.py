@@ -5,12 +5,12 @@ In: a kind, settings and the bytes of the data file. Out: the same, checked. Wha
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from segue.errors import CheckpointError
+from segue.files import write_file
 
 FORMAT = "segue-tokenizer-1"
 HEADER = "tokenizer.json"
@@ -44,7 +44,7 @@ class Saved:
 
 
 def write(folder: Path, saved: Saved) -> None:
-    """Writes the data file, then the header that vouches for it, each beside its place and then moved there."""
+    """Writes the data file, then the header that vouches for it, each whole or not at all."""
     if not folder.is_dir():
         raise CheckpointError(f"a tokeniser is saved into an existing folder; got {folder}. Create it first.")
     name = DATA_FILES[saved.kind]
@@ -55,8 +55,9 @@ def write(folder: Path, saved: Saved) -> None:
         "sha256": hashlib.sha256(saved.data).hexdigest(),
     }
     if name is not None:
-        _write_file(folder / name, saved.data)
-    _write_file(folder / HEADER, (json.dumps(header, indent=2, ensure_ascii=True) + "\n").encode("ascii"))
+        write_file(folder / name, saved.data, failure=CheckpointError)
+    text = json.dumps(header, indent=2, ensure_ascii=True) + "\n"
+    write_file(folder / HEADER, text, failure=CheckpointError)
 
 
 def read(folder: Path) -> Saved:
@@ -127,18 +128,3 @@ def _parse(path: Path, data: bytes) -> tuple[str, dict[str, Setting], str]:
     if not isinstance(settings, dict) or not isinstance(expected, str):
         raise CheckpointError(f"{path} must have settings and a sha256; got {sorted(header)}. Save it again.")
     return kind, settings, expected
-
-
-def _write_file(path: Path, data: bytes) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"{path} must be a place that can be written; got {error.strerror or error}. Choose another folder."
-        ) from None
