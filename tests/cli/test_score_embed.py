@@ -126,7 +126,7 @@ def test_an_interrupt_leaves_no_file(
     place: Path, tmp_path: Path, segue: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*arguments: object, **settings: object) -> Iterator[object]:
-        assert os.listdir(tmp_path) == [".scores.jsonl.part"]
+        assert [name.startswith(".scores.jsonl.segue-") for name in os.listdir(tmp_path)] == [True]
         raise KeyboardInterrupt
         yield
 

@@ -94,7 +94,7 @@ def _existing(target: Path, failure: Failure) -> os.stat_result | None:
         return None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise failure(f"{target} must be a place that can be written; got {reason}. Choose another.") from None
+        raise failure(f"{target} must be writable; got {reason}. Choose another place.") from None
 
 
 def _named(kind: Kind) -> str:
