@@ -38,6 +38,7 @@ def run_chat(
     encoding: str,
     replace: bool,
     loaded: Path | None,
+    model: str,
 ) -> None:
     """Until the input ends. In a terminal a mistake is told and the session goes on; in a pipe it ends the command."""
     terminal = sys.stdin.isatty()
@@ -46,7 +47,7 @@ def run_chat(
     for line in _lines(terminal=terminal, encoding=encoding):
         try:
             if line.startswith("/") and not line.startswith("//"):
-                file = _obey(line, session, file, replace=replace)
+                file = _obey(line, session, file, replace=replace, model=model)
                 continue
             # Every reply draws other numbers; the same lines with the same seed give the same replies.
             settings = dataclasses.replace(sampling, seed=(sampling.seed + replies) % 2**64)
@@ -83,7 +84,7 @@ def _reply(
         session.feed("\n")
 
 
-def _obey(line: str, session: Session, file: Path | None, *, replace: bool) -> Path | None:
+def _obey(line: str, session: Session, file: Path | None, *, replace: bool, model: str) -> Path | None:
     """Returns the file in which the session is, for it may be saved there again."""
     command, _, rest = line.partition(" ")
     path = Path(rest.strip()) if rest.strip() else None
@@ -91,7 +92,7 @@ def _obey(line: str, session: Session, file: Path | None, *, replace: bool) -> P
         case "/reset" if path is None:
             session.reset()
         case "/save" if path is not None:
-            check_place(path, replace=replace, loaded=file)
+            check_place(path, replace=replace, loaded=file, model=model)
             save_session(session, path)
             return path
         case "/load" if path is not None:

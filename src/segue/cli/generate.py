@@ -94,7 +94,7 @@ def run_generation(model: str, prompt: str, options: GenerateOptions) -> None:
     if options.chat and prompt == STANDARD_INPUT:
         raise ConfigError("--chat reads standard input line by line; got - for the prompt as well. Leave one out.")
     refuse_task_models(model)
-    check_place(options.save, replace=options.replace, loaded=options.load)
+    check_place(options.save, replace=options.replace, loaded=options.load, model=model)
     sampling = sampling_settings(options, show_alternatives=options.log_probabilities)
     with enough_memory():
         _generate(model, prompt, sampling, options)
@@ -116,6 +116,7 @@ def _generate(model: str, prompt: str, sampling: SamplingSettings, options: Gene
             encoding=options.encoding,
             replace=options.replace,
             loaded=options.load,
+            model=model,
         )
     elif options.beam is not None:
         _search(session, options)

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.checkpoint.files import locate
-from segue.checkpoint.folder import read_toml
+from segue.checkpoint.folder import model_of_run, read_toml
 from segue.cli.paragraphs import say
 from segue.data.decode import CHUNK, check_encoding, decoded
 from segue.data.problems import MEANING, Problems
@@ -195,11 +195,11 @@ def load_session(session: Session, path: Path | None) -> None:
         session.load(path)
 
 
-def check_place(path: Path | None, *, replace: bool, loaded: Path | None) -> None:
+def check_place(path: Path | None, *, replace: bool, loaded: Path | None, model: str) -> None:
     """Refuses, before the work, a place where the session cannot be saved. It may go on in the file it came from."""
     if path is not None:
         goes_on = loaded is not None and path.is_file() and loaded.is_file() and path.samefile(loaded)
-        check_file(path, replace=replace or goes_on)
+        check_file(path, replace=replace or goes_on, inputs=[model_of_run(Path(model))])
 
 
 def save_session(session: Session, path: Path | None) -> None:

@@ -135,10 +135,10 @@ def preparation(
     """
     started = time.perf_counter()
     target = Path(out)
+    check_folder(target, kind="store", replace=replace)
     validation = None if settings.validation_share is None else validation_path(target)
-    for path in (target, validation):
-        if path is not None:
-            check_folder(path, kind="store", replace=replace)
+    if validation is not None:
+        check_folder(validation, kind="store", replace=replace)
     sweep(validation_path(target))
     problems = Problems()
     files = find_inputs(inputs, problems)
