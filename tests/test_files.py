@@ -66,6 +66,9 @@ def killed_at(number: int, call: str, work: Callable[[], None]) -> bool:
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     target = tmp_path / "new" / "table.csv"
+    with pytest.raises(DataError, match="must be writable; got No such file"), new_file(target):
+        pass
+    files.make_folder_of(target)
     with new_file(target) as file:
         file.write(b"a")
         assert not target.exists()

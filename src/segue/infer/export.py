@@ -8,6 +8,7 @@ Nothing is written that was not run: the program computes random input, and must
 torch.export are written here and never read: `torch.export.load` may unpickle, so a foreign file can run code.
 """
 
+import io
 import json
 import logging
 import shutil
@@ -335,7 +336,9 @@ def _quiet() -> Iterator[None]:
 def _write_torch(program: Program, folder: Path) -> Run:
     """Writes `model.pt2`; gives what runs the same program as it is in memory."""
     made = exported_program(program)
-    torch.export.save(made, folder / "model.pt2")
+    whole = io.BytesIO()  # on a full disk, torch's own writer of files would end the process
+    torch.export.save(made, whole)
+    (folder / "model.pt2").write_bytes(whole.getbuffer())
     module = made.module()
 
     def run(inputs: Mapping[str, Array]) -> list[Array]:

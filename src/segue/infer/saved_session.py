@@ -17,7 +17,7 @@ from torch import Tensor
 
 from segue.checkpoint.header import read_header
 from segue.errors import CheckpointError
-from segue.files import write_file
+from segue.files import make_folder_of, write_file
 from segue.infer.token_stream import TokenStream
 from segue.model.streaming import Streamer
 from segue.text.tokenizer import Tokenizer, Unfinished
@@ -40,6 +40,7 @@ def write_session(path: Path, stream: TokenStream, state: Unfinished, tokenizer:
         "text": json.dumps(asdict(state)),
     }
     data = save(tensors, metadata=metadata)
+    make_folder_of(path, failure=CheckpointError)
     write_file(path, data, failure=CheckpointError)
 
 
