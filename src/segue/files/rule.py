@@ -65,16 +65,16 @@ def check_folder(
         if not any(target.iterdir()):
             return
         written = written_files(target)
-        others = [] if written is None else list(_others(target, written))
+        others = [] if written is None or keep_others or not replace else list(_others(target, written))
     except OSError as error:
         raise failure(f"{target} must be readable; got {error.strerror or error}. Choose another place.") from None
-    if written is None or not all(name in written for name in _LISTED[kind]):
+    if not _is_kind(written, kind):
         raise failure(f"{wanted}; got something else. Choose another place.")
     if not replace:
         raise failure(
             f"{target} must not exist yet; got {_named(kind)}. Choose another place, or replace it with --replace."
         )
-    if others and not keep_others:
+    if others:
         named = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
         raise failure(
             f"{target} must hold only what segue wrote there, to be replaced; got {named}. Move it away, or choose "
@@ -82,6 +82,15 @@ def check_folder(
         )
     if (given := _related(target, inputs)) is not None:
         raise failure(f"{target} must not be replaced while it is read; got {given} as an input. Choose another place.")
+
+
+def is_written(folder: Path, *, kind: Kind) -> bool:
+    """Whether segue wrote a folder of this kind there; files of others may be in it too."""
+    return _is_kind(written_files(folder), kind)
+
+
+def _is_kind(written: Mapping[str, str] | None, kind: Kind) -> bool:
+    return written is not None and all(name in written for name in _LISTED[kind])
 
 
 def _existing(target: Path, failure: Failure) -> os.stat_result | None:
@@ -173,7 +182,7 @@ def _others(folder: Path, written: Mapping[str, str]) -> Iterator[str]:
             if name not in folders:
                 yield f"{name}/"
         elif name != MANIFEST and not is_own(path, written.get(name)):
-            yield name
+            yield f"{name}, changed since" if name in written else name
 
 
 def everything_in(folder: Path) -> Iterator[Path]:

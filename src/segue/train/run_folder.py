@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Literal
 
 from segue.errors import DataError
-from segue.files import MANIFEST, locate, remove_folder, unwritable, write_file
+from segue.files import is_written, locate, remove_folder, unwritable, write_file
 from segue.train.distributed import rank
 
 RunKind = Literal["pretrain", "finetune", "tune", "demo"]
@@ -95,8 +95,8 @@ def _check_folder(run: Path, kind: RunKind) -> None:
     except OSError as error:
         raise unwritable(run, error) from None
     begun = names == [LOCK] and mark == b""  # a process was killed between two lines
-    before = mark == b"" and any((locate(run / part) / MANIFEST).is_file() for part in ("last", "best"))
-    if names and not begun and not before and mark != _MARKS[kind].encode():
+    copied = not mark and any(is_written(locate(run / part), kind="model") for part in ("last", "best"))
+    if names and not begun and not copied and mark != _MARKS[kind].encode():
         others = ", ".join([name for name in names if name != LOCK][:3] or [LOCK])
         raise DataError(f"{run} must be empty or {_NAMES[kind]}; got other files: {others}. Choose another --out.")
 
