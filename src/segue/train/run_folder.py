@@ -26,7 +26,7 @@ _NAMES: Mapping[RunKind, str] = {
     "tune": "a search",
     "demo": "a demo",
 }
-_MARKS: Mapping[RunKind, str] = {kind: f"segue {kind}\n" for kind in _NAMES}
+_MARKS: Mapping[RunKind, bytes] = {kind: f"segue {kind}\n".encode() for kind in _NAMES}
 
 
 class Metrics:
@@ -62,7 +62,7 @@ def one_at_a_time(run: Path, kind: RunKind) -> Iterator[None]:
     _check_folder(run, kind)
     try:
         run.mkdir(parents=True, exist_ok=True)
-        file = (run / LOCK).open("a+", encoding="utf-8")
+        file = (run / LOCK).open("ab", buffering=0)
     except OSError as error:
         raise unwritable(run, error) from None
     with file:
@@ -74,9 +74,11 @@ def one_at_a_time(run: Path, kind: RunKind) -> Iterator[None]:
             ) from None
         if not file.tell():
             try:
-                file.write(_MARKS[kind])
-                file.flush()
+                rest = _MARKS[kind]
+                while rest:  # a full disk takes a part first
+                    rest = rest[file.write(rest) :]
             except OSError as error:
+                (run / LOCK).unlink()
                 raise unwritable(run, error) from None
         yield
 
@@ -91,12 +93,15 @@ def _check_folder(run: Path, kind: RunKind) -> None:
     try:
         names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
         lock = run / LOCK
-        mark = lock.read_bytes()[:100] if lock.is_file() and not lock.is_symlink() else None
+        mark = lock.read_bytes()[:100] if lock.is_file() else b""
     except OSError as error:
         raise unwritable(run, error) from None
-    begun = names == [LOCK] and mark == b""  # a process was killed between two lines
-    copied = not mark and any(is_written(locate(run / part), kind="model") for part in ("last", "best"))
-    if names and not begun and not copied and mark != _MARKS[kind].encode():
+    copied = (
+        not mark
+        and not lock.is_symlink()
+        and any(is_written(locate(run / part), kind="model") for part in ("last", "best"))
+    )
+    if names and not copied and mark != _MARKS[kind]:
         others = ", ".join([name for name in names if name != LOCK][:3] or [LOCK])
         raise DataError(f"{run} must be empty or {_NAMES[kind]}; got other files: {others}. Choose another --out.")
 
@@ -104,7 +109,7 @@ def _check_folder(run: Path, kind: RunKind) -> None:
 def remove_run(run: Path) -> None:
     """Removes what a fine-tuning run wrote, if it is one; what others put there stays."""
     lock = run / LOCK
-    if not lock.is_file() or lock.read_bytes() != _MARKS["finetune"].encode():
+    if not lock.is_file() or lock.read_bytes() != _MARKS["finetune"]:
         return
     remove_folder(run / "best")
     for name in (*FINETUNE_FILES, LOCK):
