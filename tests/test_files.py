@@ -138,6 +138,16 @@ def test_a_full_disk_leaves_the_file_before(tmp_path: Path) -> None:
     assert tree(tmp_path) == {"a": b"old"}
 
 
+def test_a_disk_that_is_full_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(_: int, __: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(DataError, match="must be writable; got No space left on device"):
+        conversion(tmp_path / "done")
+    assert os.listdir(tmp_path) == []
+
+
 def test_an_error_when_the_file_is_closed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a quota, or a file system of the network, reports it: at the end."""
 

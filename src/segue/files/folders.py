@@ -174,7 +174,12 @@ class Staging:
         except FileNotFoundError:
             return None
         if mine and not mark:
-            os.write(handle, _MARK)
+            try:
+                os.write(handle, _MARK)
+            except OSError:  # a full disk
+                (self.folder / _LOCK).unlink()
+                self.folder.rmdir()
+                raise
         return handle if mine else None
 
     def _foreign(self) -> SegueError:
