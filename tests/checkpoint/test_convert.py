@@ -383,7 +383,7 @@ def test_a_copy_of_a_segue_model_keeps_its_card(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     save(LanguageModel(XLNET_CONFIG), tmp_path / "ours")
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"file/out must be writable; got .*File exists"):
+    with pytest.raises(CheckpointError, match=r"file/out must be writable; got Not a directory"):
         convert(tmp_path / "ours", tmp_path / "file" / "out", to="hf", compare=False)
 
 

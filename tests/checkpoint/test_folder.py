@@ -51,7 +51,7 @@ def test_a_failed_save_leaves_the_old_model(folder, monkeypatch) -> None:
 def test_other_folders_are_not_overwritten(tmp_path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("precious")
-    with pytest.raises(CheckpointError, match="must be a model folder or not exist"):
+    with pytest.raises(CheckpointError, match="must be a model folder that segue wrote, or not exist yet"):
         save(LanguageModel(MODEL), tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "precious"
 

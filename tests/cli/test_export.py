@@ -32,7 +32,7 @@ def test_export_says_what_it_checked(model: Path, tmp_path: Path) -> None:
     assert shapes["key"] == [1, 3, 2, 5, 4]
     again = segue("export", str(model), "--what", "step", "--out", str(out))
     assert again.returncode == 2
-    assert "give --replace" in " ".join(again.stderr.split())
+    assert "replace it with --replace" in " ".join(again.stderr.split())
 
 
 def test_export_refuses_in_one_line(model: Path, tmp_path: Path) -> None:

@@ -299,14 +299,19 @@ def test_commands_of_a_chat(place: Path, tmp_path: Path) -> None:
     first, second, again, loaded = output.splitlines()
     assert (first, second) == (again, loaded)
     assert output.splitlines()[:2] == typed(b"One.\nTwo.\n", *command).splitlines()
-    told = typed(f"One.\n/save {file}\n/reset\n/load {file}\n/load {tmp_path}/none\n".encode(), *command, code=2)
+    told = typed(
+        f"One.\n/save {file}\n/reset\n/load {file}\n/load {tmp_path}/none\n".encode(), *command, "--replace", code=2
+    )
     saved, forgot, loaded, mistake = told.splitlines()
     count = re.fullmatch(r"Saved the session, (\d+) tokens, in .*a\.session\.", saved)
     assert count is not None
     assert forgot == f"Forgot everything, {count[1]} tokens."
     assert loaded == f"Loaded the session of {file}, {count[1]} tokens."
     assert "must be a file; got" in mistake
-    typed(b"One.\n", *command, "--save", file)
+    assert "must not exist yet" in typed(f"/save {file}\n".encode(), *command, code=2)
+    typed(f"/load {file}\n/reset\n/save {file}\n".encode(), *command)
+    assert "must not exist yet" in typed(b"One.\n", *command, "--save", file, code=2)
+    typed(b"One.\n", *command, "--save", file, "--replace")
     assert typed(b"Two.\n", *command, "--load", file).splitlines() == [second]
 
 
@@ -406,7 +411,7 @@ def test_the_space_before_a_gap_stays(place: Path, tmp_path: Path) -> None:
         (("generate", "{}/xl", "a", "--load", "{}/none"), ("a saved session must be a file",)),
         (("generate", "{}/xl", "a", "--load", "{}/xl/model.safetensors"), ("must have format segue-session",)),
         (("generate", "{}/xl", "a", "--save", "{}"), ("got a folder",)),
-        (("generate", "{}/xl", "a", "--max-tokens", "1", "--save", "{}/xl/config.toml/a"), ("that can be written",)),
+        (("generate", "{}/xl", "a", "--max-tokens", "1", "--save", "{}/xl/config.toml/a"), ("must be writable; got",)),
         (("generate", "{}/xl", "a", "--n-best", "2", "--alternatives", "1"),
          ("--n-best must go with --beam", "--alternatives must go with")),
         (("generate", "{}/xl", "a", "--beam", "2", "--temperature", "0", "--stop", "x"),

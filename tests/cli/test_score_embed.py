@@ -126,7 +126,7 @@ def test_an_interrupt_leaves_no_file(
     place: Path, tmp_path: Path, segue: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*arguments: object, **settings: object) -> Iterator[object]:
-        assert os.listdir(tmp_path) == [".scores.jsonl.part"]
+        assert [name.startswith(".scores.jsonl.segue-") for name in os.listdir(tmp_path)] == [True]
         raise KeyboardInterrupt
         yield
 
@@ -172,7 +172,7 @@ def test_embed_by_line_with_choices(place: Path, tmp_path: Path, segue: Callable
     [
         (("score", "{}/xlnet-base", "{}/nowhere.txt"), "nowhere.txt must exist"),
         (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/scores.xls"), "must end in .jsonl, .csv, .tsv"),
-        (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/no/scores.csv"), "must be a file that can be written"),
+        (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/no/scores.csv"), "must be writable; got No such file"),
         (("score", "{}/xlnet-base", "{}/text.txt", "--to", "parquet"), "parquet must go to a file"),
         (("score", "{}/silent", "{}/text.txt"), "must have its tokeniser in tokenizer/"),
         (("score", "{}/nothing", "{}/text.txt"), "a model must be a folder"),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from segue.data.store import Store
 from segue.errors import CheckpointError, DataError
 from segue.text.released import ReleasedPieces
 from segue.text.symbols import ByteTokenizer, CharacterTokenizer
+from tests.test_files import killed_at
 
 WORDS = ["the", "a", "memory", "segment", "model", "reads", "of", "and", "记忆", "片段", "模型", "读", "长", "文本"]
 
@@ -224,12 +226,63 @@ def test_stores_are_not_overwritten_unless_asked(tmp_path: Path) -> None:
     assert Store.open(tmp_path / "store").manifest.settings["kind"] == "characters"
 
 
+@pytest.mark.parametrize("call", ["rename", "replace"])
+def test_a_store_and_its_validation_store_are_replaced_together(tmp_path: Path, call: str) -> None:
+    """Killed before each move, the two are those before or the new ones, whichever is opened first."""
+    write_corpus(tmp_path / "a.txt", documents=30)
+    out = tmp_path / "store"
+
+    def make(seed: int) -> None:
+        prepare([tmp_path / "a.txt"], out=out, kind="bytes", validation_share=0.3, seed=seed, workers=1, replace=True)
+
+    make(0)
+    number, replaced = 1, set()
+    while killed_at(number, call, partial(make, number)):
+        pair = [out, validation_path(out)]
+        opened = [Store.open(path, verify=True) for path in (pair if number % 2 else reversed(pair))]
+        (seed,) = {store.manifest.settings["seed"] for store in opened}
+        replaced.add(seed == number)
+        number += 1
+    assert replaced == {call == "rename"}  # the journal is written before the first of the moves
+    assert number > 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "store", "store-valid"]
+
+
+@pytest.mark.parametrize("change", ["grows", "is replaced", "goes"])
+def test_an_input_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    monkeypatch.setattr(preparing, "BATCH", 100)
+    write_corpus(tmp_path / "a.txt", documents=200)
+    write_corpus(tmp_path / "b.txt", documents=20, seed=1)
+    steps = preparation(
+        [tmp_path / "a.txt", tmp_path / "b.txt"],
+        out=tmp_path / "store",
+        settings=PrepareSettings(kind="bytes"),
+        workers=1,
+    )
+    while not next(steps).tokens:
+        pass
+    if change == "grows":
+        with (tmp_path / "a.txt").open("a") as file:
+            file.write("more")
+    elif change == "is replaced":
+        text = (tmp_path / "b.txt").read_text()
+        (tmp_path / "b.txt").unlink()
+        (tmp_path / "b.txt").write_text(text)
+    else:
+        (tmp_path / "a.txt").unlink()
+    name = "b" if change == "is replaced" else "a"
+    with pytest.raises(DataError, match=rf"{name}\.txt must not change while it is read"):
+        list(steps)
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".txt"]
+
+
 def test_closing_early_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparing, "BATCH", 500)
     write_corpus(tmp_path / "a.txt", documents=200)
     settings = PrepareSettings(kind="bytes", validation_share=0.1)
     steps = preparation([tmp_path / "a.txt"], out=tmp_path / "store", settings=settings, workers=2)
-    (tmp_path / ".store-valid.writing" / "store").mkdir(parents=True)
+    (tmp_path / ".store-valid.writing" / "new").mkdir(parents=True)
+    (tmp_path / ".store-valid.writing" / "lock").write_text("segue\n")
     while not next(steps).tokens:
         pass
     assert (tmp_path / ".store.writing").is_dir()
@@ -309,7 +362,7 @@ def test_an_interrupt_cleans_up_and_exits_with_130(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in.txt", documents=2000, times=400)  # far longer than the signal takes
     process = start(tmp_path)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".store.writing/store/tokens*")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob(".store.writing/new/tokens*")) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     output = process.communicate(timeout=120)[0].decode()

@@ -97,7 +97,7 @@ def test_chinese_samples_are_read_from_their_archives(
 def test_unknown_samples_and_places_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="must be one of english, chinese-novel"):
         write_sample("klingon", tmp_path / "x")
-    with pytest.raises(DataError, match="must not exist yet"):
+    with pytest.raises(DataError, match="must be a file or not exist yet; got a folder"):
         write_sample("english", tmp_path)
 
 

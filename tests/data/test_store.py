@@ -116,8 +116,9 @@ def test_nothing_remains_of_an_error_or_of_nothing(tmp_path: Path) -> None:
 
 
 def test_only_one_writer_at_a_time_and_leftovers_are_swept(tmp_path: Path) -> None:
-    left = tmp_path / ".store.writing" / "store"
+    left = tmp_path / ".store.writing" / "new"
     left.mkdir(parents=True)
+    (left.parent / "lock").write_text("segue\n")
     (left / "tokens-00000.bin").write_bytes(b"left by a killed run")
     with StoreWriter(tmp_path / "store", BYTES) as writer:
         with pytest.raises(DataError, match="another one is writing it"):
@@ -130,20 +131,26 @@ def test_only_one_writer_at_a_time_and_leftovers_are_swept(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("way", ["open", "write", "replace"])
-def test_a_store_moved_aside_by_a_killed_process_comes_back(store: Store, way: str) -> None:
+def test_a_replacement_is_finished_after_a_killed_process(store: Store, tmp_path: Path, way: str) -> None:
     """As it is when the process is killed after the first of the two moves of a replacement."""
+    with StoreWriter(tmp_path / "other", BYTES) as writer:
+        writer.append([[42]])
+        writer.commit()
     beside = store.path.with_name(f".{store.path.name}.writing")
     beside.mkdir()
+    (beside / "lock").write_text("segue\n")
+    (beside / "journal.json").write_text(json.dumps([store.path.name]))
+    (tmp_path / "other").rename(beside / "new")
     store.path.rename(beside / "old")
     if way == "open":
-        assert Store.open(store.path, verify=True).length == 13
+        assert Store.open(store.path, verify=True).length == 2
     elif way == "write":
         with pytest.raises(DataError, match="must not exist yet"):
             StoreWriter(store.path, BYTES)
     else:
         StoreWriter(store.path, BYTES, replace=True).abort()
     assert not beside.exists()
-    assert Store.open(store.path, verify=True).length == 13
+    assert Store.open(store.path, verify=True).read(0, 1).tolist() == [42]
 
 
 def test_replacing_is_asked_for_and_only_stores_are_replaced(store: Store, tmp_path: Path) -> None:

@@ -277,10 +277,11 @@ def test_without_the_packages(folders: dict[str, Path], tmp_path: Path, monkeypa
 
 def test_a_folder_that_is_in_the_way(folders: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     for replace in (False, True):
-        with pytest.raises(ConfigError, match="must not exist"):
+        with pytest.raises(ConfigError, match="must be an export that segue wrote, or not exist yet"):
             export(folders["xlnet"], tmp_path / "mine", ExportSettings(what="encoder"), replace=replace)
-    with pytest.raises(ConfigError, match="give --replace"):
+    with pytest.raises(ConfigError, match="replace it with --replace"):
         export(folders["xlnet"], folders["encoder"], ExportSettings(what="encoder"))
 
 

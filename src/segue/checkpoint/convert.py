@@ -20,8 +20,8 @@ from segue.checkpoint import compare as comparing
 from segue.checkpoint.card import Facts
 from segue.checkpoint.compare import Comparison
 from segue.checkpoint.detect import SETTINGS
-from segue.checkpoint.files import CARD, LARGEST_CARD, read_small, shortened, write_folder
-from segue.checkpoint.folder import parameters_of, save
+from segue.checkpoint.files import CARD, LARGEST_CARD, read_small, shortened
+from segue.checkpoint.folder import model_of_run, parameters_of, save
 from segue.checkpoint.foreign import Foreign, read_foreign
 from segue.checkpoint.heads import build, save_head
 from segue.checkpoint.names.rules import Mapped, Row, to_theirs
@@ -31,6 +31,7 @@ from segue.checkpoint.tensorflow import write_tensorflow
 from segue.checkpoint.vocabularies import write_tokenizer
 from segue.config import ModelConfig, XLPositions, model_config
 from segue.errors import CheckpointError, SegueError
+from segue.files import Fill, Place, check_folder, locate, write_folder
 from segue.model import LanguageModel
 from segue.model.build import shapes_only
 from segue.text.files import save_tokenizer
@@ -116,7 +117,8 @@ def convert(
     PyTorch code, as safetensors. No pickle is ever written.
     """
     target = Path(out)
-    _check_target(target, replace=replace)
+    read = [model_of_run(locate(Path(source))), Path(f"{source}.index"), *([] if vocabulary is None else [vocabulary])]
+    check_folder(target, kind="conversion", replace=replace, inputs=read, failure=CheckpointError)
     foreign = read_foreign(source, overrides=overrides, head=head, vocabulary=vocabulary)
     writer = _segue_writer(foreign) if to == "segue" else _other_writer(foreign, to)
     reports: list[Report] = []
@@ -126,19 +128,11 @@ def convert(
         (new / REPORT).write_text(report.markdown(), encoding="utf-8")
         reports.append(report)
 
-    writer.write(target, also)
+    def place(folder: Path, write: Fill) -> None:
+        write_folder(folder, write, kind="conversion", replace=replace, inputs=read, failure=CheckpointError)
+
+    writer.write(target, also, place)
     return reports[0]
-
-
-def _check_target(target: Path, *, replace: bool) -> None:
-    if not target.exists():
-        return
-    if not replace or not (target / REPORT).is_file():
-        raise CheckpointError(
-            f"{target} must not exist, or be a folder of an earlier conversion that may be replaced; got "
-            f"{'such a folder' if (target / REPORT).is_file() else 'something else'}. "
-            "Choose another place" + (", or add --replace." if (target / REPORT).is_file() else ".")
-        )
 
 
 # ------------------------------------------------------------------------------------------------- writing
@@ -148,8 +142,8 @@ def _check_target(target: Path, *, replace: bool) -> None:
 class _Writer:
     words: str
     """What is written."""
-    write: Callable[[Path, Callable[[Path], None]], None]
-    """Into a place, then calls back with the folder before it is in its place."""
+    write: Callable[[Path, Fill, Place], None]
+    """Into a place, then calls back with the folder, and has it put there by its last argument."""
     mapped: Mapped | None = None
     """The tensors under the names of others."""
     notes: list[str] = field(default_factory=list)
@@ -160,7 +154,7 @@ class _Writer:
 def _segue_writer(foreign: Foreign) -> _Writer:
     card = foreign.detected.path / CARD
 
-    def write(target: Path, then: Callable[[Path], None]) -> None:
+    def write(target: Path, then: Fill, place: Place) -> None:
         def also(new: Path) -> None:
             if foreign.detected.kind.startswith("segue ") and card.is_file():  # it knows more than can be said here
                 (new / CARD).write_bytes(read_small(card, limit=LARGEST_CARD))
@@ -173,10 +167,10 @@ def _segue_writer(foreign: Foreign) -> _Writer:
                 save_tokenizer(foreign.tokenizer, tokenizer)
             facts = Facts(origin=foreign.format)
             if foreign.head is not None:
-                save_head(foreign.model, foreign.head, target, tokenizer=tokenizer, facts=facts, also=also)
+                save_head(foreign.model, foreign.head, target, tokenizer=tokenizer, facts=facts, also=also, place=place)
             else:
                 assert isinstance(foreign.model, LanguageModel)
-                save(foreign.model, target, tokenizer=tokenizer, facts=facts, also=also)
+                save(foreign.model, target, tokenizer=tokenizer, facts=facts, also=also, place=place)
 
     return _Writer(words="a segue model", write=write)
 
@@ -189,7 +183,7 @@ def _other_writer(foreign: Foreign, to: Target) -> _Writer:
         table, dict(foreign.model.state_dict()), copies=to == "original" or family != "xlnet_transformers"
     )
 
-    def write(target: Path, also: Callable[[Path], None]) -> None:
+    def write(target: Path, also: Fill, place: Place) -> None:
         def fill(new: Path) -> None:
             for name, text in files.items():
                 (new / name).write_text(text, encoding="utf-8")
@@ -201,7 +195,7 @@ def _other_writer(foreign: Foreign, to: Target) -> _Writer:
                 notes.append(note)
             also(new)
 
-        write_folder(target, fill)
+        place(target, fill)
 
     loads = json.loads(files[SETTINGS])["architectures"][0] if to == "hf" else None
     return _Writer(words=words, write=write, mapped=mapped, notes=notes, loads=loads)

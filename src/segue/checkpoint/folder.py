@@ -19,11 +19,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from segue.checkpoint.card import Facts, make_card
-from segue.checkpoint.files import CARD, inside, locate, read_small, shortened, verify, write_folder
+from segue.checkpoint.files import CARD, inside, locate, read_small, shortened, verify
 from segue.checkpoint.header import Header, read_header
 from segue.checkpoint.source import FLOATS
 from segue.config import Config, ModelConfig, dump, parse
 from segue.errors import CheckpointError
+from segue.files import Fill, Place, write_folder
 from segue.model import LanguageModel
 from segue.model.build import shapes_only
 
@@ -39,6 +40,11 @@ UPGRADES: Mapping[int, Callable[[dict[str, Any], dict[str, Tensor]], Contents]] 
 it is tried on their shapes alone first."""
 
 
+def replace_model(target: Path, write: Fill) -> None:
+    """Puts a model folder into its place, over the one before; files of others in that one stay."""
+    write_folder(target, write, kind="model", replace=True, keep_others=True, failure=CheckpointError)
+
+
 def save(
     model: LanguageModel,
     folder: str | Path,
@@ -47,14 +53,11 @@ def save(
     tokenizer: Path | None = None,
     facts: Facts | None = None,
     also: Callable[[Path], None] | None = None,
+    place: Place = replace_model,
 ) -> None:
     """Writes the folder whole or not at all. `config` has settings besides the model's, `tokenizer` is a folder to
-    copy, `facts` is what the card says of the training, `also` may write more into it."""
-    target = Path(folder)
-    if target.exists() and not (target / CONFIG).exists():
-        raise CheckpointError(
-            f"{target} must be a model folder or not exist; got something else. Choose another place."
-        )
+    copy, `facts` is what the card says of the training, `also` may write more into it, `place` decides what may be
+    there before."""
 
     def write(new: Path) -> None:
         (new / CONFIG).write_text(dump(config or Config(model=model.config)), encoding="utf-8")
@@ -65,7 +68,7 @@ def save(
         if also is not None:
             also(new)
 
-    write_folder(target, write)
+    place(Path(folder), write)
 
 
 def load(folder: str | Path, *, check: bool = True) -> LanguageModel:

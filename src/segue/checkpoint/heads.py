@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from torch import nn
 
 from segue.checkpoint.card import Facts, make_card
-from segue.checkpoint.files import CARD, inside, locate, verify, write_folder
+from segue.checkpoint.files import CARD, inside, locate, verify
 from segue.checkpoint.folder import (
     CONFIG,
     HEAD,
@@ -23,11 +23,13 @@ from segue.checkpoint.folder import (
     fill,
     parameters_of,
     read_toml,
+    replace_model,
     write_tensors,
 )
 from segue.config import Config, ModelConfig, dump
 from segue.config.schema import PositiveInt, Section
 from segue.errors import CheckpointError
+from segue.files import Place
 from segue.model import LanguageModel, Trunk
 from segue.model.answers import BeamAnswerer, SimpleAnswerer
 from segue.model.heads import SequenceClassifier, SequenceScorer, TokenTagger
@@ -108,14 +110,9 @@ def save_head(
     tokenizer: Path | None = None,
     facts: Facts | None = None,
     also: Callable[[Path], None] | None = None,
+    place: Place = replace_model,
 ) -> None:
     """Writes the folder whole or not at all, as `folder.save` does for language models."""
-    target = Path(folder)
-    if target.exists() and not (target / HEAD).exists():
-        raise CheckpointError(
-            f"{target} must be the folder of a model with a head or not exist; got something else. "
-            "Choose another place."
-        )
     config = model_config_of(model)
 
     def write(new: Path) -> None:
@@ -129,7 +126,7 @@ def save_head(
         if also is not None:
             also(new)
 
-    write_folder(target, write)
+    place(Path(folder), write)
 
 
 def load_head(folder: str | Path, *, check: bool = True) -> tuple[nn.Module, HeadConfig]:

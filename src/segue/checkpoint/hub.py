@@ -50,6 +50,7 @@ from segue.checkpoint.heads import HeadConfig, on_card, read_head
 from segue.checkpoint.private import public_card, public_config
 from segue.config import ModelConfig
 from segue.errors import CheckpointError
+from segue.files import sha256, write_file
 from segue.model import LanguageModel
 
 ALIASES = {
@@ -321,8 +322,9 @@ def plan_push(folder: str | Path, name: str, *, licence: str | None = None, lang
     card = updated_card(_card(model) or new_card, licence=licence, languages=languages)
     config, stripped = public_config(read_small(model / CONFIG, limit=LARGEST_CONFIG).decode("utf-8"))
     public, has_paths = public_card(card)
-    hashes[CONFIG] = hashlib.sha256(config.encode("utf-8")).hexdigest()
-    texts = {CONFIG: config, CARD: public, MANIFEST: manifest_text({file: hashes[file] for file in names})}
+    for file, text in ((CONFIG, config), (CARD, public)):
+        hashes[file] = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    texts = {CONFIG: config, CARD: public, MANIFEST: manifest_text({file: hashes[file] for file in (*names, CARD)})}
     sizes = {file: (model / file).stat().st_size for file in names}
     sizes |= {file: len(text.encode("utf-8")) for file, text in texts.items()}
     stripped = [f"{name} in {CONFIG}" for name in stripped] + ([f"the command in {CARD}"] if has_paths else [])
@@ -334,7 +336,9 @@ def push(upload: Upload, *, private: bool = False, revision: str | None = None, 
     they are not there."""
     hub = _hub()
     with tempfile.TemporaryDirectory(prefix="segue-push-") as work, _hub_errors(hub, upload.name):
-        (upload.folder / CARD).write_text(upload.card, encoding="utf-8")
+        write_file(upload.folder / CARD, upload.card, failure=CheckpointError)
+        hashes = read_manifest(upload.folder) | {CARD: sha256(upload.folder / CARD)}
+        write_file(upload.folder / MANIFEST, manifest_text(hashes), failure=CheckpointError)
         staged = Path(work)
         for file in upload.files:
             (staged / file).parent.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 import segue
+from segue.cli.outputs import ReplaceFileOption, ReplaceFolderOption
 from segue.cli.table_verbs import OverridesArgument, finetune, predict, tune
 from segue.cli.text_verbs import embed, generate, infill, score
 from segue.errors import ConfigError
@@ -99,11 +100,12 @@ def plan(
 def plot(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     out: Annotated[Path, typer.Option(help="Picture to write.")] = Path("runs.png"),
+    replace: ReplaceFileOption = False,
 ) -> None:
     """Draw the losses of runs against each other."""
     from segue.cli.plot import plot_runs
 
-    plot_runs(runs, out)
+    plot_runs(runs, out, replace=replace)
 
 
 @app.command()
@@ -130,6 +132,7 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tokens.")] = None,
     sweep: Annotated[str | None, typer.Option(help="memory_length=N,N,...: a row for each.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the sweep, or of --recl.")] = None,
+    replace: ReplaceFileOption = False,
     speed: Annotated[
         bool, typer.Option("--speed", help="Time a token takes with memory, against a vanilla model's sliding window.")
     ] = False,
@@ -161,6 +164,7 @@ def evaluate(
         "--limit": limit,
         "--sweep": sweep,
         "--plot": plot,
+        "--replace": replace,
         "--lengths": lengths,
         "--repeats": repeats,
         "--against": against or None,
@@ -183,6 +187,7 @@ def evaluate(
             exact=exact_context,
             clamp_distance=clamp_distance,
             plot=plot,
+            replace=replace,
         )
         return
     run_evaluation(
@@ -200,6 +205,7 @@ def evaluate(
         limit=limit,
         sweep=sweep,
         plot=plot,
+        replace=replace,
     )
 
 
@@ -266,7 +272,7 @@ def prepare(
         int | None, typer.Option(help="Refuse compressed files that grow more than this many times.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides the sample for training and the validation documents.")] = 0,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
+    replace: ReplaceFolderOption = False,
 ) -> None:
     """Turn text into a store: ids on disk that training reads.
 
@@ -300,7 +306,7 @@ def prepare(
 def sample(
     name: Annotated[str | None, typer.Argument(help="Which one. Left out: they are described.")] = None,
     out: Annotated[Path | None, typer.Option(help="Text file, or table of labelled texts, to write.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a file that is there.")] = False,
+    replace: ReplaceFileOption = False,
 ) -> None:
     """Write a real corpus for a first try, English or Chinese, plain or labelled."""
     from segue.cli.sample import default_name, print_samples, write
@@ -371,7 +377,7 @@ def convert(
     compare: Annotated[
         bool, typer.Option(help="Compare logits on real text with transformers, where it is installed.")
     ] = True,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the folder of an earlier conversion.")] = False,
+    replace: ReplaceFolderOption = False,
 ) -> None:
     """Convert a checkpoint of Transformer-XL or XLNet from or to another library, with a report of every tensor."""
     from segue.cli.convert import run_conversion
@@ -406,7 +412,7 @@ def export(
         int | None, typer.Option(min=1, help="Of a step: earlier tokens that each token sees; as in the model.")
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Of a step: streams read side by side; 1.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the folder of an earlier export.")] = False,
+    replace: ReplaceFolderOption = False,
 ) -> None:
     """Write a model as ONNX or for torch.export, and check that it computes the same."""
     from segue.cli.export import run_export

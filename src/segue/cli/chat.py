@@ -5,14 +5,14 @@ of a document or so many tokens. A reply that ends otherwise gets a newline, so 
 """
 
 import contextlib
+import dataclasses
 import io
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from segue.cli.writing import Screen, check_place, feed, interrupts
+from segue.cli.writing import Screen, check_place, feed, interrupts, save_session
 from segue.errors import SegueError
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
@@ -36,17 +36,21 @@ def run_chat(
     stop: Sequence[str],
     choices: Sequence[str],
     encoding: str,
+    replace: bool,
+    loaded: Path | None,
+    model: str,
 ) -> None:
     """Until the input ends. In a terminal a mistake is told and the session goes on; in a pipe it ends the command."""
     terminal = sys.stdin.isatty()
     replies = 0
+    file = loaded
     for line in _lines(terminal=terminal, encoding=encoding):
         try:
             if line.startswith("/") and not line.startswith("//"):
-                _obey(line, session)
+                file = _obey(line, session, file, replace=replace, model=model)
                 continue
             # Every reply draws other numbers; the same lines with the same seed give the same replies.
-            settings = replace(sampling, seed=(sampling.seed + replies) % 2**64)
+            settings = dataclasses.replace(sampling, seed=(sampling.seed + replies) % 2**64)
             replies += 1
             _reply(
                 session, line.removeprefix("/"), max_tokens=max_tokens, sampling=settings, stop=stop, choices=choices
@@ -80,7 +84,8 @@ def _reply(
         session.feed("\n")
 
 
-def _obey(line: str, session: Session) -> None:
+def _obey(line: str, session: Session, file: Path | None, *, replace: bool, model: str) -> Path | None:
+    """Returns the file in which the session is, for it may be saved there again."""
     command, _, rest = line.partition(" ")
     path = Path(rest.strip()) if rest.strip() else None
     match command:
@@ -89,16 +94,19 @@ def _obey(line: str, session: Session) -> None:
             session.reset()
             print(f"Forgot everything, {forgotten:,} tokens.", file=sys.stderr)
         case "/save" if path is not None:
-            check_place(path)
-            session.save(path)
+            check_place(path, replace=replace, loaded=file, model=model)
+            save_session(session, path)
             print(f"Saved the session, {session.tokens_read:,} tokens, in {path}.", file=sys.stderr)
+            return path
         case "/load" if path is not None:
             session.load(path)
             print(f"Loaded the session of {path}, {session.tokens_read:,} tokens.", file=sys.stderr)
+            return path
         case "/help":
             print(HELP, end="", file=sys.stderr)
         case _:
             print(f"segue: {line!r} is no command.\n{HELP}", end="", file=sys.stderr)
+    return file
 
 
 def _lines(*, terminal: bool, encoding: str) -> Iterator[str]:

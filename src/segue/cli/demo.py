@@ -27,6 +27,7 @@ from segue.data.store import Store
 from segue.errors import SegueError
 from segue.evaluate.baselines import bag_of_words, most_frequent
 from segue.evaluate.perplexity import Score, evaluate_causal, evaluate_order
+from segue.files import write_file
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import open_session
 from segue.tasks.folder import load_task_model
@@ -35,6 +36,7 @@ from segue.tasks.table import task_kind
 from segue.train.finetune import Ended, Request, Updated, finetune, finetune_settings
 from segue.train.loop import StepReport
 from segue.train.pretrain import pretrain
+from segue.train.run_folder import one_at_a_time
 
 SHAPE = {"num_layers": 3, "width": 128, "num_heads": 4, "inner_width": 512, "dropout": 0.1}
 TRAIN = {"learning_rate": 2e-3, "warmup_steps": 50, "clip_norm": 1.0, "final_share": 0.05, "log_every": 1}
@@ -86,8 +88,12 @@ class Result:
 
 def run_demo(out: Path, *, steps: int) -> None:
     """Prepare, pretrain, evaluate, fine-tune, compare; everything goes into `out`."""
+    with one_at_a_time(out, "demo"):
+        _run(out, steps=steps)
+
+
+def _run(out: Path, *, steps: int) -> None:
     console, started = Console(highlight=False), time.perf_counter()
-    out.mkdir(parents=True, exist_ok=True)
     console.rule("English: Transformer-XL, with memory and without", align="left")
     store = _english_store(console, out)
     results = _with_and_without_memory(console, out, XL, store, name="transformer-xl", steps=steps)
@@ -102,7 +108,7 @@ def run_demo(out: Path, *, steps: int) -> None:
         store = _review_store(console, out, reviews)
         results += _with_and_without_memory(console, out, XLNET, store, name="xlnet", steps=2 * steps)
     _print_table(console, results)
-    plot_runs([result.run for result in results], out / "runs.png")
+    plot_runs([result.run for result in results], out / "runs.png", replace=True)
     if reviews is not None:
         _sentiment(console, out, reviews, examples=EXAMPLES_PER_STEP * steps)
         _typed(console, out / "sentiment")
@@ -135,7 +141,7 @@ def _review_store(console: Console, out: Path, reviews: list[dict[str, str]]) ->
     """The reviews without their labels, and without those of the test."""
     store, text = out / "chinese-store", out / "chinese-reviews.txt"
     if not (store / "manifest.json").exists():
-        text.write_text("".join(f"{row['text']}\n" for row in reviews[TEST:]), encoding="utf-8")
+        write_file(text, "".join(f"{row['text']}\n" for row in reviews[TEST:]))
         report = prepare([text], out=store, vocabulary_size=6000, document="line", validation_share=0.04, replace=True)
         _count(console, report.manifest)
     return store
@@ -233,7 +239,7 @@ def _sentiment(console: Console, out: Path, reviews: list[dict[str, str]], *, ex
     parts = {"test": reviews[:TEST], "train": reviews[TEST : TEST + examples]}
     for name, rows in parts.items():
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        (out / f"reviews-{name}.jsonl").write_text(text, encoding="utf-8")
+        write_file(out / f"reviews-{name}.jsonl", text)
     gold = [row["label"] for row in parts["test"]]
     labels = [row["label"] for row in parts["train"]]
     texts = [[row["text"] for row in parts[name]] for name in ("train", "test")]

@@ -1,19 +1,21 @@
 """`segue embed`: files of any length in, a vector for each document or line out, as npy, Parquet or JSON lines."""
 
+import dataclasses
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from rich.console import Console
 
+from segue.checkpoint.folder import model_of_run
 from segue.cli.paragraphs import duration
 from segue.cli.rows import Kind, RowFormat, RowWriter, metered, row_writer, summarise, written
 from segue.data.inputs import Format
 from segue.data.readers import ReadSettings
 from segue.errors import ConfigError
+from segue.files import check_file
 from segue.infer.documents import TextFiles
 from segue.infer.embed import Embedding, EmbedSettings, Totals, embed
 from segue.infer.text_model import load_text_model
@@ -27,6 +29,7 @@ def run_embedding(
     inputs: Sequence[str],
     *,
     out: Path,
+    replace: bool,
     settings: EmbedSettings,
     segment_length: int | None,
     text: bool,
@@ -38,6 +41,8 @@ def run_embedding(
         raise ConfigError(f"{out} must end in .npy, .parquet or .jsonl; got {out.suffix!r}. Rename it.")
     to = _FORMATS[out.suffix.lower()]
     files = TextFiles(inputs, read, standard_input=standard_input)
+    read_from = [model_of_run(Path(model)), *(file.path for file in files.files)]
+    check_file(out, replace=replace, inputs=read_from)
     console = Console(stderr=True, highlight=False)
     loaded = load_text_model(model)
     length = loaded.segment_length if segment_length is None else segment_length
@@ -47,8 +52,8 @@ def run_embedding(
     for name in ([] if settings.by == "line" else ["line"]) + ([] if text else ["text"]):
         del columns[name]
     totals = Totals()
-    chosen = replace(settings, segment_length=length)
-    with metered(console, files) as meter, written(out) as file:
+    chosen = dataclasses.replace(settings, segment_length=length)
+    with metered(console, files) as meter, written(out, replace=replace, inputs=read_from) as file:
         writer: RowWriter = _Npy(file, width) if to is None else row_writer(file, to, columns, width=width)
         for one in embed(loaded.model, loaded.tokenizer, files, chosen, totals=totals, progress=meter.count):
             writer.write({name: getattr(one, name) for name in columns} | {"vector": _vector(one, to)})

@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from segue.checkpoint.folder import TOKENIZER, load
-from segue.cli.plot import check_plot, figure
+from segue.cli.plot import check_picture, figure, write_picture
 from segue.cli.reporting import reporting
 from segue.config import load as load_config
 from segue.data.store import Store
@@ -27,7 +28,7 @@ from segue.text.files import load_tokenizer
 
 TAKES = {
     "--speed": {"--segment-length", "--lengths", "--repeats"},
-    "--recl": {"--clamp-distance", "--limit", "--plot", "--lengths", "--against", "--exact-context"},
+    "--recl": {"--clamp-distance", "--limit", "--plot", "--replace", "--lengths", "--against", "--exact-context"},
 }
 """The options that go with each; the rest are for perplexity, but for those named here only."""
 
@@ -77,13 +78,15 @@ def run_evaluation(
     limit: int | None,
     sweep: str | None,
     plot: Path | None,
+    replace: bool,
 ) -> None:
     """Prints a table; with a sweep, a row for each memory length, and a plot."""
     console = Console(highlight=False)
     if data is None:
         raise ConfigError("perplexity needs a store; got a model alone. Give the folder of one, or --speed.")
+    inputs = [data, model_folder]
     if plot is not None:
-        check_plot(plot)
+        check_picture(plot, replace=replace, inputs=inputs)
     store, model = open_store(data, model_folder), load(model_folder)
     check_tokenizer(store, model_folder, model)
     segment = segment_length or _trained_segment(model_folder)
@@ -113,7 +116,7 @@ def run_evaluation(
         table.add_row(*_row(score, store, memory=memory, limit=limit))
     console.print(table)
     if plot is not None:
-        _plot(scores, plot)
+        write_picture(_picture(scores), plot, replace=replace, inputs=inputs)
         console.print(f"Plot: {plot}")
 
 
@@ -189,9 +192,9 @@ def _sweep_lengths(text: str) -> list[int | None]:
     return lengths
 
 
-def _plot(scores: list[tuple[int, Score]], path: Path) -> None:
+def _picture(scores: list[tuple[int, Score]]) -> Any:
     made, axes = figure()
     axes.plot([length for length, _ in scores], [score.perplexity for _, score in scores], marker="o")
     axes.set_xlabel("memory length")
     axes.set_ylabel("perplexity")
-    made.savefig(path)
+    return made

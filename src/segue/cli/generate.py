@@ -56,6 +56,7 @@ _NOT_WITH = {
     "--json": {"--log-probabilities"},
 }
 _ONLY_WITH = dict.fromkeys(_OF_BEAM, ("--beam",)) | {"--alternatives": ("--log-probabilities", "--json")}
+_ONLY_WITH |= {"--replace": ("--save", "--chat")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,7 @@ class GenerateOptions(SamplingOptions):
     memory_length: int | None
     int8: bool
     save: Path | None
+    replace: bool
     load: Path | None
     encoding: str
 
@@ -92,7 +94,7 @@ def run_generation(model: str, prompt: str, options: GenerateOptions) -> None:
     if options.chat and prompt == STANDARD_INPUT:
         raise ConfigError("--chat reads standard input line by line; got - for the prompt as well. Leave one out.")
     refuse_task_models(model)
-    check_place(options.save)
+    check_place(options.save, replace=options.replace, loaded=options.load, model=model)
     sampling = sampling_settings(options, show_alternatives=options.log_probabilities)
     with enough_memory():
         _generate(model, prompt, sampling, options)
@@ -112,6 +114,9 @@ def _generate(model: str, prompt: str, sampling: SamplingSettings, options: Gene
             stop=options.stop,
             choices=options.choices,
             encoding=options.encoding,
+            replace=options.replace,
+            loaded=options.load,
+            model=model,
         )
     elif options.beam is not None:
         _search(session, options)

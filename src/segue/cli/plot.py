@@ -2,12 +2,16 @@
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from segue.errors import ConfigError, DataError
+from segue.files import check_file, new_file
+
+METRICS = "metrics.jsonl"
 
 
 def figure() -> tuple[Any, Any]:
@@ -26,20 +30,31 @@ def figure() -> tuple[Any, Any]:
     return made, axes
 
 
-def check_plot(path: Path) -> None:
-    """Refuses, before the work, a plot that could not be drawn or saved at its end."""
+def check_picture(out: Path, *, replace: bool, inputs: Iterable[str | Path]) -> None:
+    """Refuses, before the work, a place where the picture cannot be written, or a format that nobody knows."""
+    check_file(out, replace=replace, inputs=inputs)
+    if not out.absolute().parent.is_dir():
+        raise DataError(f"{out} must be in a folder that exists; got {out.parent}, which does not. Make it first.")
     made, _ = figure()
-    kinds = made.canvas.get_supported_filetypes()
-    if path.suffix.removeprefix(".").lower() not in kinds:
-        raise ConfigError(
-            f"a plot must be a file of a known kind; got {path}. End its name in .png, .svg or .pdf, say."
-        )
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise ConfigError(f"a plot must be a file in a folder that exists; got {path}. Choose another place.")
+    known = sorted(made.canvas.get_supported_filetypes())
+    if out.suffix and _format_of(out) not in known:
+        raise ConfigError(f"{out} must be a picture: {', '.join(known)}; got {out.suffix!r}. Name it .png, say.")
 
 
-def plot_runs(runs: list[Path], out: Path) -> None:
+def write_picture(made: Any, out: Path, *, replace: bool, inputs: Iterable[str | Path]) -> None:
+    """Whole or not at all, in the format of its name."""
+    with new_file(out, replace=replace, inputs=inputs) as file:
+        made.savefig(file, format=_format_of(out))
+
+
+def _format_of(out: Path) -> str:
+    return out.suffix.removeprefix(".").lower() or "png"
+
+
+def plot_runs(runs: list[Path], out: Path, *, replace: bool) -> None:
     """Training losses as lines, smoothed, and validation losses as points, over tokens read."""
+    inputs = [run / METRICS for run in runs]
+    check_picture(out, replace=replace, inputs=inputs)
     made, axes = figure()
     for number, run in enumerate(runs):
         steps = read_metrics(run)
@@ -57,12 +72,12 @@ def plot_runs(runs: list[Path], out: Path) -> None:
     axes.set_xlabel("step")
     axes.set_ylabel("loss (nats)")
     axes.legend()
-    made.savefig(out)
+    write_picture(made, out, replace=replace, inputs=inputs)
     Console(highlight=False).print(f"Plot: {out}")
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    path = run / "metrics.jsonl"
+    path = run / METRICS
     if not path.is_file():
         raise DataError(f"a run must hold metrics.jsonl; got {run} without. Check the path.")
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

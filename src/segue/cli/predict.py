@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -11,9 +11,10 @@ from typing import Any, Literal, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from segue.checkpoint.folder import model_of_run
 from segue.cli.finetune import chosen_columns
 from segue.data.tables import TableSettings, open_table
-from segue.errors import DataError
+from segue.files import check_file, new_text_file
 from segue.tasks.examples import column_names
 from segue.tasks.folder import load_task_model
 from segue.tasks.predict import answer_rows
@@ -26,12 +27,16 @@ def run_prediction(
     source: str,
     *,
     out: Path | None,
+    replace: bool,
     to: Format | None,
     columns: list[str],
     tables: TableSettings,
     batch_size: int,
 ) -> None:
     """Writes a row for each row of the table."""
+    inputs: list[str | Path] = [model_of_run(model), source]
+    if out is not None:
+        check_file(out, replace=replace, inputs=inputs)
     made = load_task_model(model)
     table = open_table(source, tables)
     names = column_names(made.kind, table, chosen_columns(columns), labelled=False)
@@ -45,7 +50,7 @@ def run_prediction(
     written = problems = 0
     console = Console(stderr=True, highlight=False)
     with (
-        _opened(out) as file,
+        _opened(out, replace=replace, inputs=inputs) as file,
         Progress(TextColumn("{task.fields[line]}"), BarColumn(), console=console, transient=True) as progress,
     ):
         bar = progress.add_task("", total=None, line="")
@@ -131,18 +136,10 @@ def _format_of(out: Path | None) -> Format:
 
 
 @contextmanager
-def _opened(out: Path | None) -> Iterator[TextIO]:
+def _opened(out: Path | None, *, replace: bool, inputs: Iterable[str | Path]) -> Iterator[TextIO]:
     """Standard output, or a file that appears when it is whole."""
     if out is None:
         yield sys.stdout
         return
-    part = out.with_name(f".{out.name}.part")
-    try:
-        with part.open("w", encoding="utf-8", newline="") as file:
-            yield file
-    except OSError as error:
-        raise DataError(f"{out} must be a file that can be written; got {error.strerror or error}.") from None
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    part.replace(out)
+    with new_text_file(out, replace=replace, inputs=inputs) as file:
+        yield file

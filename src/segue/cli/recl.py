@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from rich.table import Table
 from segue.checkpoint.folder import load, model_of_run, parameters_of
 from segue.cli.evaluate import check_tokenizer, open_store, whole_numbers
 from segue.cli.paragraphs import say
-from segue.cli.plot import check_plot, figure
+from segue.cli.plot import check_picture, figure, write_picture
 from segue.cli.reporting import reporting
 from segue.errors import ConfigError
 from segue.evaluate.recl import (
@@ -39,15 +40,17 @@ def run_recl(
     exact: bool,
     clamp_distance: int | None,
     plot: Path | None,
+    replace: bool,
 ) -> None:
     """Prints the perplexity of every model at every context length, then the effective lengths."""
     console = Console(highlight=False)
     if data is None:
         raise ConfigError("--recl needs a store; got models alone. Give its folder after MODEL.")
+    inputs = [data, *map(model_of_run, models)]
+    if plot is not None:
+        check_picture(plot, replace=replace, inputs=inputs)
     contexts = CONTEXTS if lengths is None else tuple(whole_numbers(lengths, option="--lengths"))
     check_contexts(contexts)
-    if plot is not None:
-        check_plot(plot)
     folders = [model_of_run(path) for path in models]
     store, group = open_store(data, folders[0]), [load(folder) for folder in folders]
     for folder, model in zip(folders, group, strict=True):
@@ -71,7 +74,7 @@ def run_recl(
     if len(group) == 1:
         say(console, "One model is its own group: --against MODEL compares it with others.")
     if plot is not None:
-        _plot(found[SHARES[0]], contexts, plot)
+        write_picture(_picture(found[SHARES[0]], contexts), plot, replace=replace, inputs=inputs)
         console.print(f"Plot: {plot}")
 
 
@@ -107,7 +110,7 @@ def _length(length: EffectiveLength, contexts: Sequence[int]) -> str:
     return f"<= {length.context:,}" if length.context == contexts[0] else f"{length.context:,}"
 
 
-def _plot(lengths: list[EffectiveLength], contexts: Sequence[int], path: Path) -> None:
+def _picture(lengths: list[EffectiveLength], contexts: Sequence[int]) -> Any:
     made, axes = figure()
     for number, length in enumerate(lengths, start=1):  # names may have characters that the font lacks
         axes.plot(contexts[1:], [100 * gain for gain in length.gains], marker="o", label=f"model {number}")
@@ -115,4 +118,4 @@ def _plot(lengths: list[EffectiveLength], contexts: Sequence[int], path: Path) -
     axes.set_xlabel("context length, from the one before")
     axes.set_ylabel(f"relative gain in % (r = {SHARES[0]})")
     axes.legend()
-    made.savefig(path)
+    return made

@@ -7,7 +7,7 @@ import csv
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +20,7 @@ from rich.table import Table
 from segue.cli.paragraphs import say
 from segue.data.problems import MEANING
 from segue.errors import ConfigError, DataError
+from segue.files import new_file
 from segue.infer.documents import TextFiles
 
 RowFormat = Literal["jsonl", "csv", "tsv", "parquet"]
@@ -126,22 +127,13 @@ def pyarrow() -> Any:
 
 
 @contextmanager
-def written(out: Path | None) -> Iterator[BinaryIO]:
+def written(out: Path | None, *, replace: bool, inputs: Iterable[str | Path]) -> Iterator[BinaryIO]:
     """Standard output, or a file that appears when it is whole."""
     if out is None:
         yield sys.stdout.buffer
         return
-    part = out.with_name(f".{out.name}.part")
-    try:
-        with part.open("w+b") as file:
-            yield file
-        part.replace(out)
-    except OSError as error:
-        raise DataError(
-            f"{out} must be a file that can be written; got {error.strerror or error}. Choose another place."
-        ) from None
-    finally:
-        part.unlink(missing_ok=True)
+    with new_file(out, replace=replace, inputs=inputs) as file:
+        yield file
 
 
 class Meter:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from segue.checkpoint.folder import model_of_run
 from segue.cli.paragraphs import duration
 from segue.cli.rows import Kind, RowFormat, metered, row_format, row_writer, summarise, warn, written
 from segue.data.inputs import Format
 from segue.data.readers import ReadSettings
+from segue.files import check_file
 from segue.infer.documents import TextFiles
 from segue.infer.score import By, Order, ScoreSettings, TextScore, TokenScore, Totals, score
 from segue.infer.text_model import load_text_model
@@ -29,6 +31,7 @@ def run_scoring(
     inputs: Sequence[str],
     *,
     out: Path | None,
+    replace: bool,
     to: RowFormat | None,
     by: By,
     order: Order,
@@ -41,6 +44,9 @@ def run_scoring(
     """Writes the rows; with a file, prints a summary."""
     written_as = row_format(out, to)
     files = TextFiles(inputs, read, standard_input=standard_input)
+    read_from = [model_of_run(Path(model)), *(file.path for file in files.files)]
+    if out is not None:
+        check_file(out, replace=replace, inputs=read_from)
     console = Console(stderr=True, highlight=False)
     loaded = load_text_model(model)
     settings = ScoreSettings(
@@ -55,7 +61,7 @@ def run_scoring(
         names.remove("line")
     totals = Totals()
     count = 0
-    with metered(console, files) as meter, written(out) as file:
+    with metered(console, files) as meter, written(out, replace=replace, inputs=read_from) as file:
         writer = row_writer(file, written_as, {name: _KINDS.get(name, "int64") for name in names})
         for row in score(loaded.model, loaded.tokenizer, files, settings, totals=totals, progress=meter.count):
             writer.write({name: getattr(row, name) for name in names})

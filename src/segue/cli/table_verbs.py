@@ -5,6 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from segue.cli.outputs import ReplaceFileOption
 from segue.errors import ConfigError
 
 OverridesArgument: TypeAlias = Annotated[
@@ -136,6 +137,7 @@ def predict(
     model: Annotated[Path, typer.Argument(help="A fine-tuned model: RUN, or RUN/best.")],
     source: Annotated[str, typer.Argument(metavar="FILE|-", help="A table, or - for standard input.")],
     out: Annotated[Path | None, typer.Option(help="Table to write. Left out: standard output.")] = None,
+    replace: ReplaceFileOption = False,
     to: Annotated[
         Literal["csv", "tsv", "jsonl"] | None, typer.Option(help="Its format. Left out: by its name, else jsonl.")
     ] = None,
@@ -153,4 +155,6 @@ def predict(
 
     names = tuple(columns.split(",")) if columns else None
     tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
-    run_prediction(model, source, out=out, to=to, columns=column or [], tables=tables, batch_size=batch_size)
+    run_prediction(
+        model, source, out=out, replace=replace, to=to, columns=column or [], tables=tables, batch_size=batch_size
+    )

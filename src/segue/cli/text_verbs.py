@@ -5,6 +5,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from segue.cli.outputs import ReplaceFileOption
+
 TextsArgument: TypeAlias = Annotated[
     list[str],
     typer.Argument(
@@ -41,6 +43,7 @@ def score(
     ] = "forward",
     seed: Annotated[int, typer.Option(min=0, help="Of random orders.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Table to write. Left out: standard output.")] = None,
+    replace: ReplaceFileOption = False,
     to: Annotated[
         Literal["jsonl", "csv", "tsv", "parquet"] | None,
         typer.Option(help="Its format. Left out: by its name, else jsonl."),
@@ -64,6 +67,7 @@ def score(
         model,
         texts,
         out=out,
+        replace=replace,
         to=to,
         by=by,
         order=order,
@@ -79,6 +83,7 @@ def embed(
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
     texts: TextsArgument,
     out: Annotated[Path, typer.Option(help="File to write: .npy, .parquet or .jsonl.")],
+    replace: ReplaceFileOption = False,
     by: Annotated[
         Literal["document", "line"],
         typer.Option(help="What a vector is of. A line is read after what comes before it in its document."),
@@ -108,6 +113,7 @@ def embed(
         model,
         texts,
         out=out,
+        replace=replace,
         settings=EmbedSettings(
             by=by, layer=layer, pool=pool, normalise=normalise, memory=memory, batch_tokens=batch_tokens
         ),
@@ -187,6 +193,7 @@ def generate(
     ] = None,
     int8: Annotated[bool, typer.Option("--int8", help="Weights in 8 bits: faster, nearly the same numbers.")] = False,
     save: Annotated[Path | None, typer.Option(help="File for the session, to go on later.")] = None,
+    replace: ReplaceFileOption = False,
     load: Annotated[Path | None, typer.Option(help="A saved session to go on with.")] = None,
     encoding: InputEncodingOption = "utf-8",
 ) -> None:
@@ -223,6 +230,7 @@ def generate(
             memory_length=memory_length,
             int8=int8,
             save=save,
+            replace=replace,
             load=load,
             encoding=encoding,
         ),

@@ -20,12 +20,13 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.checkpoint.files import locate
-from segue.checkpoint.folder import read_toml
+from segue.checkpoint.folder import model_of_run, read_toml
 from segue.cli.paragraphs import say
 from segue.cli.reporting import reporting
 from segue.data.decode import CHUNK, check_encoding, decoded
 from segue.data.problems import MEANING, Problems
-from segue.errors import ConfigError, DataError
+from segue.errors import ConfigError
+from segue.files import check_file
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
 from segue.tasks.folder import TASK
@@ -187,10 +188,11 @@ def load_session(session: Session, path: Path | None) -> None:
         session.load(path)
 
 
-def check_place(path: Path | None) -> None:
-    """Refuses, before the work, a place where no file can be."""
-    if path is not None and path.is_dir():
-        raise DataError(f"{path} must be a file to save the session in; got a folder. Name a file in it.")
+def check_place(path: Path | None, *, replace: bool, loaded: Path | None, model: str) -> None:
+    """Refuses, before the work, a place where the session cannot be saved. It may go on in the file it came from."""
+    if path is not None:
+        goes_on = loaded is not None and path.is_file() and loaded.is_file() and path.samefile(loaded)
+        check_file(path, replace=replace or goes_on, inputs=[model_of_run(Path(model))])
 
 
 def save_session(session: Session, path: Path | None) -> None:

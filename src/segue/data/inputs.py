@@ -44,6 +44,20 @@ class InputFile:
     compression: Compression | None
     size: int
     """Bytes on disk."""
+    state: tuple[int, ...] = ()
+    """What the file system said of it when it was found, to notice a change; nothing where there is no file."""
+
+    def check_unchanged(self) -> None:
+        """Raises if the file is another one than was found, or was written to since."""
+        try:
+            same = not self.state or _state(self.path.stat()) == self.state
+        except OSError:
+            same = False
+        if not same:
+            raise DataError(
+                f"{self.path} must not change while it is read; it was written to, replaced or removed. Wait until it "
+                "is complete, or read a copy."
+            )
 
 
 def find_inputs(inputs: Sequence[str | Path], problems: Problems) -> list[InputFile]:
@@ -119,12 +133,18 @@ def _examine(path: Path, wrong: list[str]) -> InputFile | None:
             wrong.append(f"{path} must be a regular file; got something else")
             return None
         with path.open("rb"):
-            size = path.stat().st_size
+            found = path.stat()
     except OSError as error:
         wrong.append(f"{path} must be readable; got {error.strerror}")
         return None
     known, compression = _endings(path)
-    return InputFile(path=path, format=known or "text", compression=compression, size=size)
+    return InputFile(
+        path=path, format=known or "text", compression=compression, size=found.st_size, state=_state(found)
+    )
+
+
+def _state(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _distinct(files: Iterable[InputFile], problems: Problems) -> Iterator[InputFile]:

@@ -21,9 +21,9 @@ from segue.data.manifest import InputRecord, StoreManifest
 from segue.data.problems import Problems
 from segue.data.readers import DocumentRule, Part, ReadSettings, check_rule, read_documents
 from segue.data.store import Store
-from segue.data.workplace import sweep
-from segue.data.writer import StoreWriter, check_target
+from segue.data.writer import StoreWriter
 from segue.errors import DataError
+from segue.files import check_folder, sweep
 from segue.text.files import load_tokenizer
 from segue.text.tokenizer import Tokenizer
 from segue.text.train import Kind, train_tokenizer
@@ -135,14 +135,19 @@ def preparation(
     """
     started = time.perf_counter()
     target = Path(out)
+    check_folder(target, kind="store", replace=replace)
     validation = None if settings.validation_share is None else validation_path(target)
-    for path in (target, validation):
-        if path is not None:
-            check_target(path, replace=replace)
+    if validation is not None:
+        check_folder(validation, kind="store", replace=replace)
     sweep(validation_path(target))
     problems = Problems()
     files = find_inputs(inputs, problems)
     check_rule(files, settings.read)
+    read: list[str | Path] = [file.path for file in files]
+    read += [] if settings.tokenizer is None else [settings.tokenizer]
+    for path in (target, validation):
+        if path is not None:
+            check_folder(path, kind="store", replace=replace, inputs=read)
     workers = _workers(workers, files)
     tokenizer = yield from _tokenizer(files, settings)
     encode_started = time.perf_counter()
@@ -150,11 +155,10 @@ def preparation(
     try:
         for path in (target, validation):
             if path is not None:
-                writers.append(StoreWriter(path, tokenizer, settings=_recorded(settings), replace=replace))
+                writers.append(StoreWriter(path, tokenizer, settings=_recorded(settings), replace=replace, inputs=read))
         inputs_read = yield from _encode(files, settings, problems, tokenizer, writers, workers)
         manifests = [writer.seal(inputs=inputs_read, problems=problems.counts) for writer in writers]
-        for writer in reversed(writers):
-            writer.publish()
+        writers[0].publish(*writers[1:])
     finally:
         for writer in writers:
             writer.abort()

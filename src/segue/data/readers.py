@@ -80,6 +80,7 @@ def read_documents(
     for part in _assemble(read(file, settings, problems, position), rule, str(file.path), problems):
         anything = True
         yield part
+    file.check_unchanged()
     if not anything:
         problems.count("empty_files", str(file.path))
 

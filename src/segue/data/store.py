@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.data.manifest import FileRecord, StoreManifest, load_manifest, shard_name
-from segue.data.workplace import sweep
 from segue.data.writer import StoreWriter as StoreWriter
 from segue.errors import DataError
+from segue.files import settle
 from segue.text.tokenizer import Tokenizer
 
 _OPEN_SHARDS = 256  # each open memory map holds a file handle, and systems allow about a thousand
@@ -67,8 +67,7 @@ class Store:
         checked, and the sizes of the files.
         """
         folder = Path(path)
-        if folder.name and not folder.exists():  # a process that replaced it may have been killed between two moves
-            sweep(folder)
+        settle(folder)  # a process that replaced it may have been killed between two moves
         manifest = load_manifest(folder)
         _check_counts(folder, manifest)
         shards = {shard_name(number) for number in range(len(manifest.shards))}

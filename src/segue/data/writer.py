@@ -1,11 +1,11 @@
 """Writes a store: whole or not at all.
 
-Everything goes into a hidden folder beside the target, hashed on the way, synced, the manifest last; then one rename.
+Everything goes into a hidden folder beside the target, hashed on the way, synced, the manifest last; then into place.
 """
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from segue.data.manifest import NAME, FileRecord, InputRecord, StoreManifest, dump_manifest, shard_name
-from segue.data.workplace import Workplace, sync_folder
 from segue.errors import DataError
+from segue.files import Staging, check_folder, sync
 from segue.text.tokenizer import Tokenizer
 
 SHARD_TOKENS = 2**27  # 256 MB of uint16
@@ -88,7 +88,9 @@ class StoreWriter:
         settings: Mapping[str, JsonValue] | None = None,
         shard_tokens: int = SHARD_TOKENS,
         replace: bool = False,
+        inputs: Iterable[str | Path] = (),
     ) -> None:
+        """`inputs` is what the text is read from: a store that holds some of it, or lies in it, is not replaced."""
         if shard_tokens < 1:
             raise DataError(f"shard_tokens must be at least 1; got {shard_tokens}.")
         self.target = Path(target)
@@ -96,16 +98,16 @@ class StoreWriter:
         self._tokenizer = tokenizer
         self._settings = dict(settings or {})
         self._shard_tokens = shard_tokens
-        self._replace = replace
+        self._replace, self._inputs = replace, list(inputs)
         self._size = tokenizer.size
         self._dtype = "uint16" if tokenizer.size <= 2**16 else "uint32"
         self._eod = tokenizer.specials.get("eod")
-        check_target(self.target, replace=replace)
-        self._work = Workplace(self.target)
+        self._check_target()
+        self._work = Staging(self.target)
         self._open: list[_HashedFile] = []
         try:
-            check_target(self.target, replace=replace)  # a store may have come back
-            self._folder = self._work.folder / "store"
+            self._check_target()  # that of a killed writer may have come into its place
+            self._folder = self._work.new
             self.tokenizer_folder = self._folder / "tokenizer"
             self.tokenizer_folder.mkdir(parents=True)
             tokenizer.save(self.tokenizer_folder)
@@ -180,28 +182,28 @@ class StoreWriter:
             file = self._create(NAME)
             file.write(dump_manifest(manifest).encode())
             file.finish()
-            sync_folder(self._folder)
+            sync(self._folder)
         except OSError as error:
             raise self._failed(error) from None
         return manifest
 
-    def publish(self) -> None:
-        """One rename; an older store there goes last."""
-        check_target(self.target, replace=self._replace)
-        try:
-            if (self.target / NAME).exists():
-                self.target.rename(self._work.aside)
-            self._folder.rename(self.target)
-            sync_folder(self.target.parent)
-        except OSError as error:
-            raise self._failed(error) from None
-        self._work.remove()
+    def publish(self, *partners: "StoreWriter") -> None:
+        """Moves the store into its place, and those that belong to it into theirs: all or none, even if the process is
+        killed in between."""
+        for writer in (self, *partners):
+            writer._check_target()
+        self._work.publish(*(writer._work for writer in partners))
+        for writer in (self, *partners):
+            writer._work.remove()
 
     def commit(self, *, inputs: Sequence[InputRecord] = (), problems: Mapping[str, int] | None = None) -> StoreManifest:
         """`seal` and `publish`."""
         manifest = self.seal(inputs=inputs, problems=problems)
         self.publish()
         return manifest
+
+    def _check_target(self) -> None:
+        check_folder(self.target, kind="store", replace=self._replace, inputs=self._inputs)
 
     def _manifest(self, inputs: Sequence[InputRecord], problems: Mapping[str, int]) -> StoreManifest:
         totals = self.totals
@@ -251,17 +253,6 @@ class StoreWriter:
         )
 
 
-def check_target(target: Path, *, replace: bool) -> None:
-    """A store is written where nothing is, or over a store if that is asked for; never over something else."""
-    if not target.name or target.name in (".", ".."):
-        raise DataError(f"a store must have a name of its own; got {str(target)!r}. Choose a new folder.")
-    if (target / NAME).is_file() and (target / "documents.bin").is_file():
-        if not replace:
-            raise DataError(f"{target} must not exist yet; got a store. Replace it with --replace, or choose another.")
-    elif target.is_symlink() or target.is_file() or (target.is_dir() and any(target.iterdir())):
-        raise DataError(f"{target} must be a store or not exist; got something else. Choose another place for --out.")
-
-
 def _synced_records(folder: Path, tokenizer_folder: Path) -> dict[str, FileRecord]:
     """Records of the tokeniser's files, which it wrote itself."""
     records = {}
@@ -272,5 +263,5 @@ def _synced_records(folder: Path, tokenizer_folder: Path) -> dict[str, FileRecor
                 os.fsync(file.fileno())
             record = FileRecord(bytes=path.stat().st_size, sha256=digest)
             records[path.relative_to(folder).as_posix()] = record
-    sync_folder(tokenizer_folder)
+    sync(tokenizer_folder)
     return records

@@ -8,6 +8,7 @@ Nothing is written that was not run: the program computes random input, and must
 torch.export are written here and never read: `torch.export.load` may unpickle, so a foreign file can run code.
 """
 
+import io
 import json
 import logging
 import shutil
@@ -25,13 +26,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from segue.checkpoint.files import CARD, write_folder
+from segue.checkpoint.files import CARD
 from segue.checkpoint.folder import HEAD, TOKENIZER
 from segue.checkpoint.folder import load as load_folder
 from segue.checkpoint.heads import load_head
 from segue.checkpoint.hub import find, model_folder
 from segue.config import ModelConfig
 from segue.errors import CheckpointError, ConfigError
+from segue.files import check_folder, write_folder
 from segue.infer.export_card import make_export_card
 from segue.infer.export_modules import Encoder, StreamStep
 from segue.model import LanguageModel, Trunk
@@ -105,15 +107,14 @@ class Program:
 def export(source: str | Path, out: str | Path, settings: ExportSettings, *, replace: bool = False) -> Exported:
     """Writes the folder `out`. With `replace`, it may be that of an earlier export."""
     target = Path(out)
-    if target.exists() and not (replace and (target / DESCRIPTION).is_file()):
-        raise ConfigError(
-            f"{target} must not exist, or be the folder of an earlier export with --replace; got something else. "
-            "Choose another place, or give --replace."
-        )
+    check_folder(target, kind="export", replace=replace, failure=ConfigError)
     _check_settings(settings)
     if settings.format == "onnx":
         _packages()
-    folder = model_folder(find(source))
+    found = find(source)
+    folder = model_folder(found)
+    read = [found.path, folder]
+    check_folder(target, kind="export", replace=replace, inputs=read, failure=ConfigError)
     program, left_out = _program(folder, settings)
     measured: list[tuple[float, float]] = []
 
@@ -130,7 +131,7 @@ def export(source: str | Path, out: str | Path, settings: ExportSettings, *, rep
         (new / DESCRIPTION).write_text(json.dumps(description, indent=1, ensure_ascii=False), encoding="utf-8")
         (new / CARD).write_text(make_export_card(description), encoding="utf-8")
 
-    write_folder(target, write)
+    write_folder(target, write, kind="export", replace=replace, inputs=read, failure=CheckpointError)
     ((difference, milliseconds),) = measured
     return Exported(
         folder=target,
@@ -335,7 +336,9 @@ def _quiet() -> Iterator[None]:
 def _write_torch(program: Program, folder: Path) -> Run:
     """Writes `model.pt2`; gives what runs the same program as it is in memory."""
     made = exported_program(program)
-    torch.export.save(made, folder / "model.pt2")
+    whole = io.BytesIO()  # on a full disk, torch's own writer of files would end the process
+    torch.export.save(made, whole)
+    (folder / "model.pt2").write_bytes(whole.getbuffer())
     module = made.module()
 
     def run(inputs: Mapping[str, Array]) -> list[Array]:

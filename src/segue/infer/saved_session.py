@@ -8,8 +8,6 @@ Its metadata hold the sha256 of the file, as it is with zeros in the place of th
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +20,7 @@ from torch import Tensor
 
 from segue.checkpoint.header import read_header
 from segue.errors import CheckpointError
+from segue.files import make_folder_of, write_file
 from segue.infer.token_stream import TokenStream
 from segue.model.streaming import Streamer
 from segue.text.tokenizer import Tokenizer, Unfinished
@@ -33,7 +32,7 @@ _DIGEST, _NO_DIGEST = "sha256", "0" * 64
 
 
 def write_session(path: Path, stream: TokenStream, state: Unfinished, tokenizer: Tokenizer) -> None:
-    """Beside its place first, then there. What cannot be written leaves what was there before."""
+    """Whole or not at all, over a file that is there."""
     tensors = {name: tensor.cpu().contiguous() for name, tensor in stream.cache.tensors().items()}
     tensors["recent"] = torch.tensor(list(stream.recent), dtype=torch.long)
     tensors["unread"] = torch.tensor(stream.unread, dtype=torch.long)
@@ -46,13 +45,9 @@ def write_session(path: Path, stream: TokenStream, state: Unfinished, tokenizer:
         "count": str(stream.count),
         "text": json.dumps(asdict(state)),
     }
-    try:
-        _write_whole(path, *sealed(tensors, metadata))
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} must be a file that can be written; got {error.strerror or error}. What was there before is "
-            "unchanged: make room, or choose another place."
-        ) from None
+    header, rest = sealed(tensors, metadata)
+    make_folder_of(path, failure=CheckpointError)
+    write_file(path, header + rest, failure=CheckpointError)
 
 
 def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> tuple[bytes, memoryview]:
@@ -63,20 +58,6 @@ def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> tuple[bytes,
     header = data[:start].replace(f'"{_DIGEST}":"{_NO_DIGEST}"'.encode(), f'"{_DIGEST}":"{digest}"'.encode())
     assert digest.encode() in header
     return header, memoryview(data)[start:]
-
-
-def _write_whole(path: Path, *parts: bytes | memoryview) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _own_digest(header: bytes, rest: bytes | memoryview, digest: str) -> str:

@@ -6,12 +6,12 @@ The header vouches for all of it: `sha256` for the data file, `fingerprint` for 
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from segue.errors import CheckpointError
+from segue.files import write_file
 
 FORMAT = "segue-tokenizer-1"
 HEADER = "tokenizer.json"
@@ -45,7 +45,7 @@ class Saved:
 
 
 def write(folder: Path, saved: Saved) -> None:
-    """Writes the data file, then the header that vouches for it, each beside its place and then moved there."""
+    """Writes the data file, then the header that vouches for it, each whole or not at all."""
     if not folder.is_dir():
         raise CheckpointError(f"a tokeniser is saved into an existing folder; got {folder}. Create it first.")
     name = DATA_FILES[saved.kind]
@@ -57,8 +57,9 @@ def write(folder: Path, saved: Saved) -> None:
         "fingerprint": saved.fingerprint(),
     }
     if name is not None:
-        _write_file(folder / name, saved.data)
-    _write_file(folder / HEADER, (json.dumps(header, indent=2, ensure_ascii=True) + "\n").encode("ascii"))
+        write_file(folder / name, saved.data, failure=CheckpointError)
+    text = json.dumps(header, indent=2, ensure_ascii=True) + "\n"
+    write_file(folder / HEADER, text, failure=CheckpointError)
 
 
 def read(folder: Path) -> Saved:
@@ -140,18 +141,3 @@ def _parse(path: Path, data: bytes) -> tuple[str, dict[str, Setting], str, str |
             f"{path} must have settings, a sha256, a fingerprint and nothing else; got {sorted(header)}. Copy it again."
         )
     return kind, settings, expected, fingerprint if "fingerprint" in header else None
-
-
-def _write_file(path: Path, data: bytes) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"{path} must be a place that can be written; got {error.strerror or error}. Choose another folder."
-        ) from None

@@ -32,6 +32,7 @@ from segue.checkpoint.hub import find, model_folder
 from segue.config import FinetuneConfig, ReadConfig, Section, settings
 from segue.data.tables import Table, open_table
 from segue.errors import ConfigError, DataError
+from segue.files import write_file
 from segue.tasks.batches import batches
 from segue.tasks.build import build_task_model
 from segue.tasks.examples import Examples, column_names, gathered, rows_with_roles, split_off, understand
@@ -114,7 +115,7 @@ def finetune(request: Request, run: Path, *, stop: Stop | None = None) -> Genera
 def _events(
     request: Request, chosen: Any, run: Path, listening: Stop | None, device: torch.device
 ) -> Generator[Event, None, None]:
-    with one_at_a_time(run), stop_signal() if listening is None else nullcontext(listening) as stop:
+    with one_at_a_time(run, "finetune"), stop_signal() if listening is None else nullcontext(listening) as stop:
         if rank() == 0 and (run / "best").exists():
             raise ConfigError(f"{run} must be a new folder; got one with a fine-tuned model. Choose another --out.")
         started = time.perf_counter()
@@ -395,7 +396,7 @@ def _end(made: TaskModel, run: Path, best: _Best, data: _Data, *, started: float
     }
     if rank() == 0:
         text = json.dumps({"best_step": best.step, "ended": reason, **results}, ensure_ascii=False, indent=1)
-        (run / "results.json").write_text(text + "\n", encoding="utf-8")
+        write_file(run / "results.json", text + "\n")
     return Ended(
         reason=reason,
         best_step=best.step,
@@ -422,4 +423,4 @@ def _write_settings(run: Path, request: Request, chosen: Any) -> None:
         "files": files,
         "columns": dict(request.columns),
     }
-    (run / "settings.toml").write_text(tomli_w.dumps(values), encoding="utf-8")
+    write_file(run / "settings.toml", tomli_w.dumps(values))

@@ -29,6 +29,7 @@ from segue.data import manifest
 from segue.data.batches import Batches
 from segue.data.store import Store
 from segue.errors import ConfigError, DataError
+from segue.files import write_file
 from segue.model import LanguageModel
 from segue.train.distributed import any_process, place, processes, rank, sum_over_processes, whole_model, world
 from segue.train.loop import StepReport, TrainState, train
@@ -75,15 +76,13 @@ class Ended:
 
 
 Event = Started | StepReport | Validated | Saved | Ended
-OWN_FILES = {"best", "config.toml", "last", "lock", "metrics.jsonl", "tensorboard", "wandb"}
-"""What a run folder may hold before its first state is saved, when a run was killed early."""
 
 
 def pretrain(config: Config, run: Path, *, command: str | None = None, verify: bool = True) -> Iterator[Event]:
     """Runs until all steps are done or a signal asks to stop; a run folder that exists goes on. `command` is what the
     cards of its models say they were made by. Without `verify`, damage to the stores is not looked for."""
     data, settings = _required(config)
-    with processes() as device, one_at_a_time(run), stop_signal() as stop:
+    with processes() as device, one_at_a_time(run, "pretrain"), stop_signal() as stop:
         store = Store.open(data.store, verify=verify)
         _check(config, data, store, verify=verify)
         torch.manual_seed(settings.seed)
@@ -169,9 +168,6 @@ def _start(
         batches.seek(position)
         _write_config(run, config)
         return state, changed
-    foreign = {path.name for path in run.iterdir() if not path.name.startswith(".")} - OWN_FILES if run.exists() else ()
-    if foreign:
-        raise DataError(f"{run} must be empty or a run; got other files. Choose another --out.")
     _write_config(run, config)
     model = place(LanguageModel(config.model), device, sharded=settings.sharded)
     average = None if settings.average_decay is None else WeightAverage(model, settings.average_decay)
@@ -197,10 +193,7 @@ def _changes(before: Config, now: Config) -> list[str]:
 
 def _write_config(run: Path, config: Config) -> None:
     if rank() == 0:
-        run.mkdir(parents=True, exist_ok=True)
-        new = run / ".config.toml.new"
-        new.write_text(dump(config), encoding="utf-8")
-        new.replace(run / "config.toml")
+        write_file(run / "config.toml", dump(config))
 
 
 # --------------------------------------------------------------------------------------------------- validation

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from segue.evaluate.metrics.bootstrap import Metric
 from segue.evaluate.metrics.classification import confusion
+from segue.files import write_file
 from segue.tasks.classify import Classify
 from segue.train.charts import Point, Series, averaged, chart, number
 from segue.train.command import finetune_command
@@ -76,8 +77,8 @@ def write_report(record: Record, run: Path) -> None:
     """Both files."""
     title = f"Fine-tuning report: {record.request.kind.name}, {run.name}"
     blocks = report(record, run)
-    (run / "report.md").write_text(to_markdown(title, blocks), encoding="utf-8")
-    (run / "report.html").write_text(to_html(title, blocks), encoding="utf-8")
+    write_file(run / "report.md", to_markdown(title, blocks))
+    write_file(run / "report.html", to_html(title, blocks))
 
 
 def report(record: Record, run: Path) -> list[Block]:

@@ -11,7 +11,6 @@ makes the same trials as one that was not. Test examples have no part in it.
 """
 
 import os
-import shutil
 import time
 import warnings
 from collections.abc import Generator, Iterator, Mapping
@@ -26,10 +25,11 @@ import torch
 from segue.checkpoint.folder import read_config
 from segue.checkpoint.hub import find, model_folder
 from segue.errors import ConfigError, DataError
+from segue.files import remove_folder
 from segue.train.command import changed_settings, written
 from segue.train.events import Ended, Event, Prepared, Request, Validated
 from segue.train.finetune import finetune, finetune_settings, usual_rate
-from segue.train.run_folder import Stop, one_at_a_time, stop_signal
+from segue.train.run_folder import Stop, one_at_a_time, remove_run, stop_signal
 from segue.train.search_space import Choice, Dimension, default_space
 from segue.train.tune_report import State, Trial, write_study_report
 
@@ -107,7 +107,7 @@ def tune(search: Search, folder: Path) -> Iterator[TuneEvent]:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("a search runs in one process; torchrun started several. Call segue tune without torchrun.")
     optuna = _optuna()
-    with one_at_a_time(folder), stop_signal() as stop:
+    with one_at_a_time(folder, "tune"), stop_signal() as stop:
         study = _open(optuna, search, folder)
         until = None if search.hours is None else time.monotonic() + 3600 * search.hours
         reason = None
@@ -148,7 +148,7 @@ def _trial(
     """One trial, told to the study however it ends; its weights stay if they are the best."""
     trial = _ask(optuna, study, search, done=done)
     run = folder / TRIALS / f"{trial.number:04d}"
-    shutil.rmtree(run, ignore_errors=True)
+    remove_run(run)
     fixed = changed_settings(search.request.settings)
     drawn = [f"{key}={written(value)}" for key, value in trial.params.items()]
     request = replace(search.request, settings=finetune_settings(search.request.kind, {}, [*fixed, *drawn]))
@@ -176,7 +176,7 @@ def _trial(
         best = best_of(trials)
         _keep_weights_of(best, folder)
     if outcome.state == "stopped":
-        shutil.rmtree(run, ignore_errors=True)
+        remove_run(run)
         return
     (ended,) = [one for one in trials if one.number == trial.number]
     yield TrialEnded(trial=ended, best=best is not None and best.number == trial.number)
@@ -248,7 +248,7 @@ def _distribution(optuna: Any, one: Dimension) -> Any:
 def _keep_weights_of(best: Trial | None, folder: Path) -> None:
     for run in (folder / TRIALS).glob("*"):
         if best is None or run.name != f"{best.number:04d}":
-            shutil.rmtree(run / "best", ignore_errors=True)
+            remove_folder(run / "best")
 
 
 # ------------------------------------------------------------------------------------------------------- a study
@@ -294,7 +294,7 @@ def _open(optuna: Any, search: Search, folder: Path) -> Any:
         )
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-        shutil.rmtree(folder / TRIALS / f"{trial.number:04d}", ignore_errors=True)
+        remove_run(folder / TRIALS / f"{trial.number:04d}")
     return study
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from segue.files import write_file
 from segue.train.charts import Point, Series, chart, number
 from segue.train.command import changed_settings, finetune_command, written
 from segue.train.events import Request
@@ -51,8 +52,8 @@ def write_study_report(
     blocks += [*_over_trials(counted, best), *_against_settings(counted, best, space, importance)]
     blocks += _asked(request, space, counted)
     title = f"Search for settings: {request.kind.name}, {folder.name}"
-    (folder / "report.md").write_text(to_markdown(title, blocks), encoding="utf-8")
-    (folder / "report.html").write_text(to_html(title, blocks), encoding="utf-8")
+    write_file(folder / "report.md", to_markdown(title, blocks))
+    write_file(folder / "report.html", to_html(title, blocks))
     return command
 
 
