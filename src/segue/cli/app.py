@@ -75,8 +75,9 @@ def pretrain(
 
     if out is None:
         raise ConfigError("a run needs a folder; got no --out. Give --out RUN.")
-    if not run_pretraining(run_config(config, overrides or []), out, tensorboard=tensorboard, wandb=wandb):
-        raise typer.Exit(130)
+    stopped_by = run_pretraining(run_config(config, overrides or []), out, tensorboard=tensorboard, wandb=wandb)
+    if stopped_by is not None:
+        raise typer.Exit(128 + stopped_by)
 
 
 @app.command()

@@ -1,6 +1,5 @@
 """`segue plot`: runs against each other."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from segue.errors import ConfigError, DataError
+from segue.train.metrics import read_metrics
 
 
 def figure() -> tuple[Any, Any]:
@@ -30,9 +30,13 @@ def plot_runs(runs: list[Path], out: Path) -> None:
     """Training losses as lines, smoothed, and validation losses as points, over tokens read."""
     made, axes = figure()
     for number, run in enumerate(runs):
-        steps = read_metrics(run)
+        if not (run / "metrics.jsonl").is_file():
+            raise DataError(f"a run must hold metrics.jsonl; got {run} without. Check the path.")
+        steps = read_metrics(run / "metrics.jsonl")
         trained = [(line["step"], line["loss"]) for line in steps if isinstance(line.get("loss"), float)]
-        validated = [(line["step"], line["validation_loss"]) for line in steps if "validation_loss" in line]
+        validated = [
+            (line["step"], line["validation_loss"]) for line in steps if isinstance(line.get("validation_loss"), float)
+        ]
         colour = f"C{number}"
         if trained:
             axes.plot(
@@ -47,13 +51,6 @@ def plot_runs(runs: list[Path], out: Path) -> None:
     axes.legend()
     made.savefig(out)
     Console(highlight=False).print(f"Plot: {out}")
-
-
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    path = run / "metrics.jsonl"
-    if not path.is_file():
-        raise DataError(f"a run must hold metrics.jsonl; got {run} without. Check the path.")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def smooth(values: list[float], weight: float = 0.8) -> list[float]:
