@@ -67,7 +67,7 @@ class LiveView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        self._stop_moving()
 
     def show(self, event: Event) -> None:
         match event:
@@ -96,8 +96,13 @@ class LiveView:
             self.task = self.progress.add_task("pretrain", total=event.steps, completed=event.step, line="")
             self.progress.start()
 
+    def _stop_moving(self) -> None:
+        if self.task is not None:
+            self.progress.stop()
+            self.task = None
+
     def _ended(self, event: Ended) -> None:
-        self.progress.stop()  # the bar stays above what is said now
+        self._stop_moving()  # the bar stays above what is said now
         if event.finished:
             best = self.run / "best"
             model = best if best.exists() else self.run / "last"
