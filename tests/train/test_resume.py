@@ -133,12 +133,12 @@ def stop(process: subprocess.Popen[str], number: signal.Signals) -> None:
     assert "The same command resumes from step" in output, errors[-3000:]
 
 
-WAYS = {
-    "kill-first": lambda process: kill_one(process, 0),
-    "kill-second": lambda process: kill_one(process, 1),
-    "kill-all": kill_all,
-    "SIGTERM": lambda process: stop(process, signal.SIGTERM),
-    "SIGINT": lambda process: stop(process, signal.SIGINT),
+WAYS = {  # by the step after which a run is stopped; the first state is that of step 5
+    2: lambda process: kill_one(process, 0),
+    7: lambda process: stop(process, signal.SIGTERM),
+    11: kill_all,
+    15: lambda process: stop(process, signal.SIGINT),
+    19: lambda process: kill_one(process, 1),
 }
 
 
@@ -159,14 +159,14 @@ def test_one_of_two_processes_is_killed(work: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SETTINGS)
-def test_every_way_to_stop_with_every_way_to_divide_the_work(straight: Path, name: str, way: str) -> None:
-    run = f"{way}-{name}"
-    for step in (3, 11):  # before the first state, and after some
+def test_every_way_to_stop_with_every_way_to_divide_the_work(straight: Path, name: str) -> None:
+    """All of them in one run, one after the other."""
+    run = f"often-{name}"
+    for step, way in WAYS.items():
         process = command(straight, run, name)
         wait_for_step(straight / run, step, process)
-        WAYS[way](process)
+        way(process)
     code, _, errors = finish(command(straight, run, name))
     assert code == 0, errors[-3000:]
     assert_equal(straight, run, name)
