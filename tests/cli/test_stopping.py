@@ -1,18 +1,21 @@
 """Verbs that a signal stops: they keep what they have and exit with 128 + the number of the signal."""
 
+import io
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from rich.console import Console
+from rich.progress import Progress
 
 from segue.cli import demo
 from segue.cli.finetune import _LiveView
 from segue.cli.tune import _View
 from segue.tasks.folder import load_task_model
 from segue.train.events import Event, Validated
-from segue.train.loop import StepReport
-from segue.train.pretrain import pretrain
 from segue.train.tune import Inside
 from tests.cli.test_pretrain import segue
 from tests.tasks.models import write_model
@@ -64,15 +67,17 @@ def test_tune(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numb
 def test_demo_ends_with_the_run_that_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not go on to the next model with half-trained weights."""
     work = write_inputs(tmp_path)
-    config = config_of(work, "train.steps=30", "data.validation=" + str(work / "store-valid"))
+    whole = Progress.update
 
-    def stopped(*arguments: object):  # type: ignore[no-untyped-def]
-        for event in pretrain(config, work / "run"):
-            if isinstance(event, StepReport) and event.step == 3:
-                os.kill(os.getpid(), signal.SIGTERM)
-            yield event
+    def update(progress: Progress, *arguments: Any, **options: Any) -> None:
+        whole(progress, *arguments, **options)
+        if options["completed"] == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(demo, "pretrain", stopped)
-    segue("demo", "--out", tmp_path / "demo", "--steps", 2, code=143)
+    monkeypatch.setattr(Progress, "update", update)
+    with pytest.raises(typer.Exit) as stopped:
+        demo._train_and_evaluate(
+            Console(file=io.StringIO()), config_of(work), work / "run", name="transformer-xl", language="English"
+        )
+    assert stopped.value.exit_code == 143
     assert (work / "run/last").exists()
-    assert not (tmp_path / "demo/transformer-xl-without-memory").exists()

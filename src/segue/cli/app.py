@@ -65,11 +65,11 @@ def doctor(
 def pretrain(
     config: ConfigArgument,
     overrides: OverridesArgument = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder; one that exists goes on where it stopped.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; a run that is in it is resumed.")] = None,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files into the run folder too.")] = False,
     wandb: Annotated[bool, typer.Option(help="Send metrics to Weights & Biases too, if it is installed.")] = False,
 ) -> None:
-    """Pretrain a model on a store. Ctrl-C stops it and loses nothing; the same command goes on."""
+    """Pretrain a model on a store. Ctrl-C or SIGTERM saves its state and stops it; the same command resumes it."""
     from segue.cli.pretrain import run_pretraining
     from segue.cli.settings import run_config
 
