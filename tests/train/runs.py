@@ -72,7 +72,11 @@ def command(work: Path, run: str, *overrides: str, **options: object) -> subproc
 
 
 def finish(process: subprocess.Popen) -> tuple[int, str, str]:
-    output, errors = process.communicate(timeout=120)
+    try:
+        output, errors = process.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
     return process.returncode, output, errors
 
 
@@ -91,7 +95,7 @@ def steps_logged(run: Path) -> list[int]:
 
 
 def wait_for_step(run: Path, step: int, process: subprocess.Popen) -> None:
-    end = time.monotonic() + 90
+    end = time.monotonic() + 300
     while time.monotonic() < end and process.poll() is None:
         steps = steps_logged(run)
         if steps and steps[-1] >= step:
