@@ -150,14 +150,15 @@ def is_sound(state: TrainState, batches: BatchSource, settings: TrainConfig) -> 
     call this."""
     if state.bad_steps:
         return False
+    device = next(state.model.parameters()).device
     moments = (value for values in state.optimizer.state.values() for value in values.values())
     averages = () if state.average is None else state.average.weights.values()
-    finite = torch.stack([_local(one).isfinite().all() for one in (*state.model.parameters(), *moments, *averages)])
+    tensors = [_local(one) for one in (*state.model.parameters(), *moments, *averages)]
+    finite = torch.stack([one.isfinite().all().to(device) for one in tensors])
     position = dict(batches.position)
     batch = next(batches)
     batches.seek(position)
     rows = max(1, batch.ids_BQ.shape[0] // settings.accumulate)
-    device = finite.device
     memory = None if state.memory is None else state.memory.select(range(rows))
     state.model.eval()
     with _autocast(device, settings.precision):
