@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from segue.config import Config, TrainConfig
+from segue.config import Config, TrainConfig, changed
 from segue.model import LanguageModel
 from segue.train.distributed import place, processes, rank, world
 from segue.train.loop import TrainState, train
@@ -19,9 +19,11 @@ from segue.train.state import load_state, save_state
 from tests.tiny import MODELS
 from tests.train.source import RandomBatches
 
+CONFIGS = MODELS | {"memory-gradient": changed(MODELS["transformer-xl-enwik8-base"], memory={"backprop_segments": 1})}
+
 
 def work(name: str, last: Path, stop: int, settings: TrainConfig, device: torch.device) -> list[float]:
-    config = MODELS[name]
+    config = CONFIGS[name]
     batches = RandomBatches(config, lanes=4, rank=rank(), world=world())
     if (last / "config.toml").exists():
         state, position = load_state(last, settings, device=device)

@@ -21,13 +21,20 @@ ALL = {"accumulate": 2, "average_decay": 0.9, "recompute": True}
 # Adaptive bins (weights without gradient in one process), unequal numbers of targets, segment terms that no process
 # uses. Each run is a list of parts: number of processes, step to stop at, settings.
 RUNS = {
-    "wt103": ("transformer-xl-wt103", [(2, 4, {}), (1, 6, {})]),
-    "bert": ("bert-memory", [(2, 4, {}), (1, 6, {})]),
+    "wt103": ("transformer-xl-wt103", [(2, 2, {}), (1, 4, {}), (2, 6, {})]),
+    "bert": ("bert-memory", [(2, 2, {}), (1, 4, {}), (2, 6, {})]),
+    "memory": ("memory-gradient", [(2, 2, ALL), (1, 4, ALL), (2, 6, ALL)]),
+    "memory-sharded": ("memory-gradient", [(2, 2, SHARDED | ALL), (1, 4, ALL), (2, 6, SHARDED | ALL)]),
     "wt103-sharded": ("transformer-xl-wt103", [(2, 2, SHARDED), (1, 4, {}), (2, 6, SHARDED)]),
     "bert-sharded": ("bert-memory", [(2, 2, SHARDED), (1, 4, {}), (2, 6, SHARDED)]),
     "xlnet-sharded": ("xlnet-base", [(2, 2, SHARDED | ALL), (1, 4, ALL), (2, 6, SHARDED | ALL)]),
 }
-ONE = {"transformer-xl-wt103": {}, "bert-memory": {}, "xlnet-base": {"average_decay": 0.9}}
+ONE = {
+    "transformer-xl-wt103": {},
+    "bert-memory": {},
+    "xlnet-base": {"average_decay": 0.9},
+    "memory-gradient": {"average_decay": 0.9},
+}
 
 
 def launch(count: int, *arguments: str) -> str:

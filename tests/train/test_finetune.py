@@ -191,7 +191,7 @@ def test_an_interrupt_keeps_the_best_model(model: Path, tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
         last = event
     assert isinstance(last, Ended)
-    assert last.reason == "told to stop"
+    assert last.stopped_by == signal.SIGINT
     load_task_model(tmp_path / "run")
 
 

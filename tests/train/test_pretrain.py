@@ -8,79 +8,22 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from segue.cli.settings import preset_names, run_config
 from segue.config import load
-from segue.data.prepare import prepare
 from segue.errors import ConfigError, DataError
 from segue.model import LanguageModel
 from segue.train.pretrain import Ended, Validated, pretrain
-
-CONFIG = """
-[data]
-lanes = 4
-segment_length = 16
-[model]
-num_layers = 2
-width = 16
-num_heads = 2
-inner_width = 32
-dropout = 0.1
-[model.vocabulary]
-[model.memory]
-length = 16
-[train]
-steps = 60
-learning_rate = 0.01
-warmup_steps = 5
-log_every = 1
-validate_every = 20
-save_every = 7
-average_decay = 0.9
-"""
+from tests.train.runs import arguments, command, finish, steps_logged, wait_for_step, write_inputs
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory) -> Path:
     """A store of bytes, a validation store, and a config."""
-    folder = tmp_path_factory.mktemp("pretrain")
-    text = "\n\n".join(f"Section {n}. " + "words follow words, 词语接着词语; " * (3 + n % 5) for n in range(60))
-    (folder / "text.txt").write_text(text, encoding="utf-8")
-    prepare([folder / "text.txt"], out=folder / "store", kind="bytes", validation_share=0.1, workers=1)
-    (folder / "config.toml").write_text(CONFIG, encoding="utf-8")
-    return folder
-
-
-def arguments(work: Path, run: str, *overrides: str) -> list[str]:
-    return [
-        str(work / "config.toml"),
-        f"data.store={work / 'store'}",
-        f"data.validation={work / 'store-valid'}",
-        *overrides,
-        "--out",
-        str(work / run),
-    ]
-
-
-def command(work: Path, run: str, *overrides: str, **options: object) -> subprocess.Popen:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "segue", "pretrain", *arguments(work, run, *overrides)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        **options,
-    )
-
-
-def finish(process: subprocess.Popen) -> tuple[int, str, str]:
-    output, errors = process.communicate(timeout=120)
-    return process.returncode, output, errors
+    return write_inputs(tmp_path_factory.mktemp("pretrain"))
 
 
 @pytest.fixture(scope="module")
@@ -89,30 +32,6 @@ def straight(work: Path) -> Path:
     assert code == 0, errors
     assert "Done at step 60" in output
     return work / "straight"
-
-
-def steps_logged(run: Path) -> list[int]:
-    path = run / "metrics.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    steps = []
-    for line in lines:
-        try:
-            values = json.loads(line)
-        except ValueError:
-            continue
-        if "loss" in values:
-            steps.append(values["step"])
-    return steps
-
-
-def wait_for_step(run: Path, step: int, process: subprocess.Popen) -> None:
-    end = time.monotonic() + 90
-    while time.monotonic() < end and process.poll() is None:
-        steps = steps_logged(run)
-        if steps and steps[-1] >= step:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"step {step} was not reached: {finish(process)}")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
@@ -126,11 +45,11 @@ def test_stopped_and_resumed_equals_never_stopped(work: Path, straight: Path, ho
         if how == signal.SIGKILL:
             assert code == -9
         else:
-            assert code == 130
+            assert code == 128 + how
             assert "Stopped at step" in output
     code, output, errors = finish(command(work, run))
     assert code == 0, errors
-    assert "goes on at step" in output
+    assert "resumes at step" in output
     for name in ("last/model.safetensors", "best/model.safetensors", "last/training/optimizer.safetensors"):
         assert (work / run / name).read_bytes() == (straight / name).read_bytes(), name
     for name in ("last/README.md", "best/README.md"):
@@ -176,7 +95,7 @@ def test_two_runs_in_one_folder_are_refused(work: Path) -> None:
     assert code == 2
     assert "one run at a time" in errors
     first.send_signal(signal.SIGTERM)
-    assert finish(first)[0] == 130
+    assert finish(first)[0] == 143
 
 
 def test_a_full_disk_is_an_error_that_leaves_the_last_state(work: Path) -> None:

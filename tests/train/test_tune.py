@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,15 +125,16 @@ def pretend(monkeypatch: pytest.MonkeyPatch, values: Values) -> list[Request]:
         asked.append(request)
         (run / "best").mkdir(parents=True)
         told = values(request.settings.train.learning_rate)
+        done = Ended(reason="done", best_step=1, judged=[], seconds=0, truncated=0, task=None)  # type: ignore[arg-type]
         counts = {"train": 2, "valid": 1, "test": 0}
         yield Prepared(counts=counts, notes=[], preview=[], steps=len(told), parameters=1, metric="accuracy")
         for step, value in enumerate(told, start=1):
             metric = Metric(name="accuracy", value=value, low=None, high=None)
             yield Validated(step=step, metrics={"accuracy": metric}, best=False)
             if stop is not None and stop.asked:
-                yield Ended(reason="told to stop", best_step=1, judged=[], seconds=0, truncated=0, task=None)  # type: ignore[arg-type]
+                yield replace(done, stopped_by=stop.received)
                 return
-        yield Ended(reason="done", best_step=1, judged=[], seconds=0, truncated=0, task=None)  # type: ignore[arg-type]
+        yield done
 
     monkeypatch.setattr(tuning, "finetune", run)
     return asked
@@ -177,7 +179,7 @@ def test_an_interrupt_and_a_killed_process_change_no_trial(
                 os.kill(os.getpid(), signal.SIGINT)
         last = events[-1]
         assert isinstance(last, SearchEnded)
-        assert last.reason == "told to stop"
+        assert last.stopped_by == signal.SIGINT
         assert len(last.trials) == stop_at
     killed = tune(search, tmp_path / "study")
     while not isinstance(next(killed), Began):

@@ -66,22 +66,23 @@ def doctor(
 def pretrain(
     config: ConfigArgument,
     overrides: OverridesArgument = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder; one that exists goes on where it stopped.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; a run that is in it is resumed.")] = None,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files into the run folder too.")] = False,
     wandb: Annotated[bool, typer.Option(help="Send metrics to Weights & Biases too, if it is installed.")] = False,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not compare the stores with their checksums first.")
     ] = False,
 ) -> None:
-    """Pretrain a model on a store. Ctrl-C stops it and loses nothing; the same command goes on."""
+    """Pretrain a model on a store. Ctrl-C or SIGTERM saves its state and stops it; the same command resumes it."""
     from segue.cli.pretrain import run_pretraining
     from segue.cli.settings import run_config
 
     if out is None:
         raise ConfigError("a run needs a folder; got no --out. Give --out RUN.")
     settings = run_config(config, overrides or [])
-    if not run_pretraining(settings, out, tensorboard=tensorboard, wandb=wandb, verify=not no_verify):
-        raise typer.Exit(130)
+    stopped_by = run_pretraining(settings, out, tensorboard=tensorboard, wandb=wandb, verify=not no_verify)
+    if stopped_by is not None:
+        raise typer.Exit(128 + stopped_by)
 
 
 @app.command()

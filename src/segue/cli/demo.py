@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -35,8 +36,9 @@ from segue.tasks.predict import answer_rows
 from segue.tasks.table import task_kind
 from segue.train.finetune import Ended, Request, Updated, finetune, finetune_settings
 from segue.train.loop import StepReport
+from segue.train.pretrain import Ended as Pretrained
 from segue.train.pretrain import pretrain
-from segue.train.run_folder import one_at_a_time
+from segue.train.run_folder import one_at_a_time, remove_run
 
 SHAPE = {"num_layers": 3, "width": 128, "num_heads": 4, "inner_width": 512, "dropout": 0.1}
 TRAIN = {"learning_rate": 2e-3, "warmup_steps": 50, "clip_norm": 1.0, "final_share": 0.05, "log_every": 1}
@@ -188,6 +190,9 @@ def _train_and_evaluate(console: Console, config: Config, run: Path, *, name: st
         for event in pretrain(config, run):
             if isinstance(event, StepReport):
                 progress.update(task, completed=event.step, description=f"{label}: loss {event.loss:.3f}")
+            if isinstance(event, Pretrained) and event.stopped_by is not None:
+                say(console, "Stopped. The same command resumes.")
+                raise typer.Exit(128 + event.stopped_by)
     seconds = time.perf_counter() - started
     store = Store.open(Path(config.data.store).with_name(Path(config.data.store).name + "-valid"))
     model, length = load(run / "last"), config.data.segment_length
@@ -267,13 +272,18 @@ def _finetuned(console: Console, out: Path, run: Path, *, label: str, new_weight
             settings=finetune_settings(kind, {}, FINETUNE),
             new_weights=new_weights,
         )
+        stopped_by = None
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task(label, total=None)
             for event in finetune(request, run):
                 if isinstance(event, Updated):
                     progress.update(task, completed=event.step, description=f"{label}: loss {event.loss:.3f}")
                 if isinstance(event, Ended):
+                    stopped_by = event.stopped_by
                     say(console, f"{label}: {event.reason} after {event.seconds:.0f} s.")
+        if stopped_by is not None:
+            remove_run(run)  # it would be taken for a finished one
+            raise typer.Exit(128 + stopped_by)
     accuracy = json.loads((run / "results.json").read_text(encoding="utf-8"))["test"]["accuracy"]
     return f"{accuracy['value']:.1%}  ({accuracy['low']:.1%} to {accuracy['high']:.1%})"
 

@@ -2,6 +2,7 @@
 
 from collections import deque
 from pathlib import Path
+from signal import Signals
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -39,8 +40,8 @@ def run_finetuning(
     tables: TableSettings,
     overrides: list[str],
     new_weights: bool,
-) -> bool:
-    """Shows the run; True if it came to its end, False if it was told to stop before."""
+) -> Signals | None:
+    """Shows the run; returns the signal that stopped it, or None if it came to its end."""
     kind = task_kind(task)
     request = Request(
         model=model,
@@ -53,14 +54,14 @@ def run_finetuning(
         settings=finetune_settings(kind, {}, overrides),
         new_weights=new_weights,
     )
-    finished = False
+    stopped_by = None
     with _LiveView(Console(highlight=False), run) as view:
         for event in finetune(request, run):
             if rank() == 0:
                 view.show(event)
             if isinstance(event, Ended):
-                finished = event.reason != "told to stop"
-    return finished
+                stopped_by = event.stopped_by
+    return stopped_by
 
 
 def print_tasks() -> None:

@@ -1,6 +1,5 @@
 """`segue plot`: runs against each other."""
 
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +9,7 @@ from rich.console import Console
 
 from segue.errors import ConfigError, DataError
 from segue.files import check_file, new_file
+from segue.train.metrics import read_metrics
 
 METRICS = "metrics.jsonl"
 
@@ -57,9 +57,13 @@ def plot_runs(runs: list[Path], out: Path, *, replace: bool) -> None:
     check_picture(out, replace=replace, inputs=inputs)
     made, axes = figure()
     for number, run in enumerate(runs):
-        steps = read_metrics(run)
+        if not (run / METRICS).is_file():
+            raise DataError(f"a run must hold {METRICS}; got {run} without. Check the path.")
+        steps = read_metrics(run / METRICS)
         trained = [(line["step"], line["loss"]) for line in steps if isinstance(line.get("loss"), float)]
-        validated = [(line["step"], line["validation_loss"]) for line in steps if "validation_loss" in line]
+        validated = [
+            (line["step"], line["validation_loss"]) for line in steps if isinstance(line.get("validation_loss"), float)
+        ]
         colour = f"C{number}"
         if trained:
             axes.plot(
@@ -74,13 +78,6 @@ def plot_runs(runs: list[Path], out: Path, *, replace: bool) -> None:
     axes.legend()
     write_picture(made, out, replace=replace, inputs=inputs)
     Console(highlight=False).print(f"Plot: {out}")
-
-
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    path = run / METRICS
-    if not path.is_file():
-        raise DataError(f"a run must hold metrics.jsonl; got {run} without. Check the path.")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def smooth(values: list[float], weight: float = 0.8) -> list[float]:

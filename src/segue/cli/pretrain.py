@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from signal import Signals
 from typing import TypeAlias
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from segue.cli.paragraphs import duration, say
 from segue.config import Config, ModelConfig
-from segue.errors import ConfigError
+from segue.errors import ConfigError, DataError
 from segue.evaluate.cost import matrix_product_peak, multiply_adds
 from segue.train.distributed import rank
 from segue.train.loop import StepReport
@@ -24,22 +25,24 @@ from segue.train.pretrain import Ended, Event, Saved, Started, Validated, pretra
 
 Board: TypeAlias = Callable[[str, float, int], object]
 """Takes a name, a value and a step, to show them elsewhere."""
+NARROWEST_BAR = 10
+"""Columns."""
 
 
 def run_pretraining(
     config: Config, run: Path, *, tensorboard: bool = False, wandb: bool = False, verify: bool = True
-) -> bool:
-    """Shows the run; True if it finished, False if it was told to stop before."""
+) -> Signals | None:
+    """Shows the run; returns the signal that stopped it, or None if all steps are done."""
     boards = ([_tensorboard(run)] if tensorboard else []) + ([_wandb(run, config)] if wandb else [])
     view = LiveView(Console(highlight=False), config, run, boards=boards)
-    finished = False
+    stopped_by = None
     with view:
         for event in pretrain(config, run, command=shlex.join(["segue", *sys.argv[1:]]), verify=verify):
             if rank() == 0:
                 view.show(event)
             if isinstance(event, Ended):
-                finished = event.finished
-    return finished
+                stopped_by = event.stopped_by
+    return stopped_by
 
 
 class LiveView:
@@ -48,7 +51,7 @@ class LiveView:
     def __init__(self, console: Console, config: Config, run: Path, *, boards: list[Board]) -> None:
         assert config.data is not None
         assert config.train is not None
-        self.console, self.run = console, run
+        self.console, self.run, self.validation = console, run, config.data.validation
         self.steps, self.log_every = config.train.steps, config.train.log_every
         self.model = config.model
         self.recent: deque[StepReport] = deque(maxlen=50)
@@ -58,36 +61,20 @@ class LiveView:
             predicted=predicted_positions(config.data, config.model),
         )
         self.peak = 0.0
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[line]}"),
-            console=console,
-        )
+        self.progress = Progress(BarColumn(bar_width=None), TextColumn("{task.fields[line]}"), console=console)
         self.task: TaskID | None = None
         self.boards = boards
 
     def __enter__(self) -> "LiveView":
-        if self.console.is_terminal:
-            self.progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
-            self.progress.stop()
+        self._stop_moving()
 
     def show(self, event: Event) -> None:
         match event:
             case Started():
-                self.peak = matrix_product_peak()
-                verb = "goes on at" if event.step else "starts,"
-                say(
-                    self.console,
-                    f"{self.run} {verb} step {event.step} of {event.steps}; {event.parameters / 1e6:.2f} M parameters.",
-                )
-                for change in event.changed:
-                    say(self.console, f"changed: {change}", indent=2)
-                self.task = self.progress.add_task("pretrain", total=event.steps, completed=event.step, line="")
+                self._started(event)
             case StepReport():
                 self._step(event)
             case Validated():
@@ -98,11 +85,37 @@ class LiveView:
             case Saved():
                 pass
             case Ended():
-                word = "Done" if event.finished else "Stopped"
-                say(
-                    self.console,
-                    f"{word} at step {event.step}. The model is in {self.run / 'last'}; the same command goes on.",
-                )
+                self._ended(event)
+
+    def _started(self, event: Started) -> None:
+        self.peak = matrix_product_peak()
+        verb = "resumes at" if event.step else "starts at"
+        size = f"{event.parameters / 1e6:.2f} M parameters"
+        say(self.console, f"{self.run} {verb} step {event.step} of {event.steps}; {size}.")
+        for change in event.changed:
+            say(self.console, f"changed: {change}", indent=2)
+        if self.console.is_terminal and event.step < event.steps:
+            self.task = self.progress.add_task("pretrain", total=event.steps, completed=event.step, line="")
+            self.progress.start()
+
+    def _stop_moving(self) -> None:
+        if self.task is not None:
+            self.progress.stop()
+            self.task = None
+
+    def _ended(self, event: Ended) -> None:
+        self._stop_moving()  # the bar stays above what is said now
+        if event.finished:
+            best = self.run / "best"
+            model = best if best.exists() else self.run / "last"
+            text = f"Done at step {event.step}. Evaluate the model: segue evaluate {model} {self.validation or 'STORE'}"
+        elif event.saved is None:
+            text = f"Stopped at step {event.step}; no state is saved. The same command starts from the beginning."
+        else:
+            text = (
+                f"Stopped at step {event.step}. The same command resumes from step {event.saved}, in {self.run}/last."
+            )
+        say(self.console, text)
 
     def _step(self, report: StepReport) -> None:
         if report.skipped:
@@ -113,34 +126,49 @@ class LiveView:
             )
         else:
             self.recent.append(report)
-        line = self._line(report)
-        if self.console.is_terminal and self.task is not None:
-            self.progress.update(self.task, completed=report.step, line=line)
+        if self.task is not None:
+            room = self.console.width - NARROWEST_BAR - 1
+            self.progress.update(self.task, completed=report.step, line=self._line(report, room))
         elif report.step % self.log_every == 0:
-            self.console.print(f"step {report.step}/{self.steps}  {line}", soft_wrap=True)
+            self.console.print(self._line(report, None), soft_wrap=True)
         if report.step % self.log_every == 0:
             for board in self.boards:
                 board("loss", report.loss, report.step)
                 board("learning_rate", report.learning_rate, report.step)
                 board("gradient_norm", report.gradient_norm, report.step)
 
-    def _line(self, report: StepReport) -> str:
-        """Means over the latest steps."""
+    def _line(self, report: StepReport, room: int | None) -> str:
+        """Means over the latest steps; of what does not fit into the room, the least important is left out."""
+        step = f"step {report.step}/{self.steps}"
         if not self.recent:
-            return "no finite step yet"
+            return f"{step}  no finite step yet"
         seconds = sum(r.seconds for r in self.recent)
         speed = sum(r.tokens for r in self.recent) / seconds
         loss = sum(r.loss for r in self.recent) / len(self.recent)
         left = (self.steps - report.step) * seconds / len(self.recent)
         share = speed * self.flops / self.peak if self.peak else 0.0
-        return (
-            f"{loss_in_words(loss, self.model)}  {speed:,.0f} tokens/s  {share:.0%} of peak  "
-            f"{peak_memory() / 2**30:.1f} GiB  {duration(left)} left"
-        )
+        parts = {  # in the order in which they are shown
+            "step": step,
+            "loss": loss_in_words(loss, self.model),
+            "speed": f"{speed:,.0f} tokens/s",
+            "share": f"{share:.0%} of peak",
+            "memory": f"{peak_memory() / 2**30:.1f} GiB",
+            "left": f"{duration(left)} left",
+        }
+        for dispensable in ("share", "memory", "speed", "perplexity", "step"):
+            if room is None or len("  ".join(parts.values())) <= room:
+                break
+            if dispensable == "perplexity":
+                parts["loss"] = f"loss {loss:.3f}"
+            else:
+                del parts[dispensable]
+        return "  ".join(parts.values())
 
 
 def loss_in_words(loss: float, model: ModelConfig) -> str:
     """Perplexity, or bits where the vocabulary is that of characters or bytes."""
+    if not math.isfinite(loss):
+        return f"loss {loss}"
     if model.vocabulary.size <= 300:
         return f"loss {loss:.3f} = {loss / math.log(2):.3f} bits"
     return f"loss {loss:.3f} = perplexity {math.exp(min(loss, 50)):,.1f}"
@@ -169,7 +197,12 @@ def _tensorboard(run: Path) -> Board:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError("--tensorboard needs TensorBoard; it is not installed. pip install tensorboard.") from None
-    writer = SummaryWriter(str(run / "tensorboard"))
+    try:
+        writer = SummaryWriter(str(run / "tensorboard"))
+    except OSError as error:
+        raise DataError(
+            f"{run} must be a folder that can be written to; got {error.strerror or error}. Choose another --out."
+        ) from None
     return lambda name, value, step: writer.add_scalar(name, value, step)
 
 

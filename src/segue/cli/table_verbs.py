@@ -65,7 +65,7 @@ def finetune(
         raise ConfigError("fine-tuning needs examples and a folder; got none. Give --train FILE and --out RUN.")
     names = tuple(columns.split(",")) if columns else None
     tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
-    finished = run_finetuning(
+    stopped_by = run_finetuning(
         model,
         out,
         task=task,
@@ -77,8 +77,8 @@ def finetune(
         overrides=overrides or [],
         new_weights=new_weights,
     )
-    if not finished:
-        raise typer.Exit(130)
+    if stopped_by is not None:
+        raise typer.Exit(128 + stopped_by)
 
 
 def tune(
@@ -115,7 +115,7 @@ def tune(
         raise ConfigError("a search needs examples and a folder; got none. Give --train FILE and --out STUDY.")
     names = tuple(columns.split(",")) if columns else None
     tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
-    finished = run_search(
+    stopped_by = run_search(
         model,
         out,
         task=task,
@@ -129,8 +129,8 @@ def tune(
         hours=hours,
         new_weights=new_weights,
     )
-    if not finished:
-        raise typer.Exit(130)
+    if stopped_by is not None:
+        raise typer.Exit(128 + stopped_by)
 
 
 def predict(

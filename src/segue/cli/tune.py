@@ -1,6 +1,7 @@
 """`segue tune`: a search for settings, a line for each validation and each trial."""
 
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from rich.console import Console
@@ -31,8 +32,8 @@ def run_search(
     trials: int,
     hours: float | None,
     new_weights: bool,
-) -> bool:
-    """Shows the search; True if it came to its end, False if it was told to stop before."""
+) -> Signals | None:
+    """Shows the search; returns the signal that stopped it, or None if it came to its end."""
     if hours is not None and not 0 < hours < float("inf"):
         raise ConfigError(f"--hours must be above 0; got {hours:g}. Use 0.5, say, or leave it out.")
     kind = task_kind(task)
@@ -52,12 +53,12 @@ def run_search(
     for one in space:
         say(console, f"Searching {one}")
     view = _View(console, folder, trials)
-    finished = False
+    stopped_by = None
     for event in tune(Search(request=request, space=tuple(space), trials=trials, hours=hours), folder):
         view.show(event)
         if isinstance(event, SearchEnded):
-            finished = event.reason != "told to stop"
-    return finished
+            stopped_by = event.stopped_by
+    return stopped_by
 
 
 class _View:
@@ -102,7 +103,7 @@ class _View:
 
     def _ended(self, event: SearchEnded) -> None:
         say(self.console, f"Ended: {event.reason}.")
-        if event.reason == "told to stop":
+        if event.stopped_by is not None:
             say(
                 self.console,
                 f"Nothing is lost: {self.folder} keeps what is over ({len(event.trials)} so far); a trial cut short is "

@@ -6,6 +6,8 @@ Everything here also works, and does nothing, in a single process.
 """
 
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from segue.errors import SegueError
 from segue.model import LanguageModel
 from segue.model.build import shapes_only
 
@@ -28,18 +31,40 @@ TIMEOUT = timedelta(minutes=5)
 """How long a process waits for the others before it gives up."""
 
 
+class LostProcessError(SegueError):
+    """Another process of the run ended or stopped answering."""
+
+
 @contextmanager
 def processes() -> Iterator[torch.device]:
-    """Joins the group that torchrun started, if it did; yields the device of this process."""
+    """Joins the group that torchrun started, if it did; yields the device of this process. When another process is
+    lost, those that wait for it end with a `LostProcessError`."""
     device = _device()
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         yield device
         return
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+    own = rank()
     try:
         yield device
+    except RuntimeError as error:
+        if not _is_connection_error(error):
+            raise
+        if threading.current_thread() is threading.main_thread():
+            # torchrun sends SIGTERM to all others as soon as it misses one; they still have to say why they end.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise LostProcessError(
+            f"all processes of a run must keep running; process {own} lost the connection to another one, which was "
+            "killed or failed with a message of its own. Start the same command again; what was saved before is "
+            "untouched."
+        ) from None
     finally:
         dist.destroy_process_group()
+
+
+def _is_connection_error(error: RuntimeError) -> bool:
+    """NCCL's errors have a class of their own; gloo's have nothing but the file of its source that they name."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def rank() -> int:
@@ -58,13 +83,13 @@ def sum_over_processes(value: Tensor) -> Tensor:
     return value
 
 
-def any_process(flag: bool) -> bool:
-    """Whether it holds in any of them: all get the same answer."""
+def largest_of_processes(value: int) -> int:
+    """All get the largest of what each of them gives."""
     if not dist.is_initialized():
-        return flag
-    value = torch.tensor([float(flag)])
-    dist.all_reduce(value, op=dist.ReduceOp.MAX)
-    return bool(value)
+        return value
+    largest = torch.tensor([value])
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return int(largest)
 
 
 @contextmanager

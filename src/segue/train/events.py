@@ -1,5 +1,6 @@
 """What a fine-tuning run is asked to do, and what it tells as it goes on."""
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,6 +92,9 @@ class Ended:
     """The run is over."""
 
     reason: str
+    """In words, for people."""
+    stopped_by: signal.Signals | None = None
+    """The signal that ended it before its time."""
     best_step: int
     judged: list[Judged]
     seconds: float

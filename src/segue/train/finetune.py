@@ -42,7 +42,6 @@ from segue.tasks.task import Example, Item, Prediction, Task, TaskKind
 from segue.train.collapse import CollapseDetector
 from segue.train.distributed import (
     add_gradients,
-    any_process,
     collected,
     dealt,
     first_of_machine_first,
@@ -150,7 +149,7 @@ def _events(
         metrics = Metrics(run / "metrics.jsonl", step=0)
         best: _Best | None = None
         since_best = 0
-        reason = "all epochs are done"
+        reason, stopped_by = "all epochs are done", None
         for event in training.run():
             match event:
                 case Updated():
@@ -172,12 +171,14 @@ def _events(
                     since_best = 0
                     metrics.write({"step": event.step, "restarted": event.reason})
             yield event
-            if any_process(stop.asked):
+            stopped_by = stop.agreed()
+            if stopped_by is not None:
                 reason = "told to stop"
                 break
         if best is None:
             raise DataError(f"{run} must have one validation at least; the run was stopped before. Start it again.")
-        yield _end(made, run, best, data, started=started, reason=reason, truncated=layout.truncated)
+        ended = _end(made, run, best, data, started=started, reason=reason, truncated=layout.truncated)
+        yield replace(ended, stopped_by=stopped_by)
 
 
 # --------------------------------------------------------------------------------------------------------- data

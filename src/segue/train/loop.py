@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from segue.config import ModelConfig, TrainConfig
 from segue.errors import SegueError
@@ -30,12 +31,18 @@ class BatchSource(Protocol):
     def position(self) -> Mapping[str, int]:
         """Where the next batch begins."""
 
+    def seek(self, position: Mapping[str, int]) -> None:
+        """The next batch begins there."""
+
     def __next__(self) -> Batch:
         """The batch there; the position moves on."""
 
 
 class DivergedError(SegueError):
-    """Too many steps in a row whose loss or gradient was not finite."""
+    """Too many steps in a row whose loss or gradient was not finite, or weights that are not."""
+
+
+REMEDY = "Use a lower train.learning_rate, a smaller train.clip_norm, or longer train.warmup_steps."
 
 
 @dataclass(kw_only=True)
@@ -132,9 +139,37 @@ def train(state: TrainState, batches: BatchSource, settings: TrainConfig) -> Ite
         if state.bad_steps >= settings.patience:
             raise DivergedError(
                 f"training must have a finite loss; got {state.bad_steps} steps in a row without, the last one step "
-                f"{state.step} at data position {position}. Resume from the last saved state with a lower "
-                "train.learning_rate, a smaller train.clip_norm, or longer train.warmup_steps."
+                f"{state.step} at data position {position}. {REMEDY}"
             )
+
+
+@torch.no_grad()
+def is_sound(state: TrainState, batches: BatchSource, settings: TrainConfig) -> bool:
+    """Whether training can go on from the state: the newest step counted, all numbers are finite, and so is the loss
+    of the next batch. Weights that one update spoiled show themselves only there. Changes nothing; every process must
+    call this."""
+    if state.bad_steps:
+        return False
+    device = next(state.model.parameters()).device
+    moments = (value for values in state.optimizer.state.values() for value in values.values())
+    averages = () if state.average is None else state.average.weights.values()
+    tensors = [_local(one) for one in (*state.model.parameters(), *moments, *averages)]
+    finite = torch.stack([one.isfinite().all().to(device) for one in tensors])
+    position = dict(batches.position)
+    batch = next(batches)
+    batches.seek(position)
+    rows = max(1, batch.ids_BQ.shape[0] // settings.accumulate)
+    memory = None if state.memory is None else state.memory.select(range(rows))
+    state.model.eval()
+    with _autocast(device, settings.precision):
+        loss = state.model(batch.rows(0, rows).to(device), memory).loss
+    state.model.train()
+    return bool(sum_over_processes((~finite).sum() + (~loss.isfinite()).sum()) == 0)
+
+
+def _local(value: Tensor) -> Tensor:
+    """The part that this process has."""
+    return value.to_local() if isinstance(value, DTensor) else value
 
 
 def _segments_per_step(config: ModelConfig) -> int:

@@ -62,6 +62,9 @@ class RandomIds:
     def position(self) -> Mapping[str, int]:
         return {}
 
+    def seek(self, position: Mapping[str, int]) -> None:
+        """All batches are alike."""
+
     def __next__(self) -> Batch:
         rows, length = self.data.lanes // world(), self.data.segment_length
         size = self.model.vocabulary.size

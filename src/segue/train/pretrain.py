@@ -10,8 +10,8 @@ model folders; whoever iterates shows them to people. A run folder holds:
 """
 
 import hashlib
-import json
 import math
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -31,9 +31,10 @@ from segue.data.store import Store
 from segue.errors import ConfigError, DataError
 from segue.files import write_file
 from segue.model import LanguageModel
-from segue.train.distributed import any_process, place, processes, rank, sum_over_processes, whole_model, world
-from segue.train.loop import StepReport, TrainState, train
+from segue.train.distributed import place, processes, rank, sum_over_processes, whole_model, world
+from segue.train.loop import REMEDY, DivergedError, StepReport, TrainState, is_sound, train
 from segue.train.machine import peak_memory
+from segue.train.metrics import read_metrics
 from segue.train.optim import WeightAverage, make_optimizer
 from segue.train.run_folder import Metrics, one_at_a_time, stop_signal
 from segue.train.state import load_state, save_state
@@ -69,10 +70,14 @@ class Saved:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """The run is done, or was told to stop."""
+    """The run is done, or a signal stopped it."""
 
     step: int
+    saved: int | None
+    """The step of the state in `last/`, from which the run can be resumed; None: there is none yet."""
     finished: bool
+    stopped_by: signal.Signals | None
+    """None if all steps are done."""
 
 
 Event = Started | StepReport | Validated | Saved | Ended
@@ -82,48 +87,86 @@ def pretrain(config: Config, run: Path, *, command: str | None = None, verify: b
     """Runs until all steps are done or a signal asks to stop; a run folder that exists goes on. `command` is what the
     cards of its models say they were made by. Without `verify`, damage to the stores is not looked for."""
     data, settings = _required(config)
-    with processes() as device, one_at_a_time(run, "pretrain"), stop_signal() as stop:
+    with stop_signal() as stop, processes() as device, one_at_a_time(run, "pretrain"):
         store = Store.open(data.store, verify=verify)
         _check(config, data, store, verify=verify)
         torch.manual_seed(settings.seed)
         batches = Batches(store, data, config.model, seed=settings.seed, rank=rank(), world=world())
         state, changed = _start(config, run, batches, settings, device)
-        tokenizer = Path(data.store) / "tokenizer"
+        last = _Last(folder=run / "last", step=state.step if locate(run / "last").exists() else None)
         facts = Facts(data=_training_data(Path(data.store)), command=command)
         metrics = Metrics(run / "metrics.jsonl", step=state.step)
         losses = _newest_losses(run / "metrics.jsonl")
         count = sum(parameter.numel() for parameter in state.model.parameters())
         yield Started(step=state.step, steps=settings.steps, parameters=count, changed=changed)
-
-        def keep() -> Saved:
-            known = replace(facts, metrics=list(losses.values()))
-            save_state(state, run / "last", config=config, tokenizer=tokenizer, position=batches.position, facts=known)
-            return Saved(step=state.step, folder=run / "last")
-
-        saved_at = state.step
-        for report in train(state, batches, settings):
+        stopped_by, due = None, False
+        for report in _explained(train(state, batches, settings), last):
             if report.step % settings.log_every == 0 or report.skipped:
-                line = _line(report)
-                metrics.write(line)
-                losses |= _losses(line)
+                losses |= _log(metrics, _line(report))
             yield report
-            due = settings.validate_every is not None and report.step % settings.validate_every == 0
-            if data.validation is not None and (due or report.step == settings.steps):
-                validated = _validate(state, config, data, run, tokenizer, facts, device)
-                line = {"step": validated.step, "validation_loss": validated.loss}
-                metrics.write(line)
-                losses |= _losses(line)
+            last_step = report.step == settings.steps
+            validating = settings.validate_every is not None and report.step % settings.validate_every == 0
+            if data.validation is not None and (validating or last_step):
+                validated = _validate(state, config, data, run, facts, device)
+                losses |= _log(metrics, {"step": validated.step, "validation_loss": validated.loss})
                 yield validated
-            if any_process(stop.asked):
-                yield keep()
-                yield Ended(step=state.step, finished=state.step >= settings.steps)
-                return
-            if report.step % settings.save_every == 0 and report.step < settings.steps:
-                yield keep()
-                saved_at = report.step
-        if state.step > saved_at or not (run / "last").exists():
-            yield keep()
-        yield Ended(step=state.step, finished=True)
+            stopped_by = stop.agreed()
+            due = due or last_step or stopped_by is not None or report.step % settings.save_every == 0
+            if due and is_sound(state, batches, settings):  # else later: `last/` stays one to go on from
+                last.keep(state, config, batches.position, replace(facts, metrics=list(losses.values())))
+                due = False
+                yield Saved(step=state.step, folder=last.folder)
+            if stopped_by is not None:
+                break
+        finished = state.step >= settings.steps
+        if finished and last.step != state.step:
+            raise DivergedError(
+                f"training must end with a finite loss; got none after its last step, {state.step}. {REMEDY} "
+                f"{last.how_to_resume()}"
+            )
+        if finished and not last.folder.exists():  # a run that was killed in the middle of its last save
+            last.keep(state, config, batches.position, replace(facts, metrics=list(losses.values())))
+        yield Ended(step=state.step, saved=last.step, finished=finished, stopped_by=None if finished else stopped_by)
+
+
+@dataclass
+class _Last:
+    """The newest state on disk."""
+
+    folder: Path
+    step: int | None
+    """None: there is no state yet."""
+
+    def keep(self, state: TrainState, config: Config, position: Mapping[str, int], facts: Facts) -> None:
+        assert config.data is not None
+        tokenizer = Path(config.data.store) / "tokenizer"
+        save_state(state, self.folder, config=config, tokenizer=tokenizer, position=position, facts=facts)
+        self.step = state.step
+
+    def how_to_resume(self) -> str:
+        if self.step is None:
+            return "No state had been saved yet: the same command with such a setting starts from the beginning."
+        return f"{self.folder} is a sound state, of step {self.step}: the same command with such a setting resumes it."
+
+
+def _explained(reports: Iterator[StepReport], last: _Last) -> Iterator[StepReport]:
+    """The same reports; errors in between say where the run can be resumed."""
+    try:
+        yield from reports
+    except DivergedError as error:
+        raise DivergedError(f"{error} {last.how_to_resume()}") from None
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        raise ConfigError(
+            f"a step must fit into the memory that is free; got {(str(error).splitlines() or ['no memory'])[0][:200]}. "
+            f"Use train.accumulate=2 or more, or train.recompute=true. {last.how_to_resume()}"
+        ) from None
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """PyTorch has a class for it on GPUs only."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 # ------------------------------------------------------------------------------------------------ start, resume
@@ -204,7 +247,6 @@ def _validate(
     config: Config,
     data: DataConfig,
     run: Path,
-    tokenizer: Path,
     facts: Facts,
     device: torch.device,
 ) -> Validated:
@@ -219,13 +261,13 @@ def _validate(
         steps=config.train.validation_steps,
         device=device,
     )
-    best = state.best is None or loss < state.best
+    best = math.isfinite(loss) and (state.best is None or loss < state.best)
     if best:
         state.best = loss
         model = whole_model(state.model)
         if rank() == 0:
             known = replace(facts, metrics=[Metric(name="validation loss", value=loss, step=state.step)])
-            save(model, run / "best", config=config, tokenizer=tokenizer, facts=known)
+            save(model, run / "best", config=config, tokenizer=Path(data.store) / "tokenizer", facts=known)
     if state.average is not None:
         state.average.exchange(state.model)
     return Validated(step=state.step, loss=loss, best=best)
@@ -263,7 +305,14 @@ def _line(report: StepReport) -> dict[str, Any]:
     values["tokens_per_second"] = round(report.tokens / report.seconds, 1)
     values["peak_memory"] = peak_memory()
     values["time"] = round(time.time(), 3)
-    return {key: value if _finite(value) else str(value) for key, value in values.items()}
+    return values
+
+
+def _log(metrics: Metrics, values: Mapping[str, Any]) -> dict[str, Metric]:
+    """Writes a line; returns the losses in it."""
+    line = {key: value if _finite(value) else str(value) for key, value in values.items()}  # JSON has no NaN
+    metrics.write(line)
+    return _losses(line)
 
 
 def _finite(value: object) -> bool:
@@ -274,8 +323,8 @@ def _newest_losses(path: Path) -> dict[str, Metric]:
     """Those that a run logged before it was stopped, for the card."""
     losses: dict[str, Metric] = {}
     if rank() == 0 and path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            losses |= _losses(json.loads(line))
+        for line in read_metrics(path):
+            losses |= _losses(line)
     return losses
 
 

@@ -2,10 +2,10 @@
 
 import fcntl
 import json
-import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +15,11 @@ from typing import Any, Literal
 
 from segue.errors import DataError
 from segue.files import is_written, locate, remove_folder, unwritable, write_file
-from segue.train.distributed import rank
+from segue.train.distributed import largest_of_processes, rank
+from segue.train.metrics import read_metrics
+
+REPEATED_WITHIN = 5.0
+"""Seconds in which a process that torchrun started takes a second signal for a repetition of the first."""
 
 RunKind = Literal["pretrain", "finetune", "tune", "demo"]
 LOCK = "lock"
@@ -35,21 +39,16 @@ class Metrics:
     def __init__(self, path: Path, *, step: int) -> None:
         self.path = path
         if rank() == 0 and path.exists():
-            lines = [line for line in path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
-            write_file(path, "".join(f"{line}\n" for line in lines))
+            kept = [values for values in read_metrics(path) if values["step"] <= step]
+            write_file(path, "".join(json.dumps(values) + "\n" for values in kept))
 
     def write(self, values: dict[str, Any]) -> None:
         if rank() == 0:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(values) + "\n")
-
-
-def _step_of(line: str) -> float:
-    try:
-        step: float = json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
-        return math.inf  # a line that a killed process left half-written
-    return step
+            try:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(values) + "\n")
+            except OSError as error:
+                raise unwritable(self.path, error) from None
 
 
 @contextmanager
@@ -68,9 +67,13 @@ def one_at_a_time(run: Path, kind: RunKind) -> Iterator[None]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise DataError(
                 f"{run} must be used by one run at a time; got a second one. Wait, or use another --out."
+            ) from None
+        except OSError as error:
+            raise DataError(
+                f"{run} must be on a file system with locks; got {error.strerror or error}. Choose another --out."
             ) from None
         if not file.tell():
             try:
@@ -120,21 +123,40 @@ def remove_run(run: Path) -> None:
 
 @dataclass
 class Stop:
-    """Whether someone asked to stop."""
+    """Whether a signal asked to stop, and which one."""
 
-    asked: bool = False
+    received: signal.Signals | None = None
+
+    @property
+    def asked(self) -> bool:
+        return self.received is not None
+
+    def agreed(self) -> signal.Signals | None:
+        """The signal that any of the processes received: the same answer in all of them. Every process must call
+        this."""
+        number = largest_of_processes(0 if self.received is None else self.received)
+        return signal.Signals(number) if number else None
 
 
 @contextmanager
 def stop_signal() -> Iterator[Stop]:
     """The first SIGINT or SIGTERM asks to stop after the step; a second one ends the process at once."""
     stop = Stop()
+    received_at = 0.0
 
     def handle(number: int, _: FrameType | None) -> None:
-        if stop.asked:
+        nonlocal received_at
+        now = time.monotonic()
+        # A scheduler signals all processes, and torchrun passes on to its workers what it gets: one request, twice.
+        if stop.asked and (not passed_on or now - received_at > REPEATED_WITHIN):
             os._exit(128 + number)
-        stop.asked = True
+        if not stop.asked:
+            stop.received, received_at = signal.Signals(number), now
+            if not passed_on:  # the second one then also ends a process that is inside a long computation
+                for one in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(one, signal.SIG_DFL)
 
+    passed_on = "TORCHELASTIC_RUN_ID" in os.environ
     if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
         yield stop
         return
@@ -143,4 +165,5 @@ def stop_signal() -> Iterator[Stop]:
         yield stop
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as `processes` leaves it when one of them is lost
+                signal.signal(number, handler)

@@ -58,7 +58,6 @@ def save_state(
         numbers = {
             "step": state.step,
             "tokens": state.tokens,
-            "bad_steps": state.bad_steps,
             "best": state.best,
             "position": dict(position),
         }
@@ -85,7 +84,6 @@ def load_state(folder: Path, settings: TrainConfig, *, device: torch.device) -> 
         average=None if settings.average_decay is None else WeightAverage(model, settings.average_decay),
         step=numbers["step"],
         tokens=numbers["tokens"],
-        bad_steps=numbers["bad_steps"],
         best=numbers["best"],
     )
     _restore_optimizer(state, read_tensors(inner / "optimizer.safetensors"))
@@ -130,9 +128,10 @@ def _restore_random(states: dict[str, Tensor], *, step: int) -> None:
     if len(states["cpu"]) != world():
         torch.manual_seed(step * 1_000_003 + rank())
         return
-    torch.set_rng_state(states["cpu"][rank()])
+    # Cloned: PyTorch 2.13 reads a state from the beginning of its storage, and crashes on a row of a larger tensor.
+    torch.set_rng_state(states["cpu"][rank()].clone())
     if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"][rank()])
+        torch.cuda.set_rng_state(states["cuda"][rank()].clone())
 
 
 def _all_rows(own: Tensor, *, dim: int = 0) -> Tensor:

@@ -11,6 +11,7 @@ makes the same trials as one that was not. Test examples have no part in it.
 """
 
 import os
+import signal
 import time
 import warnings
 from collections.abc import Generator, Iterator, Mapping
@@ -87,6 +88,9 @@ class SearchEnded:
     """No more trials are made."""
 
     reason: str
+    """In words, for people."""
+    stopped_by: signal.Signals | None = None
+    """The signal that ended the search before its time."""
     trials: list[Trial]
     best: Trial | None
     command: str | None
@@ -110,11 +114,11 @@ def tune(search: Search, folder: Path) -> Iterator[TuneEvent]:
     with one_at_a_time(folder, "tune"), stop_signal() as stop:
         study = _open(optuna, search, folder)
         until = None if search.hours is None else time.monotonic() + 3600 * search.hours
-        reason = None
+        reason, stopped_by = None, None
         while reason is None:
             done = [trial for trial in _trials(study) if trial.state != "stopped"]
-            if stop.asked:
-                reason = "told to stop"
+            if stop.received is not None:
+                reason, stopped_by = "told to stop", stop.received
             elif len(done) >= search.trials:
                 reason = f"{len(done)} trials are made"
             elif until is not None and time.monotonic() >= until:
@@ -124,7 +128,7 @@ def tune(search: Search, folder: Path) -> Iterator[TuneEvent]:
                 write_study_report(folder, search.request, search.space, _trials(study), _importance(optuna, study))
         trials = [trial for trial in _trials(study) if trial.state != "stopped"]
         command = write_study_report(folder, search.request, search.space, _trials(study), _importance(optuna, study))
-        yield SearchEnded(reason=reason, trials=trials, best=best_of(trials), command=command)
+        yield SearchEnded(reason=reason, stopped_by=stopped_by, trials=trials, best=best_of(trials), command=command)
 
 
 def usual_space(request: Request, fixed: Mapping[str, Any]) -> list[Dimension]:
@@ -206,7 +210,7 @@ def _run(request: Request, run: Path, trial: Any, *, stop: Stop) -> Generator[Tu
                     if event.step < steps and trial.should_prune():
                         return _Outcome(state="pruned", value=None)
                 case Ended():
-                    stopped = event.reason == "told to stop"
+                    stopped = event.stopped_by is not None
                     return _Outcome(state="stopped" if stopped else "complete", value=None if stopped else float(best))
     return _Outcome(state="stopped", value=None)
 

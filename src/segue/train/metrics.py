@@ -1,0 +1,38 @@
+"""`metrics.jsonl` of a run, read back: a JSON object in each line, with the step that it is about."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from segue.errors import DataError
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The values of all lines, but for a last one that a killed process left half-written."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise DataError(f"{path} must be a readable file; got {error}. Check the path.") from None
+    result: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line.decode("utf-8"))
+            sound = isinstance(values, dict) and isinstance(values.get("step"), int)
+        except UnicodeDecodeError as error:
+            raise _damaged(path, number, f"the byte {line[error.start]:#04x}, which is not UTF-8") from None
+        except (ValueError, RecursionError):
+            sound = False
+        if sound:
+            result.append(values)
+        elif number < len(lines):
+            raise _damaged(path, number, "something else")
+    return result
+
+
+def _damaged(path: Path, number: int, found: str) -> DataError:
+    return DataError(
+        f"{path} must hold a JSON object with a step in each line; got {found} in line {number}. Delete that line, or "
+        "move the file away: it is a log, and no state of the run is in it."
+    )
