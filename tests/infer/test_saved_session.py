@@ -97,7 +97,7 @@ def test_a_full_disk_leaves_the_file_of_before(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, limits[1]))
     try:
-        with pytest.raises(CheckpointError, match="session must be a file that can be written; got File too large"):
+        with pytest.raises(CheckpointError, match="session must be writable; got File too large"):
             one.save(file)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
