@@ -68,6 +68,11 @@ class Streamer:
         products = [_products(layer, eight_bits=eight_bits) for layer in self._layers]
         self._steps = self._make_steps(products)
 
+    @property
+    def steps_natively(self) -> bool:
+        """Whether one token a row goes through the layers in C++."""
+        return self._steps is not None
+
     def new_cache(self, rows: int = 1) -> Cache:
         """Of rows that have read nothing."""
         config = self.model.config
@@ -238,7 +243,7 @@ class Streamer:
             if glance.query is not None:
                 views.append((query_BSHE[:, count:], glance.query, 1))
             mixed = [
-                attend(
+                (attention.kernel or attend)(
                     query,
                     key_BKHE,
                     value_BKHE,

@@ -3,8 +3,10 @@
 In: query, key, value, the terms of the score, and a View (who sees whom, from where). Out: what each query reads,
 before the output projection. Projections and parameters are the business of `attention`. `definition` says what the
 result is; `native` (C++, for float32 and float64 on a CPU) and `banded` (PyTorch's operations, for the rest) equal it
-and are fast.
+and are fast. One token at a time goes through whole layers in C++ instead, where it can (`step`).
 """
+
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -12,7 +14,10 @@ from segue.model.kernels import banded, definition, native
 from segue.model.kernels.dropout import Dropout
 from segue.model.kernels.terms import ScoreTerms, View
 
-__all__ = ["Dropout", "ScoreTerms", "View", "attend"]
+__all__ = ["Dropout", "Kernel", "ScoreTerms", "View", "attend", "kernels_for"]
+
+Kernel = Callable[..., Tensor]
+"""A function with the arguments and the result of `attend`."""
 
 
 def attend(
@@ -25,10 +30,16 @@ def attend(
     dropout: float,
 ) -> Tensor:
     """Softmax of the scores over the visible keys, times the values: mixed_BQHE. Zeros where none is visible."""
-    if native.applies(query_BQHE, key_BKHE, value_BKHE, terms):
-        kernel = native.attend
-    elif banded.applies(terms):
-        kernel = banded.attend
-    else:
-        kernel = definition.attend
+    kernel = next(iter(kernels_for(query_BQHE, key_BKHE, value_BKHE, terms).values()))
     return kernel(query_BQHE, key_BKHE, value_BKHE, terms=terms, view=view, dropout=dropout)
+
+
+def kernels_for(query_BQHE: Tensor, key_BKHE: Tensor, value_BKHE: Tensor, terms: ScoreTerms) -> dict[str, Kernel]:
+    """The kernels that can compute this, by name, the fastest first."""
+    found: dict[str, Kernel] = {}
+    if native.applies(query_BQHE, key_BKHE, value_BKHE, terms):
+        found["native"] = native.attend
+    if banded.applies(terms):
+        found["banded"] = banded.attend
+    found["definition"] = definition.attend
+    return found
