@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from segue.data.manifest import FileRecord, StoreManifest, load_manifest, shard_name
 from segue.data.workplace import sweep
-from segue.data.writer import StoreWriter as StoreWriter
 from segue.errors import DataError
 from segue.text.tokenizer import Tokenizer
 
