@@ -3,6 +3,7 @@
 #   make test      the tests
 #   make check     lint, format and types
 #   make parity    the comparisons with other libraries, in environments of their own
+#   make wheel     builds the wheel and uses it, in an environment with the required packages alone
 #   make pictures  computes the examples of docs/ and draws its pictures again
 #   make bench     speed and memory against other libraries and the machine's limit; writes docs/benchmarks.md and the
 #                  figures that README and docs/performance.md quote
@@ -12,7 +13,7 @@
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check parity pictures bench bench-quick clean
+.PHONY: demo test check parity wheel pictures bench bench-quick clean
 
 demo: .venv/ready
 	.venv/bin/segue demo
@@ -28,6 +29,9 @@ check: .venv/ready
 parity: .venv-transformers5/ready .venv-transformers4/ready
 	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py
 	.venv-transformers4/bin/python -m pytest -q tests/parity/test_transformers4.py
+
+wheel: .venv/ready
+	.venv/bin/python .ci/wheel.py
 
 pictures: .venv/ready
 	.venv/bin/python docs/examples.py

@@ -121,7 +121,7 @@ def pyarrow() -> Any:
         return import_module("pyarrow")
     except ImportError:
         raise DataError(
-            "parquet needs pyarrow to be written; got none. Install it: pip install 'segue[corpora]'."
+            "parquet needs pyarrow to be written; got none. Install it: pip install pyarrow."
         ) from None
 
 
