@@ -127,7 +127,7 @@ def without_extras(segue: str, away: Path) -> None:
         "pip install matplotlib": ["plot", "run", "--out", "run.png"],
         "pip install pyarrow": ["prepare", "corpus.parquet", "--out", "store"],
         "pip install optuna": ["tune", "model", "--task", "classify", "--train", "table.jsonl", "--out", "tuned"],
-        "pip install onnx onnxscript onnxruntime": ["export", "model", "--out", "exported", "--format", "onnx"],
+        "pip install onnx onnxscript onnxruntime": ["export", "model", "--what", "encoder", "--out", "exported"],
         "pip install huggingface_hub": ["generate", "someone/some-model", "A text"],
     }
     for message, words in commands.items():
@@ -168,6 +168,7 @@ def required(requirements: list[str]) -> dict[str, Distribution]:
 def run(command: list[str], *, cwd: Path | None = None, environment: dict[str, str] | None = None) -> str:
     """What a command prints; the script ends if it fails."""
     clean = {key: value for key, value in (environment or dict(os.environ)).items() if key != "PYTHONPATH"}
+    clean["OMP_NUM_THREADS"] = "1"  # two things run at the same time
     result = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
     expect(result.returncode == 0, f"{' '.join(command)[:300]}: {result.returncode}\n{result.stdout}\n{result.stderr}")
     return result.stdout
