@@ -1,6 +1,6 @@
 """What does it cost to make a permutation batch, compared with the training step that reads it?
 
-    python benchmarks/batches.py
+    .venv/bin/python -m benchmarks.batches
 
 8 lanes of 512 tokens, half of them backwards, 85 predicted slots, pairs, a vocabulary of 32,000 (XLNet-base). Batches
 and steps are measured in turn in one process. A step is forward, backward and Adam with memory, on 4 layers of base
@@ -10,18 +10,15 @@ for the mask), a step uses all that torch does.
 """
 
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.provenance import origin, record
 from segue.config import DataConfig
 from segue.data.batches import Batches
 from segue.model import LanguageModel
@@ -51,6 +48,7 @@ class RandomText:
 
 
 def main() -> None:
+    started = origin()
     config = xlnet(vocabulary_size=VOCABULARY, num_layers=LAYERS, width=768, num_heads=12, inner_width=3072)
     data = DataConfig(store="", lanes=8, segment_length=512, backward_lanes=True)
     batches = Batches(RandomText(), data, config, seed=0)
@@ -79,8 +77,6 @@ def main() -> None:
     batch_time, step_time = statistics.median(batch_ms), statistics.median(step_ms)
     report = {
         "question": "share of a training step that making its permutation batch costs",
-        "hardware": f"{_processor()}, {os.cpu_count()} cores, torch {torch.__version__} with {torch.get_num_threads()}",
-        "date": datetime.now(UTC).date().isoformat(),
         "rows": data.lanes,
         "length": data.segment_length,
         "slots": int(batch.predicted_BP.shape[1]) if batch.predicted_BP is not None else 0,
@@ -92,21 +88,9 @@ def main() -> None:
         "share_of_base_step": round(batch_time / (step_time * BASE_LAYERS / LAYERS), 6),
         "share_of_4_layer_step": round(batch_time / step_time, 6),
     }
-    hardware = f"{platform.machine()}-{os.cpu_count()}cores"
-    path = Path(__file__).parent / "results" / f"batches_{hardware}_{report['date']}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    record("batches", report, origin=started)
     print(json.dumps(report, indent=2))
-    print(f"a batch takes {batch_time:.2f} ms, {report['share_of_base_step']:.3%} of a step; written to {path}")
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    print(f"a batch takes {batch_time:.2f} ms, {report['share_of_base_step']:.3%} of a step")
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ from benchmarks.finetuning_sides import (
     run_theirs,
 )
 from benchmarks.peers import without_dropout
+from benchmarks.provenance import RESULTS, origin
 from benchmarks.side_by_side import (
-    RESULTS,
     DisagreementError,
     Measured,
     Row,
@@ -255,7 +255,7 @@ def options_of_call() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON; benchmarks/results")
     parsed = parser.parse_args()
     parsed.rounds = parsed.rounds or (1 if parsed.quick else 3)
-    parsed.started = time.monotonic()
+    parsed.started, parsed.origin = time.monotonic(), origin()
     return parsed
 
 

@@ -3,19 +3,16 @@
 Equal data, equal tokens, nearly equal parameters, one seed. Each model is evaluated segment by segment as it was
 trained; the models without memory also with a sliding window, which gives each token more context at a high cost.
 
-    .venv/bin/python benchmarks/memory.py --train train.txt.xz --valid valid.txt.xz --name wikitext2 --steps 2000
+    .venv/bin/python -m benchmarks.memory --train train.txt.xz --valid valid.txt.xz --name wikitext2 --steps 2000
 """
 
 import argparse
 import json
-import platform
 import time
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from benchmarks.provenance import origin, record
 from segue.checkpoint.folder import load
 from segue.config import parse
 from segue.data.prepare import prepare
@@ -99,8 +96,6 @@ def study(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
         "segment": SEGMENT,
         "memory": MEMORY,
         "stride": STRIDE,
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
         "rows": rows,
     }
 
@@ -117,12 +112,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--work", type=Path, default=Path("study"))
     arguments = parser.parse_args()
+    started = origin()
     result = study(arguments, arguments.work / arguments.name)
-    hardware = f"{platform.machine()}-{torch.get_num_threads()}threads"
-    path = Path(__file__).parent / "results" / f"memory-{arguments.name}_{hardware}_{date.today().isoformat()}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {path}")
+    record(f"memory-{arguments.name}", result, origin=started)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
-"""One page of all results: prints the table, and writes docs/benchmarks.md from the newest result of each question.
+"""Writes docs/benchmarks.md, and what other pages quote, from the newest result of each question; prints the tables.
 
 .venv/bin/python -m benchmarks.report
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from benchmarks.side_by_side import RESULTS
+from benchmarks.provenance import RESULTS, Result, newest, source
+from benchmarks.quoted import write_pages
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 SPEED = ["encoder", "pretraining", "transformer_xl"]
@@ -18,16 +17,6 @@ QUESTIONS = [*SPEED, "peak_memory", "growth", "step_profile", *STREAMS]
 FINETUNED = ["chnsenticorp", "imdb"]
 WITH_DATA = [f"{what}-{name}" for what in ("finetuning", "finetuning-accuracy") for name in FINETUNED]
 """Questions that need data sets which not everyone has: their parts are left out where there is no result."""
-Result = dict[str, Any]
-
-
-def newest(folder: Path, what: str) -> Result | None:
-    """The latest result of a question, by the date in the file's name; None without any."""
-    paths = sorted(folder.glob(f"{what}_*.json"), key=lambda path: (path.stem.rsplit("_", 1)[1], path.stat().st_mtime))
-    if not paths:
-        return None
-    result: Result = json.loads(paths[-1].read_text(encoding="utf-8"))
-    return result | {"file": paths[-1].name}
 
 
 # -------------------------------------------------------------------------------------------------------- writing
@@ -56,6 +45,12 @@ def goal(value: float | None, reached: bool, *, most: bool = False) -> str:
     if value is None:
         return ""
     return f"{'at most ' if most else ''}{value:g}, {'reached' if reached else 'missed'}"
+
+
+def measured(results: Sequence[Result]) -> str:
+    """Which commit gave the figures of a table, and when."""
+    origins = dict.fromkeys(f"{source(result)}, {result['date']}" for result in results)
+    return f"*Measured: {'; '.join(origins)}.*"
 
 
 # --------------------------------------------------------------------------------------------------------- tables
@@ -247,20 +242,24 @@ def sections(found: dict[str, Result]) -> list[str]:
             "ours. Limit: theirs to the time that the\nmultiply-adds of the definition take at the matrix-product "
             "peak of the same rounds: a step that does all of them at that peak.",
             speed_table(speed),
+            measured(speed),
             "## Share of the limit\n\nThe time that the multiply-adds take at the peak, divided by the median time "
             "(and by the best). The peak is the best\nplain product of 2048 x 2048 matrices of all rounds; a share "
             "above 1 says that others kept the machine from its peak.\nWhat is counted: `benchmarks/limit.py`.",
             share_table(speed),
+            measured(speed),
             "## Agreement\n\nBefore anything is timed, both sides compute the same from the same weights with "
             "dropout 0: absolute for states, logits,\nlosses and memories; relative to the largest entry for the "
             "gradient of each weight.",
             agreement_table(speed),
+            measured(speed),
         ]
     if "peak_memory" in found:
         parts += [
             "## Memory of a training step\n\nWhat a step adds at most to the resident size of a process of its own: "
             "activations and gradients, not weights\n(`benchmarks/one_step.py`).",
             memory_table(found["peak_memory"]),
+            measured([found["peak_memory"]]),
         ]
     if "growth" in found:
         parts += growth_parts(found["growth"])
@@ -274,6 +273,7 @@ def sections(found: dict[str, Result]) -> list[str]:
             f"the products of attention alone would take {products:,.0f} ms of a step (not counting those that a "
             "kernel makes again to save memory).",
             profile_table(profile),
+            measured([profile]),
         ]
     parts += stream_parts(found)
     trained = [row for name in FINETUNED for row in found.get(f"finetuning-{name}", {"rows": []})["rows"]]
@@ -285,11 +285,13 @@ def sections(found: dict[str, Result]) -> list[str]:
             "saving. Medians of runs in turn (`benchmarks/finetuning.py`); "
             "padding to 512, which takes longer than all else, has\none run.",
             finetuning_table(trained),
+            measured([found[what] for what in WITH_DATA if what in found and "accuracy" not in what]),
         ]
     if accuracy:
         parts += [
             "A small model from the same new weights with the same settings, accuracy on test, mean and single seeds:",
             accuracy_table(accuracy),
+            measured([found[what] for what in WITH_DATA if what in found and "accuracy" in what]),
         ]
     return parts
 
@@ -299,11 +301,13 @@ def growth_parts(result: Result) -> list[str]:
         "## Growth with the length\n\nForward and backward of the same number of tokens. Time a token should grow no "
         "faster than multiply-adds a token.",
         growth_table(result),
+        measured([result]),
     ]
     if "memory" in result:
         parts += [
             "With recomputation, one row, what a step adds; linear growth is a constant last column.",
             recomputed_table(result["memory"]),
+            measured([result]),
         ]
     if "long" in result:
         long = result["long"]
@@ -327,10 +331,11 @@ def stream_parts(found: dict[str, Result]) -> list[str]:
         "its context in both directions and a stream from left to right, so only the weights\nare the same there "
         "(`benchmarks/generation.py`).",
         tokens_table(streams),
+        measured(streams),
     ]
     compared = [result for result in streams if result["rows"] and "differences" in result["rows"][0]]
     if compared:
-        parts += ["Compared before, largest absolute differences:", agreement_table(compared)]
+        parts += ["Compared before, largest absolute differences:", agreement_table(compared), measured(compared)]
     if "streaming" in found:
         stream = found["streaming"]
         growth, most = stream["resident_growth"], stream["resident_growth_goal"]
@@ -338,11 +343,13 @@ def stream_parts(found: dict[str, Result]) -> list[str]:
             f"One stream, token by token; from the first line to the last the resident size grew {growth:.4f} times "
             f"(goal: {goal(most, growth <= most, most=True)}).",
             stream_table(stream),
+            measured([stream]),
         ]
     if "eight_bits" in found:
         parts += [
             "What weights of eight bits cost, on text that the model has not seen:",
             perplexity_table(found["eight_bits"]),
+            measured([found["eight_bits"]]),
         ]
     return parts
 
@@ -363,16 +370,22 @@ def page(found: dict[str, Result]) -> str:
         + "\n".join(f"- {line}" for line in runs)
     )
     files = "\n".join(
-        f"- [{r['file']}](../benchmarks/results/{r['file']}): {r['rounds']} rounds" for r in found.values()
+        f"- [{r['file']}](../benchmarks/results/{r['file']}): {r['rounds']} rounds, {source(r)}" for r in found.values()
     )
     minutes = sum(result["took_seconds"] for result in found.values()) / 60
     tail = (
-        "## Run it\n\n```bash\nmake bench         # everything, and this page\n"
-        "make bench-quick   # the middle shapes, printed only\n```\n\n"
+        "## Run it\n\n```bash\nmake bench DATA=folder   # everything, and this page; DATA holds chnsenticorp and imdb\n"
+        "make bench-quick         # the middle shapes, printed only\n```\n\n"
         "One file a question in `benchmarks/`. Other work on the machine moves times, and ratios less; compare only "
         f"what one run gave.\nThis page took {minutes:.0f} minutes. All single times:\n\n" + files
     )
     return "\n\n".join([head, *sections(found), tail]) + "\n"
+
+
+def newest_results(folder: Path) -> dict[str, Result]:
+    """Of every question that has one."""
+    results = {what: newest(folder, what) for what in [*QUESTIONS, *WITH_DATA]}
+    return {what: result for what, result in results.items() if result is not None}
 
 
 def main() -> None:
@@ -380,8 +393,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON; benchmarks/results")
     parser.add_argument("--print-only", action="store_true", help="leave docs/benchmarks.md as it is")
     options = parser.parse_args()
-    results = {what: newest(options.results, what) for what in [*QUESTIONS, *WITH_DATA]}
-    found = {what: result for what, result in results.items() if result is not None}
+    found = newest_results(options.results)
     if not found:
         parser.error(f"a report needs results in {options.results}; got none. Run `make bench`.")
     if options.print_only:
@@ -396,7 +408,8 @@ def main() -> None:
         )
     PAGE.write_text(page(found), encoding="utf-8")
     print("\n\n".join(sections(found)))
-    print(f"\nwritten: {PAGE.relative_to(PAGE.parents[1])}")
+    for path in [PAGE, *write_pages(found)]:
+        print(f"written: {path.name}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What all comparisons share: taking turns, comparing before timing, the matrix-product peak, results as JSON.
+"""What all comparisons share: taking turns, comparing before timing, the matrix-product peak, lines of tables.
 
 Only ratios from one run mean anything on a machine that others use too. So both sides run in one process and take
 turns (A B A B ...), and the peak of a plain matrix product is measured after every turn.
@@ -6,24 +6,18 @@ turns (A B A B ...), and the peak of a plain matrix product is measured after ev
 
 import argparse
 import gc
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-import segue
-from segue.model.kernels import library
+from benchmarks.provenance import RESULTS, origin, record, seconds_since
 
-RESULTS = Path(__file__).parent / "results"
 PRODUCT_SIZE, PRODUCTS_A_TURN = 2048, 3
 TOLERANCE = 2e-5
 """Between both sides, absolute: hidden states behind a LayerNorm, logits, losses. Equal code differs by 2e-6."""
@@ -60,7 +54,7 @@ def arguments(
         parsed.rounds = quick_rounds if parsed.quick else rounds
     if parsed.rounds < 1:
         parser.error(f"--rounds must be at least 1; got {parsed.rounds}. Leave it out for the default.")
-    parsed.started = time.monotonic()
+    parsed.started, parsed.origin = time.monotonic(), origin()
     return parsed
 
 
@@ -243,46 +237,17 @@ def tokens_row(
     }
 
 
-def hardware() -> str:
-    """For the name of a file: machine and threads."""
-    return f"{platform.machine()}-{torch.get_num_threads()}threads"
-
-
-def processor() -> str:
-    """As the machine calls it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 def write(what: str, question: str, rows: Sequence[Row], options: argparse.Namespace, **more: Any) -> Path:
-    """The result of a question, named by what, hardware and date."""
-    today = date.today().isoformat()
-    result = {
+    """The result of a question."""
+    values = {
         "question": question,
-        "date": today,
-        "hardware": processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "load_average": list(os.getloadavg()),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "segue": segue.__version__,
-        "compiled_kernel": library.available(),
         "rounds": options.rounds,
         "quick": options.quick,
-        "took_seconds": round(time.monotonic() - options.started, 1),
+        "took_seconds": seconds_since(options.started),
         **more,
         "rows": list(rows),
     }
-    options.results.mkdir(parents=True, exist_ok=True)
-    path: Path = options.results / f"{what}_{hardware()}_{today}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {path.name}", flush=True)
-    return path
+    return record(what, values, origin=options.origin, folder=options.results)
 
 
 def say(row: Row) -> Row:

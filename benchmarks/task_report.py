@@ -6,8 +6,8 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import newest, table
-from benchmarks.side_by_side import RESULTS
+from benchmarks.provenance import RESULTS, newest, source
+from benchmarks.report import table
 
 DOCS = Path(__file__).parents[1] / "docs"
 MAIN = ["xlnet", "scratch", "bert"]
@@ -22,7 +22,7 @@ ENGLISH = {
     "budget": (
         "Every number on this page comes from one command that pretrains the models, fine-tunes them and measures the "
         "baselines beside them: `python -m benchmarks.task_results --data DATA --work WORK` "
-        "([the result](../benchmarks/results/{name})). The data sets are not part of the project.\n\n"
+        "([the result](../benchmarks/results/{name}), {commit}, {date}). The data sets are not part of the project.\n\n"
         "- **Models**: {layers} layers of width {width}, {heads} heads, new tokenisers (English 8,000 pieces, "
         "Chinese 6,000), pretrained from nothing on {tokens:.1f} million tokens each ({steps:,} updates of 32 x 64 "
         "tokens), one thread. English text: WikiText-2 and unlabelled training reviews of IMDb; Chinese: People's "
@@ -58,7 +58,7 @@ CHINESE = {
     "budget": (
         "本页所有数字都出自同一条命令：预训练模型、微调、并测量旁边的基线："
         "`python -m benchmarks.task_results --data DATA --work WORK`"
-        "（[结果文件](../benchmarks/results/{name})）。数据集不属于本项目。\n\n"
+        "（[结果文件](../benchmarks/results/{name})，{commit}，{date}）。数据集不属于本项目。\n\n"
         "- **模型**：{layers} 层，宽 {width}，{heads} 个头；分词器为新训练（英文 8,000 个片段，中文 6,000 个）；"
         "从零开始，每个模型用 {tokens:.1f} 百万个 token 预训练（{steps:,} 次更新，每次 32 x 64 个 token），单线程。"
         "英文文本：WikiText-2 与 IMDb 训练集的无标签影评；"
@@ -151,6 +151,8 @@ def page(result: dict[str, Any], words: dict[str, Any]) -> str:
         words["other"],
         words["budget"].format(
             name=result["file"],
+            date=result["date"],
+            commit=_commit(result, chinese=chinese),
             layers=shape["num_layers"],
             width=shape["width"],
             heads=shape["num_heads"],
@@ -185,6 +187,14 @@ def page(result: dict[str, Any], words: dict[str, Any]) -> str:
     ]
     parts += [words["pretraining"], table(words["pretraining_columns"], lines)]
     return "\n\n".join(parts) + "\n"
+
+
+def _commit(result: dict[str, Any], *, chinese: bool) -> str:
+    if not chinese:
+        return source(result)
+    if result.get("commit") is None:
+        return "未记录提交"
+    return f"提交 {result['commit'][:10]}{'，代码有改动' if result['changed'] else ''}"
 
 
 def main() -> None:

@@ -24,10 +24,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
+from benchmarks.provenance import origin, record
 from benchmarks.task_data import SETS, DataSet, pretraining_text, write_tables
 
 SHAPE = {
@@ -114,9 +114,11 @@ def main() -> None:
     if arguments.job:
         run_job(arguments)
         return
+    started = origin()
     with counted_time(arguments.work):
         run_everything(arguments)
-    write_results([one for one in SETS if one.name in arguments.sets], arguments)
+    values = results([one for one in SETS if one.name in arguments.sets], arguments)
+    record("task-results", values, origin=started)
 
 
 def run_everything(arguments: argparse.Namespace) -> None:
@@ -212,7 +214,7 @@ def run_all(jobs: list[Job], arguments: argparse.Namespace) -> None:
 
 def run_job(arguments: argparse.Namespace) -> None:
     kind, *rest = arguments.job
-    began = time.perf_counter()
+    started, began = origin(), time.perf_counter()
     match kind:
         case "pretrain":
             values = pretrain_model(arguments, *rest)
@@ -220,7 +222,7 @@ def run_job(arguments: argparse.Namespace) -> None:
             values = measure_baselines(arguments, *rest)
         case _:
             values = finetune_model(arguments, *rest)
-    values["seconds"] = round(time.perf_counter() - began, 1)
+    values |= {"seconds": round(time.perf_counter() - began, 1), "commit": started.commit, "changed": started.changed}
     path = result_path(arguments.work, *arguments.job)
     new = path.with_suffix(".new")
     new.write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n")
@@ -318,8 +320,9 @@ def finetune_model(arguments: argparse.Namespace, name: str, variant: str, seed:
 # ------------------------------------------------------------------------------------------------------ the table
 
 
-def write_results(chosen: list[DataSet], arguments: argparse.Namespace) -> None:
-    rows = []
+def results(chosen: list[DataSet], arguments: argparse.Namespace) -> dict[str, Any]:
+    """The table. Its runs may have been made by several calls: `commits` names the code of all of them."""
+    rows: list[dict[str, Any]] = []
     seconds = json.loads((arguments.work / SPENT).read_text())
     for one in chosen:
         found = read(arguments.work, "baselines", one.name)["baselines"]
@@ -346,16 +349,14 @@ def write_results(chosen: list[DataSet], arguments: argparse.Namespace) -> None:
         f"{language}-{model}": read(arguments.work, "pretrain", language, model)
         for language, model in needed_models(chosen)
     }
+    paths = (arguments.work / "results").glob("*.json")
+    commits = {str(json.loads(path.read_text()).get("commit")) for path in paths}
     how_read = {name: list(variant.read) for name, variant in VARIANTS.items()}
-    values = {
-        "date": str(date.today()), "machine": f"{platform.machine()}, {arguments.cores} processes of one thread",
+    return {
+        "machine": f"{platform.machine()}, {arguments.cores} processes of one thread",
         "shape": SHAPE, "steps": arguments.steps, "train": TRAIN, "read": how_read, "seconds": round(seconds),
-        "pretraining": pretraining, "rows": rows,
+        "pretraining": pretraining, "rows": rows, "commits": sorted(commits),
     }  # fmt: skip
-    name = f"task-results_{platform.machine()}-{arguments.cores}cores_{date.today()}.json"
-    out = Path(__file__).parent / "results" / name
-    out.write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    print(f"{out} written; {seconds:.0f} s.")
 
 
 if __name__ == "__main__":

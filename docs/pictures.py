@@ -28,7 +28,7 @@ from segue.model.positions import distances, relative_shift, sinusoid
 DOCS = Path(__file__).parent
 
 INK, QUIET, SHADE, PALE = "#22303c", "#8593a0", "#dde2e7", "#eef1f4"
-BLUE, ORANGE, GREEN, RED = "#2b6ca3", "#dd8a3c", "#4c9a79", "#c0504d"
+BLUE, ORANGE, RED = "#2b6ca3", "#dd8a3c", "#c0504d"
 ROWS = ("#bcd6ec", "#f6d9b8", "#c4e3d2")
 STEPS = (PALE, "#134b78", "#4a90c4", "#a9cfe9")
 SIGNED = LinearSegmentedColormap.from_list("signed", ["#b5533c", "#f1b890", "#ffffff", "#9cc3e0", "#1f5f94"])

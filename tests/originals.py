@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,27 @@ import torch
 from torch import Tensor
 
 from segue.checkpoint.names import transformer_xl_original, transformer_xl_tensorflow, xlnet_tensorflow
-from segue.checkpoint.names.rules import Held, Table
+from segue.checkpoint.names.rules import Table
+from segue.checkpoint.source import TensorInfo
 from segue.config import ModelConfig, changed, model_config
 from segue.model import LanguageModel
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
+
+
+@dataclass(frozen=True)
+class Held:
+    """Tensors in memory, as a source that a table reads."""
+
+    held: Mapping[str, Tensor]
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        return {n: TensorInfo(shape=tuple(t.shape), dtype=t.dtype) for n, t in self.held.items()}
+
+    def read(self, name: str) -> Tensor:
+        return self.held[name]
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:

@@ -1,4 +1,8 @@
-"""The guide pages run as they stand: their files are written, their commands and their Python are run in order."""
+"""The guide pages run as they stand: their files are written, their commands and their Python are run in order.
+
+What is not run is named in NOT_RUN with the reason, and what is made smaller in SMALLER. Every page with commands is
+here or in tests/test_readme.py, and each test knows how many commands its page has.
+"""
 
 import re
 import shlex
@@ -9,14 +13,34 @@ from pathlib import Path
 
 import pytest
 
+from segue.checkpoint.convert import convert
+from segue.checkpoint.tensorflow import write_tensorflow
 from segue.cli.app import app
 from segue.tasks.table import TASKS
-from tests.tasks.models import write_model
+from tests.originals import FIXTURES, arrays, tensors
+from tests.tasks.models import ENGLISH, write_model
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PAGES = sorted((DOCS / "tasks").glob("*.md"))
 STREAM_PAGES = [DOCS / f"{name}{ending}.md" for name in ("generate", "score", "context") for ending in ("", ".zh-CN")]
 """Their `model` is a Transformer-XL, and `xlnet` is there too."""
+SAME_CODE = {"pretrain": 6, "convert": 10, "export": 3}
+"""Pages whose code is the same in both languages, so that it runs once, with the number of commands that run."""
+NOT_RUN = {
+    "segue generate model --chat": "it reads from a terminal; tests/cli/test_generate.py holds a conversation",
+    "torchrun --nproc-per-node 2 -m segue pretrain": "two processes; tests/train/test_distributed.py starts them",
+    "torchrun --nproc-per-node 2 -m segue finetune": "two processes, as in tests/train/test_finetune_processes.py",
+}
+"""By how they begin."""
+SMALLER = {
+    ("segue prepare texts/",): " --vocabulary-size 400",
+    ("segue plan", "segue pretrain"): " model.num_layers=1 model.width=16 model.num_heads=2 model.inner_width=16"
+    " data.lanes=4 data.segment_length=8 model.memory.length=8 train.steps=4 train.warmup_steps=1",
+}
+"""Settings added to commands that would take minutes: as the guide itself says, any setting may stand there."""
+COMPILER = ("fullgraph=True", 'fullgraph=True, backend="aot_eager"')
+"""The compiler's default backend builds C++ code for a minute; what the guide shows is that it finds one graph."""
 BLOCK = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"english": "", "chinese": ".zh-CN"}
 
@@ -63,25 +87,99 @@ def language_of(page: Path) -> str:
     return "chinese" if page.name.endswith(".zh-CN.md") else "english"
 
 
-def run_page(page: Path) -> None:
-    """In the current folder: files first, then commands and Python, which is one program, from top to bottom."""
+@pytest.mark.parametrize("name", SAME_CODE)
+def test_the_page_with_the_same_code_in_both_languages_runs(
+    name: str, causal_models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = DOCS / f"{name}.md"
+    chinese = BLOCK.findall((DOCS / f"{name}.zh-CN.md").read_text(encoding="utf-8"))
+    english = BLOCK.findall(page.read_text(encoding="utf-8"))
+    assert [block for block in english if block[0] in ("bash", "python")] == [
+        block for block in chinese if block[0] in ("bash", "python")
+    ]
+    monkeypatch.chdir(tmp_path)
+    {"pretrain": corpus, "convert": checkpoints, "export": lambda model: shutil.copytree(model, "model")}[name](
+        causal_models["english"]
+    )
+    assert run_page(page) == SAME_CODE[name]
+
+
+def corpus(model: Path) -> None:
+    """What the page on pretraining starts from, and the other run that its last command compares with."""
+    Path("texts").mkdir()
+    lines = [f"{number} {line}" for number, line in enumerate(ENGLISH.splitlines() * 100)]
+    Path("texts", "a.txt").write_text("\n\n".join(lines), encoding="utf-8")
+    Path("other-run").mkdir()
+    Path("other-run", "metrics.jsonl").write_text('{"step": 1, "loss": 3.0}\n{"step": 2, "loss": 2.5}\n')
+
+
+def checkpoints(model: Path) -> None:
+    """Small files of every kind that the page converts, under its names."""
+    shutil.copytree(model, "run/best")
+    convert(model, Path("some-folder"), to="hf", compare=False)
+    convert(model, Path("tensorflow"), to="tf", compare=False)
+    released = Path("xlnet_cased_L-12_H-768_A-12")
+    variables = arrays(FIXTURES / "xlnet" / "A1_gelu_untied" / "model.npz")
+    write_tensorflow(released / "xlnet_model.ckpt", tensors(variables))
+    shutil.copy(FIXTURES / "xlnet" / "A1_gelu_untied" / "xlnet_config.json", released)
+    variables = arrays(FIXTURES / "transformer_xl_tf" / "D1_wt103_like" / "model.npz")
+    for name in ("model.ckpt", "model.ckpt-0"):
+        write_tensorflow(Path(name), tensors(variables))
+    shutil.copy(FIXTURES / "transformer_xl_pytorch" / "C1_softmax_tied" / "model.pt", "model.pt")
+
+
+def test_every_page_with_commands_is_run() -> None:
+    """And no command hides in a block without a language."""
+    here = {
+        *PAGES,
+        *STREAM_PAGES,
+        *(DOCS / f"{name}{ending}.md" for name in SAME_CODE for ending in LANGUAGES.values()),
+    }
+    elsewhere = {ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "CONTRIBUTING.md", DOCS / "benchmarks.md"}
+    for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"^```\n(segue|torchrun|make) ", text, flags=re.MULTILINE), page
+        if "```bash" in text:
+            assert page in here | elsewhere, f"{page} must be run by a test"
+    written = "".join(page.read_text(encoding="utf-8") for page in here)
+    for beginning in NOT_RUN:
+        assert beginning in written
+
+
+def test_make_targets_that_pages_name_exist() -> None:
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    for page in (ROOT / "CONTRIBUTING.md", DOCS / "benchmarks.md"):
+        named = re.findall(r"^make ([\w-]+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        assert named
+        assert set(named) <= set(targets)
+
+
+def run_page(page: Path) -> int:
+    """In the current folder: files first, then commands and Python, which is one program, from top to bottom. Gives the
+    number of commands that were run."""
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
-    assert any(kind == "bash" and text.startswith("segue ") for kind, _, text in blocks)
     for _, name, text in blocks:
         if name:
             assert Path(name).name == name
             Path(name).write_text(text, encoding="utf-8")
     names: dict[str, object] = {}
+    count = 0
     for kind, name, text in blocks:
         if kind == "bash":
             for command in joined(text):
-                run(command)
+                if not command.startswith(tuple(NOT_RUN)):
+                    run(command)
+                    count += 1
         elif kind == "python" and not name:
-            exec(compile(text, page.name, "exec"), names)
+            exec(compile(text.replace(*COMPILER), page.name, "exec"), names)
+    assert count
+    return count
 
 
 def run(command: str) -> None:
     """In this process where it is a command of segue alone, which saves its imports; else in a shell."""
+    command = re.sub(r"\s+# .*", "", command)
+    command += next((more for beginnings, more in SMALLER.items() if command.startswith(beginnings)), "")
     if command.startswith("segue ") and not set(command) & set("|<>&;$"):
         app(shlex.split(command)[1:], standalone_mode=False)
         return

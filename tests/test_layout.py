@@ -10,7 +10,7 @@ LEVELS = [
     {"data", "checkpoint"},
     {"infer", "evaluate"},
     {"tasks"},
-    {"train", "study", "explain", "serve"},
+    {"train"},
     {"cli", "__main__"},
 ]
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
@@ -41,6 +41,14 @@ def test_imports_go_one_way() -> None:
                 ("__main__", "cli"),
             }
             assert allowed, f"{path} imports segue.{other}"
+
+
+def test_tests_follow_the_folders_of_the_source() -> None:
+    tests = Path(__file__).parent
+    folders = [path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()]
+    assert len(folders) > 8
+    for name in folders:
+        assert list((tests / name).glob("test_*.py")) or (tests / f"test_{name}.py").exists(), name
 
 
 def test_only_the_command_line_prints() -> None:

@@ -9,7 +9,6 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from segue.checkpoint import folder as folders
 from segue.checkpoint.files import CARD, MANIFEST, verify
 from segue.checkpoint.folder import CONFIG, WEIGHTS, load, read_config, save
 from segue.errors import CheckpointError, ConfigError
@@ -223,8 +222,8 @@ def _with_format(folder, number: str) -> None:
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        ("segue-2", "or an older one; got segue-2. Update segue"),
-        ("segue-0", "or one that can be upgraded; got segue-0"),
+        ("segue-2", "must have format segue-1; got segue-2. Update segue"),
+        ("segue-0", "must have format segue-1; got segue-0"),
         ("segue-x", "must have format segue-1; got segue-x"),
         ("pt", "must have format segue-1; got pt. Convert it"),
         ("segue-" + "9" * 5000, "must have format segue-1"),
@@ -234,19 +233,3 @@ def test_formats_of_other_times(folder, number: str, message: str) -> None:
     _with_format(folder, number)
     with pytest.raises(CheckpointError, match=message):
         load(folder)
-
-
-def test_an_older_format_is_upgraded(folder, monkeypatch) -> None:
-    expected = load(folder).state_dict()
-    _with_format(folder, "segue-0")
-    text = (folder / CONFIG).read_text()
-    (folder / CONFIG).write_text(text.replace("inner_width", "hidden_width"))
-
-    def rename(values, tensors):
-        model = {key.replace("hidden_width", "inner_width"): value for key, value in values["model"].items()}
-        return {**values, "model": model}, {name.replace("output.", "softmax."): v for name, v in tensors.items()}
-
-    monkeypatch.setattr(folders, "UPGRADES", {0: rename})
-    found = load(folder, check=False)
-    assert found.config == MODEL
-    assert all(torch.equal(value, expected[name]) for name, value in found.state_dict().items())

@@ -16,10 +16,10 @@ from segue.checkpoint.names import (
     xlnet_tensorflow,
     xlnet_transformers,
 )
-from segue.checkpoint.names.rules import Held, Table, to_ours, to_theirs
+from segue.checkpoint.names.rules import Table, to_ours, to_theirs
 from segue.config import ModelConfig, changed, model_config
 from segue.errors import CheckpointError
-from tests.originals import FIXTURES, arrays, tensors
+from tests.originals import FIXTURES, Held, arrays, tensors
 
 PYTORCH = sorted(path.name for path in (FIXTURES / "transformer_xl_pytorch").iterdir())
 TENSORFLOW = sorted(path.name for path in (FIXTURES / "transformer_xl_tf").iterdir())

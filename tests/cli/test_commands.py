@@ -9,6 +9,7 @@ import pytest
 from segue.checkpoint.folder import save
 from segue.config import Config, dump, load
 from segue.model import LanguageModel
+from segue.model.kernels import library
 from segue.model.named import named, named_models
 from tests.tiny import MODELS
 
@@ -54,6 +55,11 @@ def test_doctor_on_small_models_in_a_narrow_terminal() -> None:
     assert "FAILED" not in result.stdout
     assert result.stderr == ""
     assert max(len(line) for line in result.stdout.splitlines()) <= 44
+    words = " ".join(result.stdout.split())
+    built = "definition, banded, native, step" if library.available() else "definition, banded"
+    assert words.count(f"ok kernel ({built}): checked") == 2
+    assert words.count("-- kernel (native, step): not built") == (0 if library.available() else 2)
+    assert f"ok shift direction ({built.removesuffix(', step')}): 108 of 108 distances right" in words
 
 
 def test_doctor_takes_a_config_or_a_folder(tmp_path) -> None:

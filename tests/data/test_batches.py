@@ -78,6 +78,13 @@ def batches(name: str, text: MemorySource | None = None, *, seed: int = 1, rank:
     return Batches(text or source(), data, model, seed=seed, rank=rank, world=world)
 
 
+def epoch(reader: Batches) -> Iterator[Batch]:
+    """The batches from here to the end of the epoch."""
+    current = reader.position["epoch"]
+    while reader.position["epoch"] == current:
+        yield next(reader)
+
+
 def tensors(batch: Batch) -> dict[str, Tensor]:
     return {f.name: getattr(batch, f.name) for f in fields(batch) if getattr(batch, f.name) is not None}
 
@@ -122,7 +129,7 @@ def test_rows_start_and_run_backwards_where_they_should(name: str) -> None:
     _, data = CASES[name]
     reader = batches(name)
     count = 0
-    for step, batch in enumerate(reader.epoch()):
+    for step, batch in enumerate(epoch(reader)):
         count += 1
         if step == 0:
             assert batch.starts_B.all()
@@ -143,7 +150,7 @@ def test_every_batch_of_an_epoch_trains_a_model(name: str) -> None:
     """With its memory, from documents that end in between to lanes that end early."""
     config, _ = CASES[name]
     model, memory = LanguageModel(config), None
-    for batch in batches(name).epoch():
+    for batch in epoch(batches(name)):
         result = model(batch, memory)
         memory = result.memory
         assert result.loss.isfinite()
@@ -185,7 +192,7 @@ def test_sources_that_do_not_fit() -> None:
 @pytest.mark.parametrize("name", ["causal", "causal-overlap", "causal-documents"])
 def test_each_token_is_a_causal_target_once(name: str) -> None:
     counted = {False: [], True: []}
-    for batch in batches(name, offsets()).epoch():
+    for batch in epoch(batches(name, offsets())):
         real = torch.ones_like(batch.ids_BQ, dtype=torch.bool) if batch.real_BQ is None else batch.real_BQ
         mask = real if batch.target_mask is None else batch.target_mask
         sign = torch.where(batch.reversed_B, -1, 1)[:, None]

@@ -1,7 +1,5 @@
 """Constrained choices: every path leads to exactly one of the texts, and only to them."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,10 +20,8 @@ def every_path(choices: Choices) -> dict[tuple[int, ...], int]:
     while waiting:
         prefix: tuple[int, ...] = waiting.pop()
         allowed = choices.allowed(prefix)
-        number = choices.chosen(prefix)
-        assert (number is None) == bool(allowed)
-        if number is not None:
-            found[prefix] = number
+        if not allowed:
+            found[prefix] = choices.ids.index(prefix if prefix in choices.ids else prefix[:-1])
         waiting += [(*prefix, index) for index in allowed]
     return found
 
@@ -55,29 +51,13 @@ def test_a_sampler_writes_only_choices() -> None:
     choices = Choices(tokenizer, TEXTS, end=tokenizer.specials["eod"])
     sampler = Sampler(SamplingSettings(temperature=5.0), vocabulary_size=tokenizer.size)
     noise = torch.Generator().manual_seed(0)
-    written, masked_written = set(), set()
+    written = set()
     for _ in range(100):
         ids: list[int] = []
-        masked: list[int] = []
         while allowed := choices.allowed(ids):
             ids.append(sampler.choose(torch.randn(tokenizer.size, generator=noise), ids, allowed=allowed).token)
-        while choices.allowed(masked):
-            mask_V = choices.mask(masked, vocabulary_size=tokenizer.size)
-            masked.append(sampler.choose(torch.randn(tokenizer.size, generator=noise) + mask_V).token)
         written.add(tokenizer.decode(ids))
-        masked_written.add(tokenizer.decode(masked))
-    assert written == masked_written == set(TEXTS)
-
-
-def test_a_mask_is_zero_where_a_token_may_come() -> None:
-    choices = Choices(ByteTokenizer(), ["ab", "c"])
-    mask = choices.mask([], vocabulary_size=262).tolist()
-    assert [index for index, value in enumerate(mask) if value == 0] == [ord("a"), ord("c")]
-    assert set(mask) == {0.0, -math.inf}
-    with pytest.raises(DataError, match="got 'c', which is made"):
-        choices.mask([ord("c")], vocabulary_size=262)
-    with pytest.raises(DataError, match="room for every id"):
-        choices.mask([], vocabulary_size=50)
+    assert written == set(TEXTS)
 
 
 def test_bad_choices_are_refused() -> None:

@@ -9,9 +9,9 @@ weights are read.
 
 import shutil
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -33,11 +33,6 @@ CONFIG, HEAD, WEIGHTS, TOKENIZER = "config.toml", "head.toml", "model.safetensor
 LARGEST_CONFIG, LONGEST_LINE = 1 << 16, 1 << 12
 
 Model = TypeVar("Model", bound=nn.Module)
-Contents: TypeAlias = tuple[dict[str, Any], dict[str, Tensor]]
-"""The values of `config.toml` and the tensors by name."""
-UPGRADES: Mapping[int, Callable[[dict[str, Any], dict[str, Tensor]], Contents]] = {}
-"""From a format number to the next: renames, reshapes and adds, without looking at the numbers in the tensors, because
-it is tried on their shapes alone first."""
 
 
 def replace_model(target: Path, write: Fill) -> None:
@@ -75,17 +70,17 @@ def load(folder: str | Path, *, check: bool = True) -> LanguageModel:
     """The model as it was saved, in the same dtype. `check` compares the files with their hashes; without it, a config
     that was edited by hand is taken as it is."""
     path = locate(Path(folder))
-    model, number = _language_model(path)
+    model = _language_model(path)
     if check:
         verify(path, [CONFIG, WEIGHTS])
-    fill(model, path, number=number)
+    fill(model, path)
     return model
 
 
 def read_config(folder: str | Path) -> tuple[ModelConfig, int]:
     """The config of a model folder and the number of its parameters, without reading weights. Refuses what `load`
     refuses, but for changed numbers."""
-    model, _ = _language_model(locate(Path(folder)))
+    model = _language_model(locate(Path(folder)))
     return model.config, parameters_of(model)
 
 
@@ -119,28 +114,12 @@ def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Named tensors of a file that `write_tensors` wrote."""
-    number = _number(read_header(path), path)
-    if number != FORMAT:
-        raise CheckpointError(f"{path} must have format segue-{FORMAT}; got segue-{number}. Save it again.")
+    _check_format(read_header(path), path)
     return _tensors(path)
 
 
-def upgraded(values: dict[str, Any], tensors: dict[str, Tensor], *, number: int) -> Contents:
-    """The contents of a folder of an older format in that of today."""
-    while number < FORMAT:
-        if number not in UPGRADES:
-            raise CheckpointError(
-                f"a model folder must have format segue-{FORMAT} or one that can be upgraded; got segue-{number}. "
-                "Load it with the version that wrote it, and save it in a newer one."
-            )
-        values, tensors = UPGRADES[number](values, tensors)
-        number += 1
-    return values, tensors
-
-
-def examined(path: Path, make: Callable[[ModelConfig], Model]) -> tuple[Model, int]:
-    """The model that `make` gives for the config, without its numbers, and the number of the folder's format, if config
-    and weights belong together."""
+def examined(path: Path, make: Callable[[ModelConfig], Model]) -> Model:
+    """The model that `make` gives for the config, without its numbers, if config and weights belong together."""
     if not is_model_folder(path):
         raise CheckpointError(
             f"a model folder must hold {CONFIG} and {WEIGHTS}; got {path} without them. Check the path."
@@ -149,20 +128,19 @@ def examined(path: Path, make: Callable[[ModelConfig], Model]) -> tuple[Model, i
         if not inside(path, path / name):
             raise CheckpointError(f"{path / name} must be in its folder; it links to a place outside. Copy it there.")
     header = read_header(path / WEIGHTS)
-    number = _number(header, path / WEIGHTS)
+    _check_format(header, path / WEIGHTS)
     shapes = {name: torch.empty(info.shape, dtype=info.dtype, device="meta") for name, info in header.tensors.items()}
-    values, shapes = upgraded(read_toml(path / CONFIG), shapes, number=number)
+    values = read_toml(path / CONFIG)
     try:
         config = parse(values).model
     except (ValueError, RecursionError) as error:  # an integer of too many digits to print, or tables in tables
         raise CheckpointError(f"{path / CONFIG} must be a config; got {shortened(error)}. Use another copy.") from None
-    return _fitting(config, make, shapes, path / WEIGHTS), number
+    return _fitting(config, make, shapes, path / WEIGHTS)
 
 
-def fill(model: nn.Module, path: Path, *, number: int) -> None:
-    """Reads the weights of a folder of this format into the model that `examined` gave for it."""
-    _, weights = upgraded(read_toml(path / CONFIG), _tensors(path / WEIGHTS), number=number)
-    model.load_state_dict(weights, assign=True)
+def fill(model: nn.Module, path: Path) -> None:
+    """Reads the weights of a folder into the model that `examined` gave for it."""
+    model.load_state_dict(_tensors(path / WEIGHTS), assign=True)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -176,7 +154,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} must be TOML; got {shortened(error)}. Use another copy.") from None
 
 
-def _language_model(path: Path) -> tuple[LanguageModel, int]:
+def _language_model(path: Path) -> LanguageModel:
     if (path / HEAD).is_file():
         raise CheckpointError(
             f"{path} must hold a language model; got a model with a head, {HEAD}. Use segue.checkpoint.heads.load_head."
@@ -184,18 +162,16 @@ def _language_model(path: Path) -> tuple[LanguageModel, int]:
     return examined(path, LanguageModel)
 
 
-def _number(header: Header, path: Path) -> int:
+def _check_format(header: Header, path: Path) -> None:
     written = header.metadata.get("format", "none")
     name, _, number = written.partition("-")
     if name != "segue" or not number.isascii() or not number.isdigit() or len(number) > 4:
         raise CheckpointError(
             f"{path} must have format segue-{FORMAT}; got {shortened(written)}. Convert it: segue convert."
         )
-    if int(number) > FORMAT:
-        raise CheckpointError(
-            f"{path} must have format segue-{FORMAT} or an older one; got segue-{number}. Update segue to read it."
-        )
-    return int(number)
+    if int(number) != FORMAT:
+        remedy = "Update segue to read it." if int(number) > FORMAT else "Convert it with a version that reads it."
+        raise CheckpointError(f"{path} must have format segue-{FORMAT}; got segue-{number}. {remedy}")
 
 
 def _fitting(config: ModelConfig, make: Callable[[ModelConfig], Model], shapes: dict[str, Tensor], path: Path) -> Model:

@@ -132,27 +132,26 @@ def save_head(
 def load_head(folder: str | Path, *, check: bool = True) -> tuple[nn.Module, HeadConfig]:
     """The model with its head as it was saved, in the same dtype, and what it is."""
     path = locate(Path(folder))
-    model, head, number = _examined(path)
+    model, head = _examined(path)
     if check:
         verify(path, [CONFIG, HEAD, WEIGHTS])
-    fill(model, path, number=number)
+    fill(model, path)
     return model, head
 
 
 def read_head(folder: str | Path) -> tuple[ModelConfig, HeadConfig, int]:
     """The config, the head and the number of parameters of a folder, without reading weights. Refuses what `load_head`
     refuses, but for changed numbers."""
-    model, head, _ = _examined(locate(Path(folder)))
+    model, head = _examined(locate(Path(folder)))
     return model_config_of(model), head, parameters_of(model)
 
 
-def _examined(path: Path) -> tuple[nn.Module, HeadConfig, int]:
-    """The model without its numbers, its head, and the number of its format."""
+def _examined(path: Path) -> tuple[nn.Module, HeadConfig]:
+    """The model without its numbers, and its head."""
     if not inside(path, path / HEAD):
         raise CheckpointError(f"{path / HEAD} must be in its folder; it links to a place outside. Copy it there.")
     head = head_config(read_toml(path / HEAD))
-    model, number = examined(path, lambda config: build(config, head))
-    return model, head, number
+    return examined(path, lambda config: build(config, head)), head
 
 
 def on_card(head: HeadConfig) -> dict[str, str]:

@@ -220,7 +220,7 @@ def _hub() -> Any:
         return import_module("huggingface_hub")
     except ImportError:
         raise CheckpointError(
-            "a model by name needs huggingface_hub; it is not installed. pip install 'segue[hub]', or use a mirror."
+            "a model by name needs huggingface_hub; it is not installed. pip install huggingface_hub, or use a mirror."
         ) from None
 
 

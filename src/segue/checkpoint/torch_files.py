@@ -53,15 +53,6 @@ class TorchFile:
         self._swap = big_endian != (sys.byteorder == "big")
         self._verified: set[str] = set()
 
-    @property
-    def ties(self) -> list[list[str]]:
-        """Names that share their numbers, such as those of an embedding and of the softmax tied to it."""
-        groups: dict[object, list[str]] = {}
-        for name, tensor in self._places.items():
-            key = (tensor.storage.key, tensor.storage.start_byte, tensor.offset, tensor.shape, tensor.stride)
-            groups.setdefault(key, []).append(name)
-        return [names for names in groups.values() if len(names) > 1]
-
     def read(self, name: str) -> Tensor:
         """A tensor of its own memory. The checksum of its storage is verified at the first use, where there is one."""
         tensor = self._places[name]

@@ -1,4 +1,4 @@
-"""The command line: one small file a verb; the only place that prints or exits."""
+"""The command line: what is typed, what is shown, how it ends. The only place that prints or exits."""
 
 import sys
 

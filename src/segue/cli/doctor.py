@@ -1,6 +1,7 @@
-"""`segue doctor`: the checks of `evaluate.checks`, each with a sentence on what it means."""
+"""`segue doctor`: the checks of `evaluate.checks`, through every kernel, each with a sentence on what it means."""
 
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -49,10 +50,17 @@ def _models(model: str | None) -> Iterable[tuple[str, LanguageModel]]:
 
 
 def _report(console: Console, title: str, checks: Iterable[Check]) -> bool:
+    """One line for each result of a check, with the kernels that gave it; then what the check means."""
     console.print(f"\n[bold]{title}[/]")
     fine = True
-    for check in checks:
-        finding(console, check.passed, f"{check.name}: {check.measured}")
-        say(console, check.meaning, indent=8, style="dim")
-        fine = fine and check.passed is not False
+    for name, findings in groupby(checks, key=lambda check: check.name):
+        kernels: dict[tuple[bool | None, str], list[str]] = {}
+        meaning = ""
+        for check in findings:
+            kernels.setdefault((check.passed, check.measured), []).extend([check.kernel] if check.kernel else [])
+            meaning, fine = check.meaning, fine and check.passed is not False
+        for (passed, measured), names in kernels.items():
+            where = f" ({', '.join(names)})" if names else ""
+            finding(console, passed, f"{name}{where}: {measured}")
+        say(console, meaning, indent=8, style="dim")
     return fine

@@ -10,7 +10,7 @@ A step begins `memory.reuse_length` tokens after the one before it, half a segme
 Where causal segments overlap, the loss is taken where nothing was predicted before.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,12 +105,6 @@ class Batches:
                 "Resume with the store and the data settings with which it was saved."
             )
         self._epoch, self._step = position["epoch"], position["step"]
-
-    def epoch(self) -> Iterator[Batch]:
-        """The batches from here to the end of the epoch."""
-        current = self._epoch
-        while self._epoch == current:
-            yield next(self)
 
     def __iter__(self) -> "Batches":
         return self

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.data.manifest import FileRecord, StoreManifest, load_manifest, shard_name
-from segue.data.writer import StoreWriter as StoreWriter
 from segue.errors import DataError
 from segue.files import settle
 from segue.text.tokenizer import Tokenizer

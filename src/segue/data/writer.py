@@ -78,7 +78,7 @@ class _Totals:
 
 
 class StoreWriter:
-    """Appends documents and commits them; leaving the `with` block without a commit leaves nothing behind."""
+    """Takes documents, seals the store and publishes it; leaving the `with` block before that leaves nothing behind."""
 
     def __init__(
         self,
@@ -101,7 +101,6 @@ class StoreWriter:
         self._replace, self._inputs = replace, list(inputs)
         self._size = tokenizer.size
         self._dtype = "uint16" if tokenizer.size <= 2**16 else "uint32"
-        self._eod = tokenizer.specials.get("eod")
         self._check_target()
         self._work = Staging(self.target)
         self._open: list[_HashedFile] = []
@@ -127,26 +126,11 @@ class StoreWriter:
         self.abort()
 
     def abort(self) -> None:
-        """Removes everything that was not published; does nothing after a commit."""
+        """Removes everything that was not published; does nothing after `publish`."""
         for file in self._open:
             file.drop()
         self._open.clear()
         self._work.remove()
-
-    def append(self, lines: Sequence[Sequence[int] | NDArray[np.int64]]) -> None:
-        """One whole document, given as the ids of its lines; its end (eod) is added here if the tokeniser has one."""
-        arrays = [np.asarray(line, dtype=np.int64) for line in lines]
-        lengths = np.array([len(line) for line in arrays if len(line)], dtype=np.int64)
-        if not len(lengths):
-            raise DataError("a document must have at least one token; got none. Leave it out.")
-        ids = np.concatenate([*arrays, np.array([] if self._eod is None else [self._eod], dtype=np.int64)])
-        if int(ids.min()) < 0 or int(ids.max()) >= self._size:
-            raise DataError(
-                f"ids must be from 0 to {self._size - 1}; got {int(ids.min())} to {int(ids.max())}. "
-                "Use the tokeniser that the store was opened with."
-            )
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        self.extend(Encoded(ids=ids.astype(np.uint32), line_starts=starts, document_starts=starts[:1]))
 
     def extend(self, encoded: Encoded) -> None:
         """Many documents, or a part of one, with their ends among the ids."""
@@ -195,12 +179,6 @@ class StoreWriter:
         self._work.publish(*(writer._work for writer in partners))
         for writer in (self, *partners):
             writer._work.remove()
-
-    def commit(self, *, inputs: Sequence[InputRecord] = (), problems: Mapping[str, int] | None = None) -> StoreManifest:
-        """`seal` and `publish`."""
-        manifest = self.seal(inputs=inputs, problems=problems)
-        self.publish()
-        return manifest
 
     def _check_target(self) -> None:
         check_folder(self.target, kind="store", replace=self._replace, inputs=self._inputs)

@@ -1,39 +1,53 @@
 """The classic ways to get these models wrong, each as a check that a model passes or fails.
 
 In: a LanguageModel. Out: what was checked, what it means, whether it holds, and the number that was measured.
-The checks run on short random rows, on the model's own weights, and leave the model as it was.
+The checks run on short random rows, on the model's own weights, through every kernel that can compute the model, and
+leave the model as it was.
 """
 
 import platform
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 
 import torch
 from torch import Tensor
 
 from segue.errors import DataError
+from segue.evaluate.kernel_checks import (
+    LENGTH,
+    STEP,
+    TOLERANCE,
+    Finding,
+    adjusted,
+    computed_by,
+    kernels_of,
+    random_ids,
+    shift_direction,
+    token_by_token,
+)
 from segue.model import Batch, LanguageModel
-from segue.model.kernels import library
+from segue.model.attention import Attention
+from segue.model.kernels import Kernel, library
 from segue.model.language_model import order_batch
-from segue.model.positions import distances, relative_shift
+from segue.model.trunk import Stack
 
-TOLERANCE = 1e-4
-"""Rounding in float32, for states of size 1."""
 MOVED = 1e-6
 """What changes a state by more than this reaches it; what may not reach it changes nothing at all."""
-LENGTH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One finding. `passed` is None where the check does not concern the model."""
+    """One finding. `passed` is None where the check does not concern the model, or a kernel is not there."""
 
     name: str
     meaning: str
     passed: bool | None
     measured: str
+    kernel: str | None = None
+    """The kernel through which it was found; None for what does not depend on one."""
 
 
 def check_installation() -> Iterator[Check]:
@@ -71,28 +85,37 @@ def check_installation() -> Iterator[Check]:
 
 
 def check_model(model: LanguageModel) -> Iterator[Check]:
-    """All checks of a model, in evaluation mode and without touching its gradients."""
+    """All checks of a model, each through every kernel that can compute it, in evaluation mode and without touching
+    its gradients."""
     training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            for name, meaning, run in _CHECKS:
-                passed, measured = run(model)
-                yield Check(name=name, meaning=meaning, passed=passed, measured=measured)
-        passed, measured = _gradient(model)
-        yield Check(name="gradient", meaning=_GRADIENT, passed=passed, measured=measured)
+            passed, measured = _weights(model)
+            yield Check(name="weights", meaning=_WEIGHTS, passed=passed, measured=measured)
+            kernels = kernels_of(model)
+        for name in [*kernels.usable, *([STEP] if kernels.step else [])]:
+            yield Check(name="kernel", meaning=_KERNEL, passed=True, measured="checked", kernel=name)
+        for name, reason in kernels.absent.items():
+            yield Check(name="kernel", meaning=_KERNEL, passed=None, measured=reason, kernel=name)
+        for name, meaning, run in _CHECKS:
+            for kernel_name, kernel in kernels.usable.items():
+                with computed_by(model, partial(_always, kernel)), torch.set_grad_enabled(run is _gradient):
+                    passed, measured = run(model)
+                yield Check(name=name, meaning=meaning, passed=passed, measured=measured, kernel=kernel_name)
+        with torch.no_grad():
+            for kernel_name, kernel in kernels.usable.items():
+                passed, measured = token_by_token(model, kernel=kernel)
+                yield Check(name="stream", meaning=_STREAM, passed=passed, measured=measured, kernel=kernel_name)
+            if kernels.step:
+                passed, measured = token_by_token(model, kernel=None)
+                yield Check(name="stream", meaning=_STREAM, passed=passed, measured=measured, kernel=STEP)
     finally:
         model.train(training)
 
 
-Finding = tuple[bool | None, str]
-
-
-def _ids(model: LanguageModel, rows: int, length: int = LENGTH) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    size = model.config.vocabulary.size
-    device = next(model.parameters()).device
-    return torch.randint(0, size, (rows, length), generator=generator).to(device)
+def _always(kernel: Kernel, stack: Stack, attention: Attention) -> Kernel:
+    return kernel
 
 
 def _with_other(ids_BQ: Tensor, position: int, model: LanguageModel) -> Tensor:
@@ -117,19 +140,8 @@ def _weights(model: LanguageModel) -> Finding:
     return not wrong, f"not finite: {', '.join(wrong[:3])}" if wrong else f"{count:,} numbers"
 
 
-def _shift(model: LanguageModel) -> Finding:
-    if model.config.positions.kind not in ("xl", "shaw", "learned_relative", "alibi"):
-        return None, f"positions are {model.config.positions.kind}"
-    queries, memory = 4, 3
-    keys = memory + queries
-    column_R = distances(num_queries=queries, num_keys=keys, bidirectional=True)
-    shifted = relative_shift(column_R.expand(1, 1, queries, -1), num_keys=keys)[0, 0]
-    wrong = sum(int(shifted[i, j]) != memory + i - j for i in range(queries) for j in range(keys))
-    return wrong == 0, f"{queries * keys - wrong} of {queries * keys} distances right"
-
-
 def _polarity(model: LanguageModel) -> Finding:
-    ids_BQ = _ids(model, 1)
+    ids_BQ = random_ids(model, 1)
     before, middle = _hidden(model, ids_BQ), LENGTH // 2
     change_Q = _change(before, _hidden(model, _with_other(ids_BQ, middle, model)))
     moved = [q for q in range(LENGTH) if float(change_Q[q]) > MOVED]
@@ -144,8 +156,8 @@ def _memory(model: LanguageModel) -> Finding:
         return None, "the model has no memory"
     if config.objective != "causal" or config.directions == "both":
         return None, "only a causal reader can be compared with one long segment"
-    reader = model.adjusted(memory={"length": LENGTH, "initial": "empty", "reuse_length": None})
-    ids_BQ, half = _ids(model, 2), LENGTH // 2
+    reader = adjusted(model, memory={"length": LENGTH, "initial": "empty", "reuse_length": None})
+    ids_BQ, half = random_ids(model, 2), LENGTH // 2
     first = reader(Batch(ids_BQ=ids_BQ[:, :half]))
     second = reader(Batch(ids_BQ=ids_BQ[:, half:]), first.memory)
     whole = _hidden(reader, ids_BQ)
@@ -155,7 +167,7 @@ def _memory(model: LanguageModel) -> Finding:
 
 
 def _rows(model: LanguageModel) -> Finding:
-    ids_BQ = _ids(model, 3)
+    ids_BQ = random_ids(model, 3)
     first = model(Batch(ids_BQ=ids_BQ))
     other = model(Batch(ids_BQ=_with_other(ids_BQ, 0, model)))
     leak = float((first.output.hidden_BQD - other.output.hidden_BQD)[1:].abs().max())
@@ -169,7 +181,7 @@ def _rows(model: LanguageModel) -> Finding:
 
 
 def _padding(model: LanguageModel) -> Finding:
-    ids_BQ, extra = _ids(model, 1), 3
+    ids_BQ, extra = random_ids(model, 1), 3
     padded = torch.cat([ids_BQ, ids_BQ[:, :extra]], dim=1)
     real_BQ = torch.arange(padded.shape[1], device=padded.device)[None] < LENGTH
     alone = _hidden(model, ids_BQ)
@@ -181,7 +193,7 @@ def _padding(model: LanguageModel) -> Finding:
 def _permutation(model: LanguageModel) -> Finding:
     if model.config.objective != "permutation":
         return None, f"the objective is {model.config.objective}"
-    ids_BQ = _ids(model, 1)
+    ids_BQ = random_ids(model, 1)
     order = [int(i) for i in torch.randperm(LENGTH, generator=torch.Generator().manual_seed(1))]
     order_BQ = torch.tensor([order], device=ids_BQ.device)
     changed_at, place = order[LENGTH // 2], LENGTH // 2
@@ -194,7 +206,7 @@ def _permutation(model: LanguageModel) -> Finding:
 
 
 def _gradient(model: LanguageModel) -> Finding:
-    ids = _ids(model, 2, LENGTH + 1)
+    ids = random_ids(model, 2, LENGTH + 1)
     if model.config.objective == "permutation":
         batch = order_batch(ids, torch.arange(LENGTH + 1, device=ids.device).expand_as(ids))
     elif model.config.objective == "masked":
@@ -221,14 +233,20 @@ def _gradient(model: LanguageModel) -> Finding:
     )
 
 
-_GRADIENT = "Every weight takes part in the loss. One that does not will never learn."
+_WEIGHTS = "All weights are finite. One NaN spreads to every state."
+_KERNEL = (
+    "The ways in which attention is computed. The fastest that can is used; every check below goes through all of them."
+)
+_STREAM = (
+    "Reading a few tokens at a time from a cache, as generation does, equals reading all at once, in every row. The "
+    "step kernel reads single tokens, the others two at a time."
+)
 _CHECKS: list[tuple[str, str, Callable[[LanguageModel], Finding]]] = [
-    ("weights", "All weights are finite. One NaN spreads to every state.", _weights),
     (
         "shift direction",
         "Each key meets the encoding of its own distance, positive to the left. A shift the wrong way still "
         "trains, only worse.",
-        _shift,
+        shift_direction,
     ),
     (
         "mask polarity",
@@ -253,4 +271,5 @@ _CHECKS: list[tuple[str, str, Callable[[LanguageModel], Finding]]] = [
         "pretraining trivial and worthless.",
         _permutation,
     ),
+    ("gradient", "Every weight takes part in the loss. One that does not will never learn.", _gradient),
 ]

@@ -13,9 +13,6 @@ can tell them apart: then `end` is allowed after the shorter one. Without an `en
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
 from segue.errors import DataError
 from segue.text.tokenizer import Tokenizer
 
@@ -63,27 +60,6 @@ class Choices:
             f"what was written must be the beginning of a choice; got the ids {list(written)[:20]}. "
             "Draw every token from allowed()."
         )
-
-    def chosen(self, prefix: Sequence[int]) -> int | None:
-        """The number of the text that was chosen; None if it is not yet decided."""
-        return None if self.allowed(prefix) else self._chosen[tuple(prefix)]
-
-    def mask(self, prefix: Sequence[int], *, vocabulary_size: int) -> Tensor:
-        """To add to logits: 0 for the ids that may follow, -inf for all others; [V]."""
-        allowed = self.allowed(prefix)
-        if not allowed:
-            raise DataError(
-                f"a mask needs a choice that is still open; got {self.texts[self._chosen[tuple(prefix)]]!r}, which is "
-                "made. Stop there."
-            )
-        if allowed[-1] >= vocabulary_size:
-            raise DataError(
-                f"a mask must have room for every id of the choices; got {vocabulary_size} for the id {allowed[-1]}. "
-                "Use the size of the model's vocabulary."
-            )
-        mask_V = torch.full((vocabulary_size,), -torch.inf)
-        mask_V[list(allowed)] = 0.0
-        return mask_V
 
     def _refuse_beginnings(self, following: dict[tuple[int, ...], set[int]]) -> None:
         for ids, text in zip(self.ids, self.texts, strict=True):

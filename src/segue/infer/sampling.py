@@ -154,26 +154,6 @@ class Sampler:
             token = int(candidates.ids[place])
         return self._chosen(raw_V, token)
 
-    def candidates(
-        self, logits_V: Tensor, history: Sequence[int] = (), *, allowed: Sequence[int] | None = None
-    ) -> Candidates:
-        """What `choose` would draw from if it were not greedy; no random number is taken."""
-        return self._candidates(self._read(logits_V), history, allowed)
-
-    def state(self) -> Tensor:
-        """The state of the random numbers, to save; a copy."""
-        return self._generator.get_state()
-
-    def restore(self, state: Tensor) -> None:
-        """Goes on from a saved state of the random numbers."""
-        try:
-            self._generator.set_state(state)
-        except (RuntimeError, TypeError) as error:
-            raise DataError(
-                f"the state of a sampler must be one that state() gave; got {state.dtype} of shape "
-                f"{list(state.shape)} ({error}). Save the session again."
-            ) from None
-
     def _random(self) -> float:
         return torch.rand((), generator=self._generator, dtype=torch.float64).item()
 

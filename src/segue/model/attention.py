@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from segue.model.kernels import ScoreTerms, View, attend
+from segue.model.kernels import Kernel, ScoreTerms, View, attend
 from segue.model.positions import RelativeTerms, rotate
 
 
@@ -47,6 +47,9 @@ class Context:
 
 class Attention(nn.Module):
     """Projections, heads, and the terms of the score."""
+
+    kernel: Kernel | None = None
+    """The kernel to compute with; None: the fastest that can."""
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class Attention(nn.Module):
             segment = geometry.rotation_2KE[:, -view.segment_length :]
             rotation_2 = segment if view.at_BQ is None else segment[:, view.at_BQ]
         query_BQHE = self.queries(hidden_BQD, rotation_2)
-        mixed_BQHE = attend(
+        mixed_BQHE = (self.kernel or attend)(
             query_BQHE,
             context.key_BKHE,
             context.value_BKHE,

@@ -1,4 +1,4 @@
-"""From a config to the parts of a stack, and to the weights they start with. The only place that knows every choice."""
+"""From a config to the parts of a stack, and to the weights they start with. `trunk` puts them together."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

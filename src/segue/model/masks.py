@@ -1,6 +1,7 @@
-"""Who may see whom. Every mask of the project is made here: boolean, True = may attend.
+"""Who may see whom: masks by position, by rank and by order. Boolean, True = may attend, here as everywhere.
 
-In: lengths, ranks, orders. Out: masks of shape [Q, K] or [B, Q, Q]. How they are applied is for `kernels`.
+In: lengths, ranks, orders. Out: masks of shape [Q, K] or [B, Q, Q]. What is valid in a memory or
+a cache is added to them by who reads it; how they are applied is for `kernels`.
 """
 
 import torch

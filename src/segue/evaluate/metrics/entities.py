@@ -64,11 +64,6 @@ def tags_of(spans: Iterable[Span], *, length: int, scheme: Scheme) -> list[str]:
     return tags
 
 
-def convert(tags: Sequence[str], *, source: Scheme, target: Scheme) -> list[str]:
-    """The same entities in another scheme; tags that break the source scheme are repaired on the way."""
-    return tags_of(spans_of(tags, source), length=len(tags), scheme=target)
-
-
 def entity_f1(
     gold: Sequence[Collection[Span]],
     predicted: Sequence[Collection[Span]],
@@ -101,30 +96,6 @@ def entity_f1(
         return values
 
     return measure(formula, np.ones(len(gold), dtype=np.int64), resamples=resamples, seed=seed)
-
-
-def tag_f1(
-    gold: Sequence[Sequence[str]],
-    predicted: Sequence[Sequence[str]],
-    *,
-    scheme: Scheme,
-    resamples: int | None = RESAMPLES,
-    seed: int = SEED,
-) -> dict[str, Metric]:
-    """entity_f1 of rows of tags."""
-    check_lengths(gold, predicted)
-    for number, (gold_row, predicted_row) in enumerate(zip(gold, predicted, strict=True)):
-        if len(gold_row) != len(predicted_row):
-            raise DataError(
-                f"gold and predicted must have a tag for each token; got {len(gold_row)} and {len(predicted_row)} in "
-                f"row {number}. A row that was cut short must be filled with O."
-            )
-    return entity_f1(
-        [spans_of(row, scheme) for row in gold],
-        [spans_of(row, scheme) for row in predicted],
-        resamples=resamples,
-        seed=seed,
-    )
 
 
 def _ratios(both: Floats, gold: Floats, predicted: Floats) -> dict[str, Floats]:

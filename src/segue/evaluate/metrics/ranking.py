@@ -38,11 +38,6 @@ class Ranking:
     queries: int
     judged: int
 
-    @property
-    def without_relevant(self) -> int:
-        """Queries that were left out."""
-        return self.queries - self.judged
-
 
 def ranking(
     gold: Sequence[ArrayLike],
