@@ -23,7 +23,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from segue.data import table_formats, table_json
+from segue.data import table_cells, table_formats, table_json
 from segue.data.tables import FORMATS, Row, Table, TableSettings, find_column, open_table, side_by_side
 from segue.errors import DataError
 
@@ -187,7 +187,8 @@ def test_headers(tmp_path: Path) -> None:
 
 
 def test_a_text_of_one_line_may_be_long_but_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_formats, "LONGEST_ROW", 1000)
+    for module in (table_cells, table_formats):
+        monkeypatch.setattr(module, "LONGEST_ROW", 1000)
     content = "text,label\n" + "a,1\n" * 99 + "a" * 5000 + ",1\nlast,0\n" + '"' + "open\n" * 300
     found = table(tmp_path, "a.csv", content, malformed_share=1.0)
     texts = [row["text"] for _, row in found]
@@ -197,7 +198,8 @@ def test_a_text_of_one_line_may_be_long_but_not_endless(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.conll"])
 def test_memory_stays_flat_on_an_endless_line(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_formats, "LONGEST_ROW", 2**20)
+    for module in (table_cells, table_formats):
+        monkeypatch.setattr(module, "LONGEST_ROW", 2**20)
     head = {
         "a.csv": b"text,label\na,1\n",
         "a.tsv": b"text\tlabel\na\t1\n",
