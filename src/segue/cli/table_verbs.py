@@ -146,11 +146,31 @@ def predict(
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
     batch_size: Annotated[int, typer.Option(min=1, help="Rows read together; changes the speed only.")] = 32,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas/--no-escape-formulas",
+            help="In csv and tsv, put a ' before text that a spreadsheet would run as a formula (= + - @).",
+        ),
+    ] = True,
 ) -> None:
-    """Answer every row of a table with a fine-tuned model."""
+    """Answer every row of a table with a fine-tuned model.
+
+    All rows come back, in order. A row that cannot be read or answered has no answer and says why in the column
+    `problem`; such rows are counted on standard error, and the exit status is 0.
+    """
     from segue.cli.predict import run_prediction
     from segue.data.tables import TableSettings
 
     names = tuple(columns.split(",")) if columns else None
     tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
-    run_prediction(model, source, out=out, to=to, columns=column or [], tables=tables, batch_size=batch_size)
+    run_prediction(
+        model,
+        source,
+        out=out,
+        to=to,
+        columns=column or [],
+        tables=tables,
+        batch_size=batch_size,
+        escape_formulas=escape_formulas,
+    )

@@ -8,7 +8,18 @@ import csv
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from segue.data.table_formats import LONGEST_ROW, REST, Reading, Record, Rows, Unread, check_names, count
+from segue.data.table_formats import (
+    BLANK,
+    LONGEST_ROW,
+    REST,
+    Reading,
+    Record,
+    Rows,
+    Unread,
+    check_names,
+    count,
+    without_blank_end,
+)
 from segue.errors import DataError
 
 MERGED_SHARE = 0.8  # of the lines in a record that look like rows, from which on they are taken for rows
@@ -34,7 +45,7 @@ def read_delimited(
     else:
         records = _without_header(records, names)
     if len(names) > 1:
-        records = reading.without_blank_end(records)
+        records = without_blank_end(records)
     return Rows(names, "line", _rows(reading, records, names, open_end=open_end))
 
 
@@ -42,7 +53,7 @@ def _header(records: Iterator[_Cells]) -> list[str]:
     for _, cells in records:
         if not isinstance(cells, Unread):
             return [name.strip() for name in cells]
-        if not cells.blank:
+        if cells is not BLANK:
             raise DataError(
                 f"the first line of a table must hold the names of its columns; got {cells.why}. Mend it, say "
                 "--no-quoting if its quotes are text, or name the columns with --columns."
@@ -89,7 +100,7 @@ def _split(reading: Reading, delimiter: str) -> Iterator[_Cells]:
         if isinstance(line, Unread):
             yield number, line
         else:
-            yield number, line.split(delimiter) if line.strip() else reading.blank(number)
+            yield number, line.split(delimiter) if line.strip() else BLANK
 
 
 # ------------------------------------------------------------------------------------------------------------ quotes
@@ -169,7 +180,7 @@ def _quoted(reading: Reading, delimiter: str, *, width: int | None, rows_in_quot
                 )
             yield number, cells
         else:
-            yield number, reading.blank(number)
+            yield number, BLANK
 
 
 def _holds_rows(lines: Sequence[str], delimiter: str, *, width: int) -> bool:

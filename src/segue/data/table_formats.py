@@ -35,14 +35,13 @@ class Unread:
     """Stands in the place of a row that cannot be read."""
 
     why: str
-    """With the place in the table."""
     cells: Row = field(default_factory=dict)
     """What is known of its columns."""
-    blank: bool = False
-    """Whether it is a blank line, which is not malformed and, where rows are learned from, no row."""
 
 
 Record = Row | Unread
+BLANK = Unread(why="a blank line")
+"""It is not malformed, and where rows are learned from it is no row."""
 
 
 class Rows(NamedTuple):
@@ -89,22 +88,7 @@ class Reading:
         self.problems.count("malformed_records", f"{self.where}, {place}")
         if self._bad >= 1000:
             self.check()
-        return Unread(why=place, cells=cells or {})
-
-    def blank(self, number: int) -> Unread:
-        """What is to stand in the place of a blank line."""
-        return Unread(why=f"{self.unit} {number}: a blank line", blank=True)
-
-    def without_blank_end(self, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-        """Blank lines are kept only between rows: those at the end of a file are nobody's rows."""
-        held = range(0)
-        for number, record in records:
-            if isinstance(record, Unread) and record.blank:
-                held = range(held.start if held else number, number + 1)
-            else:
-                yield from ((blank, self.blank(blank)) for blank in held)
-                held = range(0)
-                yield number, record
+        return Unread(why=f"it cannot be read: {why}"[:300], cells=cells or {})
 
     def check(self) -> None:
         """Too many malformed rows are an error."""
@@ -135,6 +119,18 @@ class Reading:
         if isinstance(value, dict):
             return {self.cleaned(key, number): self.cleaned(item, number) for key, item in value.items()}
         return value
+
+
+def without_blank_end(records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """Blank lines are kept only between rows: those at the end of a file are nobody's rows."""
+    held = range(0)
+    for number, record in records:
+        if record is BLANK:
+            held = range(held.start if held else number, number + 1)
+        else:
+            yield from ((blank, BLANK) for blank in held)
+            held = range(0)
+            yield number, record
 
 
 def peek(pieces: Iterable[str], count: int) -> tuple[list[str], Iterator[str]]:

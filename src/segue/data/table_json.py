@@ -11,7 +11,18 @@ from itertools import chain, islice
 from typing import Any
 
 from segue.data.table_choices import questions_apart
-from segue.data.table_formats import Reading, Record, Row, Rows, Unit, Unread, count, peek
+from segue.data.table_formats import (
+    BLANK,
+    Reading,
+    Record,
+    Row,
+    Rows,
+    Unit,
+    Unread,
+    count,
+    peek,
+    without_blank_end,
+)
 from segue.errors import DataError
 
 LARGEST_DOCUMENT = 2**30  # characters
@@ -20,7 +31,7 @@ MOST_UNREAD = 1000  # rows at the beginning of a table that cannot be read, unti
 
 def read_json_lines(reading: Reading, *, columns: tuple[str, ...] | None, ahead: int) -> Rows:
     """An object a line. The columns are the fields of the first `ahead` objects; each row has them all, or None."""
-    rows = _objects(reading, reading.without_blank_end(_json_lines(reading)), columns)
+    rows = _objects(reading, without_blank_end(_json_lines(reading)), columns)
     return _known_columns(rows, "line", ahead)
 
 
@@ -63,7 +74,7 @@ def _are_lines(first: list[str], columns: tuple[str, ...] | None) -> bool:
 def _json_lines(reading: Reading) -> Iterator[tuple[int, Any]]:
     for number, line in reading.lines():
         if isinstance(line, Unread) or not line.strip():
-            yield number, line if isinstance(line, Unread) else reading.blank(number)
+            yield number, line if isinstance(line, Unread) else BLANK
             continue
         try:
             yield number, json.loads(line)
