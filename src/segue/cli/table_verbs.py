@@ -27,6 +27,14 @@ QuotingOption: TypeAlias = Annotated[
     bool | None,
     typer.Option("--quoting/--no-quoting", help="Whether quotes enclose cells. Left out: in csv, not in tsv."),
 ]
+MalformedShareOption: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=1,
+        help="Share of rows that may be unreadable; they are left out and counted. More is an error.",
+    ),
+]
 EncodingOption: TypeAlias = Annotated[str, typer.Option(help="Of tables without a byte order mark: gb18030, say.")]
 
 
@@ -46,6 +54,7 @@ def finetune(
     delimiter: DelimiterOption = None,
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
+    malformed_share: MalformedShareOption = 0.05,
     new_weights: Annotated[
         bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL: what pretraining brings.")
     ] = False,
@@ -63,7 +72,14 @@ def finetune(
     if train is None or out is None:
         raise ConfigError("fine-tuning needs examples and a folder; got none. Give --train FILE and --out RUN.")
     names = tuple(columns.split(",")) if columns else None
-    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
+    tables = TableSettings(
+        format=format,
+        encoding=encoding,
+        columns=names,
+        delimiter=delimiter,
+        quoting=quoting,
+        malformed_share=malformed_share,
+    )
     finished = run_finetuning(
         model,
         out,
@@ -102,6 +118,7 @@ def tune(
     delimiter: DelimiterOption = None,
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
+    malformed_share: MalformedShareOption = 0.05,
     new_weights: Annotated[
         bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL, not its weights.")
     ] = False,
@@ -113,7 +130,14 @@ def tune(
     if train is None or out is None:
         raise ConfigError("a search needs examples and a folder; got none. Give --train FILE and --out STUDY.")
     names = tuple(columns.split(",")) if columns else None
-    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
+    tables = TableSettings(
+        format=format,
+        encoding=encoding,
+        columns=names,
+        delimiter=delimiter,
+        quoting=quoting,
+        malformed_share=malformed_share,
+    )
     finished = run_search(
         model,
         out,

@@ -39,7 +39,7 @@ def read_delimited(
         width = None if names is None else len(names)
         records = _quoted(reading, delimiter, width=width, rows_in_quotes=rows_in_quotes)
     if names is None:
-        header = _header(records)
+        header = _header(reading.where, records)
         _check_header(reading.where, header, delimiter)
         names = tuple(name or f"column{place}" for place, name in enumerate(header, 1))
     else:
@@ -49,13 +49,13 @@ def read_delimited(
     return Rows(names, "line", _rows(reading, records, names, open_end=open_end))
 
 
-def _header(records: Iterator[_Cells]) -> list[str]:
+def _header(where: str, records: Iterator[_Cells]) -> list[str]:
     for _, cells in records:
         if not isinstance(cells, Unread):
             return [name.strip() for name in cells]
         if cells is not BLANK:
             raise DataError(
-                f"the first line of a table must hold the names of its columns; got {cells.why}. Mend it, say "
+                f"{where} must hold the names of its columns in its first line; got one, and {cells.why}. Mend it, say "
                 "--no-quoting if its quotes are text, or name the columns with --columns."
             )
     return []
