@@ -269,7 +269,8 @@ def _finetuned(console: Console, out: Path, run: Path, *, label: str, new_weight
                 if isinstance(event, Ended):
                     say(console, f"{label}: {event.reason} after {event.seconds:.0f} s.")
     accuracy = json.loads((run / "results.json").read_text(encoding="utf-8"))["test"]["accuracy"]
-    return f"{accuracy['value']:.1%}  ({accuracy['low']:.1%} to {accuracy['high']:.1%})"
+    known = accuracy["low"] is not None
+    return f"{accuracy['value']:.1%}" + (f"  ({accuracy['low']:.1%} to {accuracy['high']:.1%})" if known else "")
 
 
 def _share(gold: list[str], found: list[str]) -> float:
