@@ -260,6 +260,7 @@ def _finetuned(console: Console, out: Path, run: Path, *, label: str, new_weight
             test=str(out / "reviews-test.jsonl"),
             settings=finetune_settings(kind, {}, FINETUNE),
             new_weights=new_weights,
+            baselines=False,
         )
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task(label, total=None)

@@ -39,6 +39,7 @@ def run_finetuning(
     tables: TableSettings,
     overrides: list[str],
     new_weights: bool,
+    baselines: bool,
 ) -> bool:
     """Shows the run; True if it came to its end, False if it was told to stop before."""
     kind = task_kind(task)
@@ -52,6 +53,7 @@ def run_finetuning(
         tables=tables,
         settings=finetune_settings(kind, {}, overrides),
         new_weights=new_weights,
+        baselines=baselines,
     )
     finished = False
     with _LiveView(Console(highlight=False), run) as view:

@@ -58,6 +58,13 @@ def finetune(
     new_weights: Annotated[
         bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL: what pretraining brings.")
     ] = False,
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines/--no-baselines",
+            help="Measure the most frequent class and a tuned TF-IDF beside a classifier, in seconds.",
+        ),
+    ] = True,
 ) -> None:
     """Fine-tune a model for a task, measured. Settings: read.KEY, train.KEY and task.KEY.
 
@@ -91,6 +98,7 @@ def finetune(
         tables=tables,
         overrides=overrides or [],
         new_weights=new_weights,
+        baselines=baselines,
     )
     if not finished:
         raise typer.Exit(130)

@@ -26,6 +26,7 @@ def finetune_command(request: Request, out: Path | str) -> str:
     share = tables.malformed_share
     words += ["--malformed-share", str(share)] if share != type(tables)().malformed_share else []
     words += ["--new-weights"] if request.new_weights else []
+    words += [] if request.baselines else ["--no-baselines"]
     return shlex.join([*words, *changed_settings(request.settings)])
 
 
