@@ -24,6 +24,7 @@ from segue.tasks.table import TASKS
 from segue.tasks.tag import Tag, TagSettings
 from segue.tasks.task import Example, Prediction, Task
 from segue.train import report as reports
+from segue.train import report_classes
 from segue.train.charts import Point, Series, averaged, chart, number, ticks
 from segue.train.collapse import CollapseDetector
 from segue.train.command import finetune_command, written
@@ -184,7 +185,7 @@ def test_many_classes_are_capped_and_nothing_is_lost() -> None:
     random = np.random.default_rng(0)
     matrix = random.integers(0, 9, size=(30, 30))
     matrix[4] = 0
-    small, names = reports.capped(matrix, [f"c{n}" for n in range(30)])
+    small, names = report_classes.capped(matrix, [f"c{n}" for n in range(30)])
     assert small.shape == (21, 21)
     assert small.sum() == matrix.sum()
     assert "c4" not in names

@@ -26,6 +26,7 @@ def compare(task: Task, train: Sequence[Example], parts: Mapping[str, Sequence[E
     if not isinstance(task, Classify):
         return None
     began = time.perf_counter()
+    parts = {name: part for name, part in parts.items() if part}
     gold_NC = has_class(task, train)
     shares_C = class_shares(gold_NC)
     name = SHARES if task.settings.multiple else MAJORITY
@@ -38,6 +39,8 @@ def compare(task: Task, train: Sequence[Example], parts: Mapping[str, Sequence[E
             methods.append(_tfidf(task, train, gold_NC, parts))
         except ConfigError:
             remark = "Without scikit-learn there is no TF-IDF to compare with: pip install scikit-learn."
+        except Exception as error:  # of another library, whatever it is: the run is about the model
+            remark = f"TF-IDF could not be fitted: {type(error).__name__}: {str(error)[:200]}"
     return Compared(methods=methods, remark=remark, seconds=time.perf_counter() - began)
 
 
@@ -94,6 +97,5 @@ def _measured(
     metrics = {
         part: task.measure(examples, [Prediction(value=value, columns={}) for value in found_NC])
         for (part, examples), found_NC in zip(parts.items(), answers, strict=True)
-        if examples
     }
     return SimpleMethod(name=name, metrics=metrics)

@@ -10,7 +10,6 @@ holds:
     report.md       all of it for people, with curves and mistakes; report.html is the same with pictures
 """
 
-import json
 import math
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -32,7 +31,6 @@ from segue.checkpoint.hub import find, model_folder
 from segue.config import FinetuneConfig, ReadConfig, Section, settings
 from segue.data.tables import Table, open_table
 from segue.errors import ConfigError, DataError
-from segue.evaluate.metrics.bootstrap import Metric
 from segue.tasks.batches import batches
 from segue.tasks.build import build_task_model
 from segue.tasks.examples import Examples, column_names, gathered, rows_with_roles, split_off, understand
@@ -57,7 +55,7 @@ from segue.train.distributed import (
 )
 from segue.train.events import Compared, Ended, Event, Judged, Prepared, Request, Restarted, Updated, Validated
 from segue.train.optim import layered_optimizer, warm_up_then_line
-from segue.train.report import Record, write_report
+from segue.train.report import Record, write_report, write_results
 from segue.train.run_folder import Metrics, Stop, one_at_a_time, stop_signal
 
 __all__ = [
@@ -190,7 +188,7 @@ def _events(
             raise DataError(f"{run} must have one validation at least; the run was stopped before. Start it again.")
         end = _end(made, run, best, data, started=started, reason=reason, truncated=layout.truncated)
         if rank() == 0:
-            _write_results(run, end, compared)
+            write_results(run, end, compared)
         yield end
 
 
@@ -416,21 +414,6 @@ def _end(made: TaskModel, run: Path, best: _Best, data: _Data, *, started: float
         truncated=truncated,
         task=data.task,
     )
-
-
-def _write_results(run: Path, end: Ended, compared: Compared | None) -> None:
-    values: dict[str, Any] = {"best_step": end.best_step, "ended": end.reason}
-    values |= {part.name: _plain(part.metrics) for part in end.judged}
-    if compared is not None:
-        values["baselines"] = {
-            method.name: {part: _plain(metrics) for part, metrics in method.metrics.items()}
-            for method in compared.methods
-        }
-    (run / "results.json").write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-
-def _plain(metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    return {name: {"value": m.value, "low": m.low, "high": m.high} for name, m in metrics.items()}
 
 
 def _facts(event: Validated) -> Facts:
