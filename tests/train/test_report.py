@@ -129,14 +129,15 @@ def test_a_report_says_what_its_numbers_are_worth(model: Path, tmp_path: Path) -
     good = [json.loads(line)["label"] == "=good" for line in Path(valid).read_text().splitlines()]
     assert majority.metrics["valid"]["accuracy"].value == pytest.approx(np.mean(good))
     assert counted.metrics["valid"]["accuracy"].value == 1.0
-    assert counted.name.startswith("TF-IDF of words, logistic regression (C = ")
+    assert counted.name == "TF-IDF of words, logistic regression"
+    assert counted.detail.startswith("C = ")
     text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
     lines = text.splitlines()
     own = end.judged[0].metrics["accuracy"].value
     assert f"accuracy: {own:.4f} on 44 validation examples (most frequent class " in lines[2]
     assert "TF-IDF of words, logistic regression 1.0000)" in lines[2]
     assert lines.index("## Before you trust these numbers") < lines.index("## Beside simple methods")
-    assert any(line.startswith("| TF-IDF of words, logistic regression (C = ") for line in lines)
+    assert any(line.startswith("| TF-IDF of words, logistic regression | 1.0000 | ") for line in lines)
     assert ("The model is not better than a simple method" in text) == (own < 1)
     gold = np.array([example.gold for example in end.judged[0].examples])
     predicted = np.array([int(one.value.argmax()) for one in end.judged[0].predictions])

@@ -162,7 +162,8 @@ def regression(inverse_penalty: float = INVERSE_PENALTY) -> Any:
 
 def fitted(train: Any, gold_N: Any, *, inverse_penalty: float = INVERSE_PENALTY) -> Any:
     """The same, fitted; a class is a number."""
-    with warnings.catch_warnings():
+    alone = import_module("threadpoolctl").threadpool_limits(1, user_api="blas")  # sums are short: threads only wait
+    with warnings.catch_warnings(), alone:
         warnings.simplefilter("ignore", category=_sklearn("exceptions").ConvergenceWarning)
         return regression(inverse_penalty).fit(train, gold_N)
 

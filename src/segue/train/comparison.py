@@ -5,6 +5,7 @@ In: a task with its examples. Out: the most frequent class and a tuned TF-IDF, m
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,8 +88,8 @@ def _tfidf(
         for name, part in some.items()
         if len(part) < len(parts[name])
     ]
-    name = f"TF-IDF of {made.counted}, logistic regression ({'; '.join(remarks)})"
-    return _measured(task, name, some, made.answers)
+    name = f"TF-IDF of {made.counted}, logistic regression"
+    return replace(_measured(task, name, some, made.answers), detail="; ".join(remarks))
 
 
 def _measured(

@@ -53,6 +53,8 @@ class SimpleMethod:
     """A method that needs no model."""
 
     name: str
+    detail: str = ""
+    """Its settings, and what it was fitted and measured on if that is not all there is."""
     metrics: dict[str, dict[str, Metric]]
     """By the part, valid or test, and the name of the measure."""
 

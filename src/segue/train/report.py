@@ -138,9 +138,7 @@ def _in_short(record: Record) -> str:
     values = []
     for part in end.judged:
         methods = record.compared.methods if record.compared is not None else []
-        beside = ", ".join(
-            f"{method.name.split(' (')[0]} {method.metrics[part.name][metric].value:.4f}" for method in methods
-        )
+        beside = ", ".join(f"{method.name} {method.metrics[part.name][metric].value:.4f}" for method in methods)
         values.append(f"{part.metrics[metric].value:.4f} on {examples_of(part)}" + (f" ({beside})" if beside else ""))
     return (
         f"{record.prepared.metric}: {', '.join(values)}. The best model is that of step {end.best_step:,}, by "

@@ -60,18 +60,19 @@ def comparison_blocks(compared: Compared | None, judged: Sequence[Judged], metri
     if compared is None:
         return []
     parts = list(compared.methods[0].metrics)
-    names = [metric] + (["macro_f1"] if metric != "macro_f1" else [])
     own = {part.name: part.metrics for part in judged}
-    header = ["", *(cell for part in parts for name in names for cell in (f"{name}, {part}", "95 % interval"))]
+    header = ["method", *(cell for part in parts for cell in (f"{metric}, {part}", "95 % interval", "macro F1"))]
     rows = []
     for title, found in [("this model", own), *((method.name, method.metrics) for method in compared.methods)]:
         if found:
-            values = (cell for part in parts for name in names for cell in cells(found.get(part, {}).get(name)))
+            of = [found.get(part, {}) for part in parts]
+            values = (cell for one in of for cell in (*cells(one.get(metric)), cells(one.get("macro_f1"))[0]))
             rows.append([title, *values])
+    details = "".join(f" {method.name}: {method.detail}." for method in compared.methods if method.detail)
     words = (
         "What can be had without a model: the class that training has most of, whatever the text, and TF-IDF with a "
-        "logistic regression, its C and what it counts chosen by the validation examples. It took "
-        f"{compared.seconds:.1f} s."
+        "logistic regression, its penalty (C) and whether it counts words or characters chosen by the validation "
+        f"examples.{details} It took {compared.seconds:.1f} s."
     )
     blocks: list[Block] = [Heading(text="Beside simple methods")]
     worse = no_better(compared, judged, metric)
