@@ -1,6 +1,7 @@
 """`segue predict` gives back every row of every kind of table, and nothing that a spreadsheet would run."""
 
 import csv
+import inspect
 import io
 import json
 import re
@@ -12,6 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from segue.cli.app import app
 from segue.cli.predict import run_prediction
 from segue.cli.prediction_table import PredictionWriter, without_formula
 from segue.data.tables import TableSettings
@@ -286,3 +288,10 @@ def test_what_csv_has_no_column_for_is_said(
     assert "(entities): use --to jsonl" in problem
     writer.close()
     assert file.getvalue().count("\n") == 3
+
+
+@pytest.mark.parametrize("verb", ["finetune", "tune"])
+def test_the_option_that_messages_advise_is_there(verb: str) -> None:
+    (command,) = [one for one in app.registered_commands if one.callback is not None and one.callback.__name__ == verb]
+    assert command.callback is not None
+    assert "malformed_share" in inspect.signature(command.callback).parameters
