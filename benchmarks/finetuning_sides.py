@@ -197,6 +197,7 @@ def run_ours(prepared: Prepared, *, seed: int = 0, max_length: int | None = LONG
         valid=str(prepared.tables["valid"]),
         test=str(prepared.tables["test"]) if plan.test else None,
         settings=finetune_settings(CLASSIFY, {"train": train, "read": read}),
+        baselines=False,
     )
     with folder_for_run(prepared) as run:
         run.mkdir()

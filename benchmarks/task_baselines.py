@@ -37,7 +37,7 @@ from benchmarks.task_data import Rows
 from segue.data.table_formats import Rows as TableRows
 from segue.data.tables import Table
 from segue.errors import DataError
-from segue.evaluate.baselines import WORD, counted_words, regression
+from segue.evaluate.baselines import WORD, class_shares, counted_words, fitted, probabilities, vectors
 from segue.evaluate.metrics.entities import Span, spans_of
 from segue.tasks.answer import Answer, Answered
 from segue.tasks.classify import Classify
@@ -48,6 +48,7 @@ from segue.tasks.tag import Tag
 from segue.tasks.tag_pieces import decode, in_characters, unit_kinds
 from segue.tasks.tag_rows import Marked, units_of
 from segue.tasks.task import Example, Prediction, Task
+from segue.train.comparison import has_class
 
 TAG_PASSES = 10
 """Over the tokens of the training rows."""
@@ -164,31 +165,20 @@ class _Similar:
 def _shares(asked: Asked) -> list[Any]:
     """The share of each class in training, whatever the text."""
     assert isinstance(asked.task, Classify)
-    counts = np.bincount([example.gold for example in asked.train], minlength=len(asked.task.labels))
-    return [counts / counts.sum()] * len(asked.test)
+    return [class_shares(has_class(asked.task, asked.train))] * len(asked.test)
 
 
 def _classify(asked: Asked) -> list[Any]:
-    words = _vocabulary(asked.language, [example.texts[0] for example in asked.train])
-    return _regressed(asked, *(words.transform([example.texts[0] for example in part]) for part in _parts(asked)))
-
-
-def _classify_pairs(asked: Asked) -> list[Any]:
+    """Of one text or of two. Probabilities of all classes, which are those of the training rows."""
+    assert isinstance(asked.task, Classify)
     words = _vocabulary(asked.language, [text for example in asked.train for text in example.texts])
-    both = []
-    for part in _parts(asked):
-        first, second = (words.transform([example.texts[place] for example in part]) for place in (0, 1))
-        both.append(sparse.hstack([first, second, abs(first - second), first.multiply(second)], format="csr"))
-    return _regressed(asked, *both)
+    train, test = (vectors(words, [example.texts for example in part]) for part in _parts(asked))
+    model = fitted(train, [example.gold for example in asked.train])
+    return list(probabilities(model, test, num_classes=len(asked.task.labels)))
 
 
 def _parts(asked: Asked) -> tuple[list[Example], list[Example]]:
     return asked.train, asked.test
-
-
-def _regressed(asked: Asked, train: sparse.csr_matrix, test: sparse.csr_matrix) -> list[Any]:
-    """Probabilities of all classes, which are those of the training rows."""
-    return list(regression().fit(train, [example.gold for example in asked.train]).predict_proba(test))
 
 
 def _mean(asked: Asked) -> list[Any]:
@@ -359,7 +349,7 @@ def _nearest_target(asked: Asked) -> list[Any]:
 
 METHODS: dict[str, dict[str, Method]] = {
     "classify": {"majority class": _shares, "TF-IDF, logistic regression": _classify},
-    "pair": {"majority class": _shares, "TF-IDF of both, logistic regression": _classify_pairs},
+    "pair": {"majority class": _shares, "TF-IDF of both, logistic regression": _classify},
     "regress": {"mean": _mean, "cosine of TF-IDF": _cosine},
     "tag": {"usual tag of each token": _look_up, "logistic regression over a window": _window},
     "answer": {"first sentence": _first_sentence, "nearest sentence by TF-IDF": _nearest_sentence},

@@ -294,6 +294,7 @@ def finetune_model(arguments: argparse.Namespace, name: str, variant: str, seed:
         test=str(tables / "test.jsonl"),
         settings=finetune_settings(kind, {}, overrides),
         new_weights=how.new_weights,
+        baselines=False,
     )
     run = arguments.work / "runs" / f"{name}-{variant}-{seed}".replace(" ", "-")
     shutil.rmtree(run, ignore_errors=True)

@@ -22,9 +22,7 @@ def only(found: list[Baseline], metric: str) -> tuple[float, float]:
     assert trivial.metric == classical.metric == metric
     for one in found:
         assert one.seconds >= 0
-        assert one.low is not None
-        assert one.high is not None
-        assert one.low <= one.high
+        assert (one.low, one.high) == (None, None)  # the tables are too small
     return trivial.value, classical.value
 
 

@@ -9,14 +9,17 @@ import pytest
 
 import segue.data.store as stores
 from segue.config import dump, parse
-from segue.data.store import Store, StoreWriter
+from segue.data.store import Store
+from segue.data.writer import StoreWriter
 from segue.errors import DataError, SegueError
 from segue.text.symbols import CharacterTokenizer
 from segue.train.pretrain import Started, StepReport, pretrain
 from tests.cli.test_pretrain import segue
+from tests.data.test_store import append, commit
 from tests.mutations import damaged
 
 TOKENIZER = CharacterTokenizer("abcdefghij船天地人")
+END = TOKENIZER.specials.get("eod")
 
 
 @pytest.fixture
@@ -25,8 +28,8 @@ def store(tmp_path: Path) -> Path:
     draw = np.random.default_rng(0)
     with StoreWriter(tmp_path / "store", TOKENIZER, shard_tokens=64, settings={"kind": "characters"}) as writer:
         for _ in range(12):
-            writer.append([draw.integers(7, TOKENIZER.size, size=9).tolist() for _ in range(4)])
-        writer.commit()
+            append(writer, [draw.integers(7, TOKENIZER.size, size=9).tolist() for _ in range(4)], end=END)
+        commit(writer)
     return tmp_path / "store"
 
 
@@ -103,8 +106,8 @@ def test_a_file_in_place_of_a_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize("which", ["store", "validation"])
 def test_pretraining_refuses_a_damaged_store_before_its_first_step(store: Path, tmp_path: Path, which: str) -> None:
     with StoreWriter(tmp_path / "validation", TOKENIZER) as writer:
-        writer.append([[8, 9, 10, 11] * 20])
-        writer.commit()
+        append(writer, [[8, 9, 10, 11] * 20], end=END)
+        commit(writer)
     config = parse(
         {
             "data": {

@@ -148,8 +148,8 @@ def test_only_one_writer_at_a_time_and_leftovers_are_swept(tmp_path: Path) -> No
 def test_a_replacement_is_finished_after_a_killed_process(store: Store, tmp_path: Path, way: str) -> None:
     """As it is when the process is killed after the first of the two moves of a replacement."""
     with StoreWriter(tmp_path / "other", BYTES) as writer:
-        writer.append([[42]])
-        writer.commit()
+        append(writer, [[42]])
+        commit(writer)
     beside = store.path.with_name(f".{store.path.name}.writing")
     beside.mkdir()
     (beside / "lock").write_text("segue\n")

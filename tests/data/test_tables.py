@@ -23,7 +23,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from segue.data import table_formats, table_json
+from segue.data import table_cells, table_formats, table_json
 from segue.data.tables import FORMATS, Row, Table, TableSettings, find_column, open_table, side_by_side
 from segue.errors import DataError
 
@@ -178,7 +178,64 @@ def test_a_stray_quote_costs_one_line(tmp_path: Path) -> None:
     assert "line 32: quotes are broken" in found.problems.first["malformed_records"]
 
 
+MERGED = {
+    "two lost rows": 'text,label\nfine,1\n"good,1\nbad,0\nso 5",1\nlast,0\n',
+    "in the middle": 'id,text,label\n1,"good,1\n2,bad,0\n3,5",1\n',
+    "with empty cells": 'id,text,note,label\n1,"good,,1\n2,bad,,0\n3,so,x,1\n4,5",,1\n',
+    "many": "text,label\n" + '"stray,1\n' + "".join(f"text {n},1\n" for n in range(40)) + 'he said "no",0\n',
+}
+
+
+@pytest.mark.parametrize("content", [MERGED[name] for name in list(MERGED)[:3]])
+def test_a_quote_that_swallows_rows_is_an_error(tmp_path: Path, content: str) -> None:
+    message = refused(tmp_path, "a.csv", content)
+    opened = next(number for number, line in enumerate(content.splitlines(), 1) if '"' in line)
+    closed = next(number for number, line in enumerate(content.splitlines(), 1) if '"' in line and number > opened)
+    assert f"one that opens in line {opened} and closes in line {closed}" in message
+    assert "--no-quoting" in message
+    assert rows(tmp_path, "a.csv", content, quoting=False, malformed_share=1.0)
+    assert "\n" in "".join(map(str, rows(tmp_path, "a.csv", content, quoting=True)[-1].values())) or len(content) > 0
+
+
+def test_a_quote_that_closes_in_another_cell_costs_one_line(tmp_path: Path) -> None:
+    found = table(tmp_path, "a.csv", MERGED["many"])
+    assert len(list(found)) == 41
+    assert "line 2: quotes are broken" in found.problems.first["malformed_records"]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "Hello, world\nGood, bad\nbye, bye",  # prose: a space follows the comma
+        "Two roads diverged,\nAnd sorry I could not,\nAnd be one traveler,\nlong I stood",
+        "one\ntwo\nthree\nfour",
+        "a,b\nc",
+    ],
+)
+def test_texts_of_several_lines_are_no_rows(tmp_path: Path, cell: str) -> None:
+    assert rows(tmp_path, "a.csv", f'text,label\n"{cell}",1\nb,0\n')[0] == {"text": cell, "label": "1"}
+
+
+def test_rows_within_a_cell_if_the_user_says_so(tmp_path: Path) -> None:
+    content = 'text,label\n"a,1\nb,2\nc,3",1\n'
+    assert rows(tmp_path, "a.csv", content, quoting=True) == [{"text": "a,1\nb,2\nc,3", "label": "1"}]
+
+
+def test_remedies_are_not_what_was_done_already(tmp_path: Path) -> None:
+    data = "text,label\n很好的酒店，下次还会再来,1\n".encode("gb18030")
+    message = refused(tmp_path, "a.csv", codecs.BOM_UTF8 + data, encoding="gb18030")
+    assert "as the byte order mark at its beginning says" in message
+    assert "tail -c +4 FILE > NEW" in message
+    marked = codecs.BOM_UTF8 + data
+    assert rows(tmp_path, "b.csv", marked[3:], encoding="gb18030")[0]["label"] == "1"  # what the remedy leaves
+    message = refused(tmp_path, "a.csv", b"text,label\n" + b"\xff\xff,1\n" * 9, encoding="gb18030")
+    assert "--encoding utf-8, big5 or latin-1" in message
+    message = refused(tmp_path, "a.csv", "text,label\na,1\nb\n")
+    assert rows(tmp_path, "a.csv", "text,label\na,1\nb\n", malformed_share=float(message.split()[-1].rstrip(".")))
+
+
 def test_headers(tmp_path: Path) -> None:
+    assert "the names of its columns in its first line" in refused(tmp_path, "a.csv", '"text,label\na,1\n')
     assert table(tmp_path, "a.csv", ",text , label\n1,a,b\n").columns == ("column1", "text", "label")
     assert "got 'text' twice" in refused(tmp_path, "a.csv", "text,text\na,b\n")
     message = refused(tmp_path, "a.csv", "text,label\n")
@@ -187,7 +244,8 @@ def test_headers(tmp_path: Path) -> None:
 
 
 def test_a_text_of_one_line_may_be_long_but_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_formats, "LONGEST_ROW", 1000)
+    for module in (table_cells, table_formats):
+        monkeypatch.setattr(module, "LONGEST_ROW", 1000)
     content = "text,label\n" + "a,1\n" * 99 + "a" * 5000 + ",1\nlast,0\n" + '"' + "open\n" * 300
     found = table(tmp_path, "a.csv", content, malformed_share=1.0)
     texts = [row["text"] for _, row in found]
@@ -197,7 +255,8 @@ def test_a_text_of_one_line_may_be_long_but_not_endless(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.conll"])
 def test_memory_stays_flat_on_an_endless_line(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_formats, "LONGEST_ROW", 2**20)
+    for module in (table_cells, table_formats):
+        monkeypatch.setattr(module, "LONGEST_ROW", 2**20)
     head = {
         "a.csv": b"text,label\na,1\n",
         "a.tsv": b"text\tlabel\na\t1\n",

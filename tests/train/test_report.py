@@ -1,9 +1,11 @@
 """Reports of fine-tuning runs: what they say is what happened, and what documents hold stays text."""
 
+import json
 import os
 import re
 import shlex
 import signal
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,10 +26,11 @@ from segue.tasks.table import TASKS
 from segue.tasks.tag import Tag, TagSettings
 from segue.tasks.task import Example, Prediction, Task
 from segue.train import report as reports
+from segue.train import report_classes
 from segue.train.charts import Point, Series, averaged, chart, number, ticks
 from segue.train.collapse import CollapseDetector
 from segue.train.command import finetune_command, written
-from segue.train.events import Ended, Event, Request, Updated, Validated
+from segue.train.events import Compared, Ended, Event, Prepared, Request, Updated, Validated
 from segue.train.finetune import finetune, finetune_settings
 from segue.train.pages import Bullets, Code, Heading, Paragraph, Table, to_html, to_markdown
 from tests.tasks.models import write_model
@@ -79,8 +82,8 @@ def parsed(html: str) -> _Tags:
 
 
 def test_every_run_writes_both_reports_and_they_say_what_happened(model: Path, tmp_path: Path) -> None:
-    rows = [{"text": f"房间很干净 {WRITABLE if n == 3 else n}", "label": "好" if n % 3 else "差"} for n in range(24)]
-    valid = table(tmp_path / "valid.jsonl", rows[:9])
+    rows = [{"text": f"房间很干净 {WRITABLE if n == 3 else n}", "label": "好" if n % 3 else "差"} for n in range(48)]
+    valid = table(tmp_path / "valid.jsonl", rows[:36])
     request = made(model, tmp_path, rows, "train.epochs=2", "train.batch_size=4", valid=valid, test=valid)
     events: list[Event] = list(finetune(request, tmp_path / "run"))
     end = events[-1]
@@ -89,22 +92,80 @@ def test_every_run_writes_both_reports_and_they_say_what_happened(model: Path, t
     html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     accuracy = end.judged[0].metrics["accuracy"]
     assert f"| accuracy | {accuracy.value:.4f} | {accuracy.low:.4f} to {accuracy.high:.4f} |" in text
-    assert "examples: train 24, valid 9, test 9" in text
+    assert "examples: train 48, valid 36, test 36" in text
     assert "房间很干净" in text
     assert "train.epochs" in html
     mistakes = sum(
         int(p.value.argmax()) != e.gold for e, p in zip(end.judged[0].examples, end.judged[0].predictions, strict=True)
     )
-    assert f"{mistakes} of the 9 validation examples" in text
+    assert f"{mistakes} of the 36 validation examples" in text
     for event in events:
         if isinstance(event, Validated):
             assert f"| {event.metrics['accuracy'].value:.4f} |" in text
     tags = parsed(html)
-    assert tags.tags.count("svg") == 2
+    assert tags.tags.count("svg") == 4  # losses, accuracy, and the calibration of both parts
     assert "script" not in tags.tags
     assert not [name for name, value in tags.attributes if name.startswith("on") or name in {"src", "href"}]
     assert not re.search(r"url\(|@import|https?://", re.sub(r"http://w\b", "", html))
     assert "<script>" not in text
+
+
+def test_a_report_says_what_its_numbers_are_worth(model: Path, tmp_path: Path) -> None:
+    """Simple methods, single classes, validation loss, calibration, and texts that are in two parts."""
+    kinds = [("clean", "=good") if n % 3 else ("dull", "bad") for n in range(60)]
+    rows = [{"text": f"the {kind} room {n}", "label": label} for n, (kind, label) in enumerate(kinds)]
+    valid = table(tmp_path / "valid.jsonl", [*rows[:4], *({**row, "text": row["text"] + "0"} for row in rows[20:60])])
+    request = made(model, tmp_path, rows, "train.epochs=2", valid=valid)
+    events = list(finetune(request, tmp_path / "run"))
+    prepared, compared, end = events[0], events[1], events[-1]
+    assert isinstance(prepared, Prepared)
+    assert isinstance(compared, Compared)
+    assert isinstance(end, Ended)
+    assert prepared.warnings == [
+        "4 of 44 validation examples have the text of a training example: a measure on them says nothing of new texts. "
+        "Remove them from one of the two."
+    ]
+    majority, counted = compared.methods
+    good = [json.loads(line)["label"] == "=good" for line in Path(valid).read_text().splitlines()]
+    assert majority.metrics["valid"]["accuracy"].value == pytest.approx(np.mean(good))
+    assert counted.metrics["valid"]["accuracy"].value == 1.0
+    assert counted.name == "TF-IDF of words, logistic regression"
+    assert counted.detail.startswith("C = ")
+    text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    own = end.judged[0].metrics["accuracy"].value
+    assert f"accuracy: {own:.4f} on 44 validation examples (most frequent class " in lines[2]
+    assert "TF-IDF of words, logistic regression 1.0000)" in lines[2]
+    assert lines.index("## Before you trust these numbers") < lines.index("## Beside simple methods")
+    assert any(line.startswith("| TF-IDF of words, logistic regression | 1.0000 | ") for line in lines)
+    assert ("The model is not better than a simple method" in text) == (own < 1)
+    gold = np.array([example.gold for example in end.judged[0].examples])
+    predicted = np.array([int(one.value.argmax()) for one in end.judged[0].predictions])
+    recall = ((gold == 0) & (predicted == 0)).sum() / (gold == 0).sum()
+    assert any(re.match(rf"\| =good \| .* \| {recall:.4f} \| .* \| {(gold == 0).sum()} \|", line) for line in lines)
+    assert f"Expected calibration error {end.judged[0].metrics['calibration_error'].value:.4f}" in text
+    losses = [event.loss for event in events if isinstance(event, Validated)]
+    assert all(f"| {loss:.4f} |" in text for loss in losses)
+    best = -np.mean(np.log([one.value[n] for one, n in zip(end.judged[0].predictions, gold, strict=True)]))
+    assert min(losses, key=lambda loss: abs(loss - best)) == pytest.approx(best, rel=1e-5)
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["baselines"][counted.name]["valid"]["accuracy"]["value"] == 1.0
+
+
+def test_a_run_does_without_scikit_learn(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
+    events = list(finetune(made(model, tmp_path, reviews(12), "train.epochs=1"), tmp_path / "run"))
+    (compared,) = [event for event in events if isinstance(event, Compared)]
+    assert [method.name for method in compared.methods] == ["most frequent class"]
+    text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
+    assert text.count("Without scikit-learn there is no TF-IDF to compare with: pip install scikit-learn.") == 1
+    assert "1 validation example is too few" in text
+
+
+def test_nothing_is_compared_if_not_wanted(model: Path, tmp_path: Path) -> None:
+    request = made(model, tmp_path, reviews(12), "train.epochs=1", baselines=False)
+    assert not [event for event in finetune(request, tmp_path / "run") if isinstance(event, Compared)]
+    assert "--no-baselines" in (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
 
 
 def test_the_command_in_a_report_is_the_run(model: Path, tmp_path: Path) -> None:
@@ -184,7 +245,7 @@ def test_many_classes_are_capped_and_nothing_is_lost() -> None:
     random = np.random.default_rng(0)
     matrix = random.integers(0, 9, size=(30, 30))
     matrix[4] = 0
-    small, names = reports.capped(matrix, [f"c{n}" for n in range(30)])
+    small, names = report_classes.capped(matrix, [f"c{n}" for n in range(30)])
     assert small.shape == (21, 21)
     assert small.sum() == matrix.sum()
     assert "c4" not in names

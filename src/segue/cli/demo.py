@@ -271,6 +271,7 @@ def _finetuned(console: Console, out: Path, run: Path, *, label: str, new_weight
             test=str(out / "reviews-test.jsonl"),
             settings=finetune_settings(kind, {}, FINETUNE),
             new_weights=new_weights,
+            baselines=False,
         )
         stopped_by = None
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -285,7 +286,8 @@ def _finetuned(console: Console, out: Path, run: Path, *, label: str, new_weight
             remove_run(run)  # it would be taken for a finished one
             raise typer.Exit(128 + stopped_by)
     accuracy = json.loads((run / "results.json").read_text(encoding="utf-8"))["test"]["accuracy"]
-    return f"{accuracy['value']:.1%}  ({accuracy['low']:.1%} to {accuracy['high']:.1%})"
+    known = accuracy["low"] is not None
+    return f"{accuracy['value']:.1%}" + (f"  ({accuracy['low']:.1%} to {accuracy['high']:.1%})" if known else "")
 
 
 def _share(gold: list[str], found: list[str]) -> float:

@@ -1,6 +1,7 @@
 """`segue finetune`: a live view of a run from labelled tables to a model that does a job."""
 
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from signal import Signals
 
@@ -16,8 +17,10 @@ from segue.evaluate.metrics.bootstrap import Metric
 from segue.tasks.table import TASKS, task_kind
 from segue.train.distributed import rank
 from segue.train.finetune import (
+    Compared,
     Ended,
     Event,
+    Judged,
     Prepared,
     Request,
     Restarted,
@@ -26,6 +29,7 @@ from segue.train.finetune import (
     finetune,
     finetune_settings,
 )
+from segue.train.report_classes import no_better
 
 
 def run_finetuning(
@@ -40,6 +44,7 @@ def run_finetuning(
     tables: TableSettings,
     overrides: list[str],
     new_weights: bool,
+    baselines: bool,
 ) -> Signals | None:
     """Shows the run; returns the signal that stopped it, or None if it came to its end."""
     kind = task_kind(task)
@@ -53,6 +58,7 @@ def run_finetuning(
         tables=tables,
         settings=finetune_settings(kind, {}, overrides),
         new_weights=new_weights,
+        baselines=baselines,
     )
     stopped_by = None
     with _LiveView(Console(highlight=False), run) as view:
@@ -101,6 +107,8 @@ class _LiveView:
     def __init__(self, console: Console, run: Path) -> None:
         self.console, self.run = console, run
         self.recent: deque[Updated] = deque(maxlen=50)
+        self.metric = ""
+        self.compared: Compared | None = None
         self.steps = 0
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[line]}"), console=console
@@ -120,6 +128,9 @@ class _LiveView:
         match event:
             case Prepared():
                 self._prepared(event)
+            case Compared():
+                self.compared = event
+                self._compared(event)
             case Updated():
                 self._updated(event)
             case Validated():
@@ -142,11 +153,24 @@ class _LiveView:
         say(self.console, f"Examples: {counts}. {event.parameters / 1e6:.2f} M parameters, {event.steps:,} updates.")
         for note in event.notes:
             say(self.console, note, indent=2)
+        for warning in event.warnings:
+            say(self.console, f"Warning: {warning}", hang=2, style="yellow")
+        self.metric = event.metric
         say(self.console, "The first examples as the model reads them:")
         for text in event.preview:
             say(self.console, text if len(text) <= 400 else f"{text[:300]} ... {text[-90:]}", indent=2)
         self.steps = event.steps
         self.task = self.progress.add_task("finetune", total=event.steps, line="")
+
+    def _compared(self, event: Compared) -> None:
+        shown = [
+            f"{method.name}: "
+            + ", ".join(f"{found[self.metric].value:.4f} on {p}" for p, found in method.metrics.items())
+            for method in event.methods
+        ]
+        say(self.console, f"To beat, by {self.metric}: {'; '.join(shown)}.")
+        if event.remark is not None:
+            say(self.console, event.remark)
 
     def _updated(self, event: Updated) -> None:
         self.recent.append(event)
@@ -166,6 +190,11 @@ class _LiveView:
             say(self.console, f"{event.truncated:,} training documents were cut to read.max_length.")
         for part in event.judged:
             self.console.print(metric_table(f"{part.name}, {len(part.examples):,} examples", part.metrics))
+        if self.compared is not None:
+            self.console.print(comparison_table(self.compared, event.judged, self.metric))
+        worse = no_better(self.compared, event.judged, self.metric)
+        if worse is not None:
+            say(self.console, worse, style="yellow")
         say(self.console, f"Report: {self.run / 'report.html'}, and report.md beside it.")
         say(self.console, f"Took {duration(event.seconds)}. Use it: segue predict {self.run / 'best'} FILE")
 
@@ -176,4 +205,15 @@ def metric_table(title: str, metrics: dict[str, Metric]) -> Table:
     for name, metric in metrics.items():
         interval = "" if metric.low is None or metric.high is None else f"{metric.low:.4f} to {metric.high:.4f}"
         table.add_row(name, f"{metric.value:.4f}", interval)
+    return table
+
+
+def comparison_table(compared: Compared, judged: Sequence[Judged], metric: str) -> Table:
+    """The model beside simple methods."""
+    parts = [part.name for part in judged]
+    table = Table(f"{metric} beside simple methods", *parts, box=None, pad_edge=False)
+    rows = [("this model", {part.name: part.metrics for part in judged})]
+    rows += [(method.name, method.metrics) for method in compared.methods]
+    for name, found in rows:
+        table.add_row(name, *(f"{found[part][metric].value:.4f}" if part in found else "" for part in parts))
     return table

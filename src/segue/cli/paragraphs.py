@@ -13,6 +13,7 @@ def say(console: Console, text: str, *, indent: int = 0, hang: int = 0, style: s
         width=max(console.width, indent + hang + 20),
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + hang),
+        break_on_hyphens=False,  # names of options stay whole
     )
     console.print(Text("\n".join(lines), style=style), soft_wrap=True)
 

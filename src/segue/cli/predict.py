@@ -1,25 +1,28 @@
-"""`segue predict`: a table in, the same rows with their answers out, in order, in constant memory."""
+"""`segue predict`: a table in, the same rows with their answers out, in order, in constant memory.
 
-import csv
-import json
+Every row comes back. One that cannot be read, or cannot be answered, has no answer; a column of its own says why.
+"""
+
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from segue.checkpoint.folder import model_of_run
 from segue.cli.finetune import chosen_columns
-from segue.data.tables import TableSettings, open_table
+from segue.cli.paragraphs import say
+from segue.cli.prediction_table import PROBLEM, PredictionFormat, PredictionWriter
+from segue.data.problems import MEANING
+from segue.data.tables import Record, Table, TableSettings, Unread, open_table
 from segue.files import check_file, new_text_file
 from segue.tasks.examples import column_names
 from segue.tasks.folder import load_task_model
 from segue.tasks.predict import answer_rows
-
-Format = Literal["csv", "tsv", "jsonl"]
 
 
 def run_prediction(
@@ -27,105 +30,79 @@ def run_prediction(
     source: str,
     *,
     out: Path | None,
-    replace: bool,
-    to: Format | None,
+    replace_existing: bool,
+    to: PredictionFormat | None,
     columns: list[str],
     tables: TableSettings,
     batch_size: int,
+    escape_formulas: bool,
 ) -> None:
     """Writes a row for each row of the table."""
     inputs: list[str | Path] = [model_of_run(model), source]
     if out is not None:
-        check_file(out, replace=replace, inputs=inputs)
+        check_file(out, replace=replace_existing, inputs=inputs)
     made = load_task_model(model)
-    table = open_table(source, tables)
+    table = open_table(source, replace(tables, every_row=True))
     names = column_names(made.kind, table, chosen_columns(columns), labelled=False)
     kept: list[dict[str, Any]] = []
 
-    def rows() -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, row in table:
-            kept.append(row)
-            yield number, {role: row.get(name) for role, name in names.items()}
+    def rows() -> Iterator[tuple[int, Record]]:
+        for number, record in table.records():
+            kept.append(record.cells if isinstance(record, Unread) else record)
+            if isinstance(record, Unread):
+                yield number, record
+            else:
+                yield number, {role: record.get(name) for role, name in names.items()}
 
     written = problems = 0
+    first_problem = ""
     console = Console(stderr=True, highlight=False)
     with (
-        _opened(out, replace=replace, inputs=inputs) as file,
+        _opened(out, replace=replace_existing, inputs=inputs) as file,
         Progress(TextColumn("{task.fields[line]}"), BarColumn(), console=console, transient=True) as progress,
     ):
         bar = progress.add_task("", total=None, line="")
-        writer = _Writer(file, to or _format_of(out), list(table.columns))
+        writer = PredictionWriter(file, to or _format_of(out), table.columns, escape_formulas=escape_formulas)
         for answered in answer_rows(made, rows(), batch_size=batch_size):
-            row = kept.pop(0)
             found = {} if answered.prediction is None else dict(answered.prediction.columns)
-            writer.write(row, found, answered.problem)
-            problems += answered.problem is not None
+            why = None if answered.problem is None else f"{table.unit} {answered.number}: {answered.problem}"
+            problem = writer.write(kept.pop(0), found, why)
+            if problem is not None:
+                problems += 1
+                first_problem = first_problem or problem
             written += 1
             if written % 100 == 0:
                 progress.update(bar, line=f"{written:,} rows")
         writer.close()
         progress.remove_task(bar)
     if problems:
-        console.print(f"{problems:,} of {written:,} rows have no answer; their column `problem` says why.")
+        text = f"{problems:,} of {written:,} rows have no answer; the column `{PROBLEM}` says why. The first: "
+        say(console, text + first_problem, hang=2, style="yellow")
+    _warn(console, table, writer)
     if out is not None:
         console.print(f"{written:,} rows in {out}.")
 
 
-class _Writer:
-    """Rows with answers in one of the formats. The columns of a table are those of its first answered row."""
-
-    def __init__(self, file: TextIO, to: Format, columns: list[str]) -> None:
-        self.file, self.to, self.columns = file, to, columns
-        self.table: Any = None
-        self.names: list[str] = []
-        self.waiting: list[tuple[Mapping[str, Any], str | None]] = []
-
-    def write(self, row: Mapping[str, Any], found: Mapping[str, Any], problem: str | None) -> None:
-        if self.to == "jsonl":
-            values = {**row, **_apart(found, row)} | ({"problem": problem} if problem else {})
-            self.file.write(json.dumps(values, ensure_ascii=False, default=str) + "\n")
-            return
-        if self.table is None:
-            if problem is not None:  # which columns an answer has is not known yet
-                self.waiting.append((row, problem))
-                return
-            self._begin(row, found)
-        self._line(row, found, problem)
-
-    def close(self) -> None:
-        """Rows without any answer at all."""
-        if self.waiting:
-            self._begin({}, {})
-
-    def _begin(self, row: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        self.names = [*self.columns, *_apart(found, row), "problem"]
-        self.table = csv.writer(
-            self.file,
-            delimiter="\t" if self.to == "tsv" else ",",
-            lineterminator="\n",
+def _warn(console: Console, table: Table, writer: PredictionWriter) -> None:
+    """What else is not as it was in the table."""
+    problems = table.problems
+    for kind, number in problems.counts.items():
+        if kind != "malformed_records":  # they are among the rows without an answer
+            say(console, f"{number:,} {MEANING[kind]}; first: {problems.first[kind]}", hang=2, style="yellow")
+    if writer.escaped:
+        text = (
+            f"{writer.escaped:,} cells that begin like a formula of a spreadsheet got a ' in front; "
+            "--no-escape-formulas leaves them as they are."
         )
-        self.table.writerow(self.names)
-        for earlier, problem in self.waiting:
-            self._line(earlier, {}, problem)
-        self.waiting = []
-
-    def _line(self, row: Mapping[str, Any], found: Mapping[str, Any], problem: str | None) -> None:
-        values = {**row, **_apart(found, row), "problem": problem or ""}
-        self.table.writerow([_cell(values.get(name)) for name in self.names])
+        say(console, text, hang=2, style="yellow")
+    for name, number in writer.left_out.items():
+        text = (
+            f"{number:,} rows have a field {name!r} that the first ones do not have; it is not written. Use --to jsonl."
+        )
+        say(console, text, hang=2, style="yellow")
 
 
-def _apart(found: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of an answer, renamed where the table has one of that name already."""
-    return {f"{name} (segue)" if name in row else name: value for name, value in found.items()}
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else str(value)
-
-
-def _format_of(out: Path | None) -> Format:
+def _format_of(out: Path | None) -> PredictionFormat:
     match "" if out is None else out.suffix:
         case ".csv":
             return "csv"

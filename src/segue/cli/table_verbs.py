@@ -28,6 +28,14 @@ QuotingOption: TypeAlias = Annotated[
     bool | None,
     typer.Option("--quoting/--no-quoting", help="Whether quotes enclose cells. Left out: in csv, not in tsv."),
 ]
+MalformedShareOption: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=1,
+        help="Share of rows that may be unreadable; they are left out and counted. More is an error.",
+    ),
+]
 EncodingOption: TypeAlias = Annotated[str, typer.Option(help="Of tables without a byte order mark: gb18030, say.")]
 
 
@@ -47,9 +55,17 @@ def finetune(
     delimiter: DelimiterOption = None,
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
+    malformed_share: MalformedShareOption = 0.05,
     new_weights: Annotated[
         bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL: what pretraining brings.")
     ] = False,
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines/--no-baselines",
+            help="Measure the most frequent class and a tuned TF-IDF beside a classifier, in seconds.",
+        ),
+    ] = True,
 ) -> None:
     """Fine-tune a model for a task, measured. Settings: read.KEY, train.KEY and task.KEY.
 
@@ -64,7 +80,14 @@ def finetune(
     if train is None or out is None:
         raise ConfigError("fine-tuning needs examples and a folder; got none. Give --train FILE and --out RUN.")
     names = tuple(columns.split(",")) if columns else None
-    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
+    tables = TableSettings(
+        format=format,
+        encoding=encoding,
+        columns=names,
+        delimiter=delimiter,
+        quoting=quoting,
+        malformed_share=malformed_share,
+    )
     stopped_by = run_finetuning(
         model,
         out,
@@ -76,6 +99,7 @@ def finetune(
         tables=tables,
         overrides=overrides or [],
         new_weights=new_weights,
+        baselines=baselines,
     )
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)
@@ -103,6 +127,7 @@ def tune(
     delimiter: DelimiterOption = None,
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
+    malformed_share: MalformedShareOption = 0.05,
     new_weights: Annotated[
         bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL, not its weights.")
     ] = False,
@@ -114,7 +139,14 @@ def tune(
     if train is None or out is None:
         raise ConfigError("a search needs examples and a folder; got none. Give --train FILE and --out STUDY.")
     names = tuple(columns.split(",")) if columns else None
-    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
+    tables = TableSettings(
+        format=format,
+        encoding=encoding,
+        columns=names,
+        delimiter=delimiter,
+        quoting=quoting,
+        malformed_share=malformed_share,
+    )
     stopped_by = run_search(
         model,
         out,
@@ -148,13 +180,32 @@ def predict(
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
     batch_size: Annotated[int, typer.Option(min=1, help="Rows read together; changes the speed only.")] = 32,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas/--no-escape-formulas",
+            help="In csv and tsv, put a ' before text that a spreadsheet would run as a formula (= + - @).",
+        ),
+    ] = True,
 ) -> None:
-    """Answer every row of a table with a fine-tuned model."""
+    """Answer every row of a table with a fine-tuned model.
+
+    All rows come back, in order. A row that cannot be read or answered has no answer and says why in the column
+    `problem`; such rows are counted on standard error, and the exit status is 0.
+    """
     from segue.cli.predict import run_prediction
     from segue.data.tables import TableSettings
 
     names = tuple(columns.split(",")) if columns else None
     tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
     run_prediction(
-        model, source, out=out, replace=replace, to=to, columns=column or [], tables=tables, batch_size=batch_size
+        model,
+        source,
+        out=out,
+        replace_existing=replace,
+        to=to,
+        columns=column or [],
+        tables=tables,
+        batch_size=batch_size,
+        escape_formulas=escape_formulas,
     )

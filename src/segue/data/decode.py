@@ -122,6 +122,7 @@ def decoded(
     """
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     decoder: _Decoder | None = None
+    mark, asked = b"", encoding
     characters = bad = damaged = beyond = line = 0  # beyond ASCII
     first = ""  # place of the first bad character
     for data in chain(blocks, [b""]):
@@ -145,14 +146,33 @@ def decoded(
             refuse |= damaged > max(STRAY_SHARE * characters, TOLERATED_SHARE * beyond)
             refuse |= bad > TOLERATED_SHARE * characters
         if refuse:
+            begins = ", as the byte order mark at its beginning says" if mark else ""
             raise DataError(
-                f"{where} must be text in {encoding}; of its first {characters} characters {bad} are malformed or "
-                f"NUL, the first in {first}. If it is text, say how it is encoded (for example --encoding gb18030); "
-                "else leave it out."
+                f"{where} must be text in {encoding}{begins}; of its first {characters} characters {bad} are malformed "
+                f"or NUL, the first in {first}. {_remedy(mark, encoding, asked)}"
             )
         text = newlines.decode(text.replace("\0", "") if nuls else text, final=final)
         if text:
             yield text
+
+
+def _remedy(mark: bytes, encoding: str, asked: str) -> str:
+    """What to do about a text that is not in its encoding; never what was done already."""
+    if mark:
+        size = len(mark)
+        other = "" if _same(encoding, asked) else f" and say --encoding {asked} again"
+        return (
+            f"The mark decides, whatever --encoding says. If it is wrong, take it away (tail -c +{size + 1} FILE > NEW)"
+            f"{other or ' and say how the text is encoded with --encoding'}; else leave the file out."
+        )
+    others = [name for name in ("utf-8", "gb18030", "big5", "latin-1") if not _same(name, asked)]
+    return (
+        f"If it is text, say how it is encoded (--encoding {others[0]}, {' or '.join(others[1:])}); else leave it out."
+    )
+
+
+def _same(encoding: str, other: str) -> bool:
+    return codecs.lookup(encoding).name == codecs.lookup(other).name
 
 
 class _Decoder:

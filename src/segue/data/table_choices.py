@@ -15,13 +15,13 @@ SINGULAR = {"questions": "question", "options": "options", "answers": "answer", 
 
 
 def questions_apart(reading: Reading, values: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """The rows of a text have its number, so that messages say where it is."""
+    """The rows of a text have its number, so that messages say where it is. What is Unread stays so."""
     for number, value in values:
         if _is_race(value):
             lists = {name: value[name] for name in SINGULAR if isinstance(value.get(name), list)}
             if len(set(map(len, lists.values()))) > 1:
                 got = ", ".join(f"{len(entries)} {name}" for name, entries in lists.items())
-                reading.bad(number, f"a text needs as many of each list; got {got}")
+                yield number, reading.bad(number, f"a text needs as many of each list; got {got}")
                 continue
             whole = {name: entry for name, entry in value.items() if name not in lists}
             for place in range(len(value["questions"])):

@@ -1,16 +1,16 @@
-"""From the text of one table to its rows: delimited cells, CoNLL columns, Parquet.
+"""From the text of one table to its rows: what all formats share, CoNLL columns, Parquet.
 
 In: pieces of decoded text (`segue.data.decode`) or a Parquet file. Out: the names of the columns and a stream of
-numbered rows. A row that breaks the rules of its format is malformed: left out and counted, up to a share. JSON is
-left to `segue.data.table_json`; which format a table has, and where its text comes from, to `segue.data.tables`.
+numbered rows. A row that breaks the rules of its format is malformed: an Unread stands in its place, and more than a
+share of them is an error. Cells are left to `segue.data.table_cells`, JSON to `segue.data.table_json`; which format a
+table has, and where its text comes from, to `segue.data.tables`.
 """
 
-import csv
 import json
 import re
 import tempfile
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
@@ -30,13 +30,27 @@ _UNFIT = re.compile("[\0\ud800-\udfff]")
 _COMMENT = re.compile(r"#\s*[\w:.]+\s*=")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unread:
+    """Stands in the place of a row that cannot be read."""
+
+    why: str
+    cells: Row = field(default_factory=dict)
+    """What is known of its columns."""
+
+
+Record = Row | Unread
+BLANK = Unread(why="a blank line")
+"""It is not malformed, and where rows are learned from it is no row."""
+
+
 class Rows(NamedTuple):
     """A table that is being read."""
 
     columns: tuple[str, ...]
     unit: Unit
     """What the numbers count."""
-    rows: Iterator[tuple[int, Row]]
+    rows: Iterator[tuple[int, Record]]
 
 
 class Reading:
@@ -49,12 +63,12 @@ class Reading:
         self._total = self._bad = 0
         self._first: list[str] = []
 
-    def lines(self) -> Iterator[tuple[int, str]]:
+    def lines(self) -> Iterator[tuple[int, str | Unread]]:
         """Numbered lines; one that is too long to be a row is malformed."""
         number, skipping = 1, False
         for text, ends in lines(iter(self.pieces), longest=LONGEST_ROW):
             if not ends and not skipping:
-                self.bad(number, f"longer than {LONGEST_ROW} characters")
+                yield number, self.bad(number, f"longer than {LONGEST_ROW} characters")
             if ends and not skipping:
                 yield number, text
             skipping = not ends
@@ -64,8 +78,8 @@ class Reading:
         """Counts a row."""
         self._total += 1
 
-    def bad(self, number: int, why: str) -> None:
-        """Counts a row that is left out."""
+    def bad(self, number: int, why: str, cells: Row | None = None) -> Unread:
+        """Counts a malformed row; what is to stand in its place."""
         self._total += 1
         self._bad += 1
         place = f"{self.unit} {number}: {why}"[:200]
@@ -74,6 +88,7 @@ class Reading:
         self.problems.count("malformed_records", f"{self.where}, {place}")
         if self._bad >= 1000:
             self.check()
+        return Unread(why=f"it cannot be read: {why}"[:300], cells=cells or {})
 
     def check(self) -> None:
         """Too many malformed rows are an error."""
@@ -83,7 +98,7 @@ class Reading:
                 f"{self.where} must have at most {self._share:.0%} malformed rows; got {self._bad} of {self._total}:"
                 + "".join(f"\n  {place}" for place in shown)
                 + "\nMend them, say how the file is written (--format, --columns, --delimiter, --quoting), or allow "
-                "more with --malformed-share."
+                f"more: --malformed-share {min(1.0, self._bad / self._total + 0.01):.2f}."
             )
 
     def cleaned(self, value: Any, number: int) -> Any:
@@ -106,6 +121,18 @@ class Reading:
         return value
 
 
+def without_blank_end(records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """Blank lines are kept only between rows: those at the end of a file are nobody's rows."""
+    held = range(0)
+    for number, record in records:
+        if record is BLANK:
+            held = range(held.start if held else number, number + 1)
+        else:
+            yield from ((blank, BLANK) for blank in held)
+            held = range(0)
+            yield number, record
+
+
 def peek(pieces: Iterable[str], count: int) -> tuple[list[str], Iterator[str]]:
     """The first lines that are not blank (fewer if the text or the longest row ends before); all the pieces again."""
     rest = iter(pieces)
@@ -116,49 +143,6 @@ def peek(pieces: Iterable[str], count: int) -> tuple[list[str], Iterator[str]]:
         if len(found) >= count or len(held) > LONGEST_ROW:
             return found[:count], chain([held], rest)
     return [line for line in held.split("\n") if line.strip()][:count], iter([held])
-
-
-# ------------------------------------------------------------------------------------------------------------- cells
-
-
-def read_delimited(reading: Reading, *, delimiter: str, quoting: bool, columns: tuple[str, ...] | None) -> Rows:
-    """csv and tsv. Blank lines are passed over; a first line that only repeats the names given is no row."""
-    records = _quoted(reading, delimiter) if quoting else _split(reading, delimiter)
-    number, first = next(records, (0, []))
-    names = [name.strip() for name in first]
-    if columns is None:
-        _check_header(reading.where, names, delimiter)
-        columns = tuple(name or f"column{place}" for place, name in enumerate(names, 1))
-        open_end = False
-    else:
-        open_end = columns[-1:] == (REST,)
-        columns = columns[:-1] if open_end else columns
-        if first and tuple(names) != columns:
-            records = chain([(number, first)], records)
-    return Rows(columns, "line", _cells(reading, records, columns, open_end=open_end))
-
-
-def _cells(
-    reading: Reading, records: Iterator[tuple[int, list[str]]], columns: tuple[str, ...], *, open_end: bool
-) -> Iterator[tuple[int, Row]]:
-    for number, cells in records:
-        if len(cells) == len(columns) or (open_end and len(cells) > len(columns)):
-            reading.good()
-            yield number, dict(zip(columns, cells, strict=False))
-        else:
-            begin = cells[0][:40]
-            reading.bad(number, f"{count(len(cells), 'cell')} for {count(len(columns), 'column')}, from {begin!r}")
-    reading.check()
-
-
-def _check_header(where: str, names: Sequence[str], delimiter: str) -> None:
-    for other, remedy in (("\t", "--format tsv"), (";", "--delimiter ';'")):
-        if len(names) == 1 and other != delimiter and other in names[0]:
-            raise DataError(
-                f"{where} must have its columns separated by {delimiter!r}; got a first line without it but with "
-                f"{other!r}: {names[0][:80]!r}. Say {remedy}."
-            )
-    check_names(where, [name for name in names if name])
 
 
 def check_names(where: str, names: Sequence[str]) -> None:
@@ -178,74 +162,17 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _split(reading: Reading, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    for number, line in reading.lines():
-        if line.strip():
-            yield number, line.split(delimiter)
-
-
-class _Feed:
-    """Lines for the csv module: those that a record has used can be taken back."""
-
-    def __init__(self, source: Iterator[tuple[int, str]]) -> None:
-        self._source = source
-        self._again: deque[tuple[int, str]] = deque()
-        self.used: list[tuple[int, str]] = []
-        self._size = 0
-
-    def begin(self) -> None:
-        """Here a record begins."""
-        self.used, self._size = [], 0
-
-    def take_back(self) -> None:
-        """All but the first line of the record."""
-        self._again.extendleft(reversed(self.used[1:]))
-
-    def __iter__(self) -> "_Feed":
-        return self
-
-    def __next__(self) -> str:
-        number, line = self._again.popleft() if self._again else next(self._source)
-        self.used.append((number, line))
-        self._size += len(line) + 1
-        if self._size > LONGEST_ROW and len(self.used) > 1:
-            raise csv.Error(f"a quote that is not closed within {LONGEST_ROW} characters")
-        return line + "\n"
-
-
-def _quoted(reading: Reading, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Cells may be in quotes and then hold delimiters and line ends.
-
-    A quote that is never closed would swallow all that follows: where quoting is broken only the first line is lost.
-    """
-    csv.field_size_limit(LONGEST_ROW)
-    feed = _Feed(reading.lines())
-    rows = csv.reader(feed, delimiter=delimiter, strict=True)
-    while True:
-        feed.begin()
-        try:
-            cells = next(rows, None)
-        except csv.Error as error:
-            feed.take_back()
-            reading.bad(feed.used[0][0], f"quotes are broken: {error}")
-            continue
-        if cells is None:
-            return
-        if cells and (len(cells) > 1 or cells[0].strip()):
-            yield feed.used[0][0], cells
-
-
 # ------------------------------------------------------------------------------------------------------------- CoNLL
 
 
 def read_conll(reading: Reading, *, columns: tuple[str, ...] | None) -> Rows:
     """A token a line, a blank line (or -DOCSTART-) between sentences; a row is a sentence, a list for each column."""
     source = reading.lines()
-    head: list[tuple[int, str]] = []
+    head: list[tuple[int, str | Unread]] = []
     sample = ""  # the first line of a token; a # may be one, but only if nothing else is
     for number, line in islice(source, 1000):
         head.append((number, line))
-        if line.strip() and not line.startswith("-DOCSTART-"):
+        if isinstance(line, str) and line.strip() and not line.startswith("-DOCSTART-"):
             sample = line if not sample or not line.startswith("#") else sample
             if not line.startswith("#"):
                 break
@@ -276,15 +203,19 @@ def _is_comment(line: str, *, tabs: bool, width: int) -> bool:
 
 
 def _sentences(
-    reading: Reading, source: Iterator[tuple[int, str]], columns: tuple[str, ...], *, tabs: bool
-) -> Iterator[tuple[int, Row]]:
+    reading: Reading, source: Iterator[tuple[int, str | Unread]], columns: tuple[str, ...], *, tabs: bool
+) -> Iterator[tuple[int, Record]]:
+    """A sentence with a line that cannot be read cannot be read."""
     tokens: list[list[str]] = []
     begin = size = 0
-    wrong: tuple[int, str] | None = None
+    wrong: tuple[int, Unread] | None = None
     for number, line in chain(source, [(0, "")]):
+        if isinstance(line, Unread):
+            wrong = wrong or (number, line)
+            continue
         if not line.strip() or line.startswith("-DOCSTART-"):
             if wrong is not None:
-                reading.bad(*wrong)
+                yield wrong
             elif tokens:
                 reading.good()
                 yield begin, {name: list(cells) for name, *cells in zip(columns, *tokens, strict=True)}
@@ -299,9 +230,10 @@ def _sentences(
         size += len(line)
         tokens.append(cells)
         if len(cells) != len(columns):
-            wrong = number, f"{count(len(cells), 'cell')} for {count(len(columns), 'column')}: {line[:40]!r}"
+            why = f"{count(len(cells), 'cell')} for {count(len(columns), 'column')}: {line[:40]!r}"
+            wrong = number, reading.bad(number, why)
         elif size > LONGEST_ROW:
-            wrong = begin, f"no blank line in the next {LONGEST_ROW} characters"
+            wrong = begin, reading.bad(begin, f"no blank line in the next {LONGEST_ROW} characters")
     reading.check()
 
 
@@ -313,10 +245,11 @@ def read_parquet(reading: Reading, file: InputFile) -> Rows:
     reading.unit = "row"
     rows = _parquet(reading, file)
     _, first = next(rows)
+    assert isinstance(first, dict)
     return Rows(tuple(first), "row", rows)
 
 
-def _parquet(reading: Reading, file: InputFile) -> Iterator[tuple[int, Row]]:
+def _parquet(reading: Reading, file: InputFile) -> Iterator[tuple[int, Record]]:
     """First the columns, as keys; then the rows."""
     pyarrow = arrow(file)
     with opened(file, Position()) as stream, tempfile.TemporaryFile() as unpacked:
@@ -339,7 +272,7 @@ def _parquet(reading: Reading, file: InputFile) -> Iterator[tuple[int, Row]]:
                     try:
                         row = {name: column[place].as_py() for name, column in zip(names, batch.columns, strict=True)}
                     except (ValueError, OverflowError, TypeError, KeyError) as error:
-                        reading.bad(number, str(error))
+                        yield number, reading.bad(number, str(error))
                         continue
                     reading.good()
                     yield number, reading.cleaned(with_names(row, classes), number)

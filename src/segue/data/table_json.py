@@ -11,15 +11,27 @@ from itertools import chain, islice
 from typing import Any
 
 from segue.data.table_choices import questions_apart
-from segue.data.table_formats import Reading, Row, Rows, Unit, count, peek
+from segue.data.table_formats import (
+    BLANK,
+    Reading,
+    Record,
+    Row,
+    Rows,
+    Unit,
+    Unread,
+    count,
+    peek,
+    without_blank_end,
+)
 from segue.errors import DataError
 
 LARGEST_DOCUMENT = 2**30  # characters
+MOST_UNREAD = 1000  # rows at the beginning of a table that cannot be read, until it is no table
 
 
 def read_json_lines(reading: Reading, *, columns: tuple[str, ...] | None, ahead: int) -> Rows:
     """An object a line. The columns are the fields of the first `ahead` objects; each row has them all, or None."""
-    rows = _objects(reading, _json_lines(reading), columns)
+    rows = _objects(reading, without_blank_end(_json_lines(reading)), columns)
     return _known_columns(rows, "line", ahead)
 
 
@@ -61,11 +73,13 @@ def _are_lines(first: list[str], columns: tuple[str, ...] | None) -> bool:
 
 def _json_lines(reading: Reading) -> Iterator[tuple[int, Any]]:
     for number, line in reading.lines():
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                reading.bad(number, f"no JSON: {error}, in {line[:40]!r}")
+        if isinstance(line, Unread) or not line.strip():
+            yield number, line if isinstance(line, Unread) else BLANK
+            continue
+        try:
+            yield number, json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield number, reading.bad(number, f"no JSON: {error}, in {line[:40]!r}")
 
 
 def _document(reading: Reading) -> Any:
@@ -89,32 +103,43 @@ def _document(reading: Reading) -> Any:
 
 def _objects(
     reading: Reading, values: Iterable[tuple[int, Any]], columns: tuple[str, ...] | None
-) -> Iterator[tuple[int, Row]]:
+) -> Iterator[tuple[int, Record]]:
     for number, value in questions_apart(reading, values):
+        if isinstance(value, Unread):
+            yield number, value
+            continue
         if isinstance(value, list) and columns is not None:
             if len(value) != len(columns):
-                reading.bad(number, f"{count(len(value), 'value')} for {count(len(columns), 'column')}")
+                why = f"{count(len(value), 'value')} for {count(len(columns), 'column')}"
+                yield number, reading.bad(number, why, dict(zip(columns, value, strict=False)))
                 continue
             value = dict(zip(columns, value, strict=True))
         if not isinstance(value, dict) or not value:
             got = "an empty one" if value == {} else type(value).__name__
-            reading.bad(number, f"an object with fields is needed; got {got}")
+            yield number, reading.bad(number, f"an object with fields is needed; got {got}")
             continue
         try:
             row = reading.cleaned(value, number)
         except RecursionError:
-            reading.bad(number, "nested too deeply")
+            yield number, reading.bad(number, "nested too deeply")
             continue
         reading.good()
         yield number, row
     reading.check()
 
 
-def _known_columns(rows: Iterator[tuple[int, Row]], unit: Unit, ahead: int) -> Rows:
+def _known_columns(rows: Iterator[tuple[int, Record]], unit: Unit, ahead: int) -> Rows:
+    """`ahead` rows are looked at, of which one at least must be readable: up to MOST_UNREAD are."""
     head = list(islice(rows, ahead))
-    columns = tuple(dict.fromkeys(name for _, row in head for name in row))
+    while all(isinstance(row, Unread) for _, row in head) and len(head) < MOST_UNREAD:
+        more = list(islice(rows, 1))
+        head += more
+        if not more:
+            break
+    columns = tuple(dict.fromkeys(name for _, row in head if not isinstance(row, Unread) for name in row))
     blank: Row = dict.fromkeys(columns)
-    return Rows(columns, unit, ((number, blank | row) for number, row in chain(head, rows)))
+    every = ((number, row if isinstance(row, Unread) else blank | row) for number, row in chain(head, rows))
+    return Rows(columns, unit, every)
 
 
 def _some(names: Iterable[str]) -> str:
@@ -128,7 +153,7 @@ def _is_squad(entries: list[Any]) -> bool:
     )
 
 
-def _questions(reading: Reading, entries: list[Any]) -> Iterator[tuple[int, Row]]:
+def _questions(reading: Reading, entries: list[Any]) -> Iterator[tuple[int, Record]]:
     """SQuAD nests questions in paragraphs in articles; flat CMRC has paragraphs only, and other names."""
     number = 0
     for article in entries:
@@ -140,7 +165,7 @@ def _questions(reading: Reading, entries: list[Any]) -> Iterator[tuple[int, Row]
                 try:
                     row = _question(paragraph, question, number)
                 except (TypeError, RecursionError) as error:
-                    reading.bad(number, str(error))
+                    yield number, reading.bad(number, str(error))
                     continue
                 reading.good()
                 yield number, reading.cleaned(row, number)

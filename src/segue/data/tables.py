@@ -23,7 +23,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
@@ -34,23 +34,35 @@ from typing import Any, BinaryIO, Literal
 from segue.data.decode import CHUNK, Position, check_encoding, decoded, opened
 from segue.data.inputs import COMPRESSIONS, InputFile
 from segue.data.problems import Problems
+from segue.data.table_cells import read_delimited
 from segue.data.table_formats import (
     REST,
     Reading,
+    Record,
     Row,
     Rows,
     Unit,
+    Unread,
     class_names,
     peek,
     read_conll,
-    read_delimited,
     read_parquet,
     with_names,
 )
-from segue.data.table_json import read_json, read_json_lines
+from segue.data.table_json import MOST_UNREAD, read_json, read_json_lines
 from segue.errors import DataError
 
-__all__ = ["Row", "Table", "TableFormat", "TableSettings", "find_column", "open_table", "side_by_side"]
+__all__ = [
+    "Record",
+    "Row",
+    "Table",
+    "TableFormat",
+    "TableSettings",
+    "Unread",
+    "find_column",
+    "open_table",
+    "side_by_side",
+]
 
 TableFormat = Literal["csv", "tsv", "jsonl", "json", "squad", "parquet", "conll"]
 
@@ -89,10 +101,13 @@ class TableSettings:
     """Of csv and tsv, one character. Left out: comma and tab; and none if one column is named and there is no quoting,
     so that a text of lines can be read."""
     quoting: bool | None = None
-    """Whether cells in quotes hold delimiters and line ends. Left out: yes in csv, no in tsv (those of GLUE have quotes
-    that mean nothing)."""
+    """Whether cells in quotes hold delimiters and line ends. Left out: yes in csv, unless a cell in quotes holds lines
+    that look like rows, which is an error; no in tsv (those of GLUE have quotes that mean nothing)."""
     malformed_share: float = 0.05
     """A table with a larger share of malformed rows is an error; up to it they are left out and counted."""
+    every_row: bool = False
+    """Whether a table of malformed rows is a table: for readers of `Table.records`, who must not lose one. Then
+    `malformed_share` means nothing."""
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
@@ -115,7 +130,7 @@ class TableSettings:
 class Table:
     """Rows with names; iterate as often as needed (standard input: once). Each row has every column."""
 
-    def __init__(self, source: str, begin: Callable[[Problems], Rows], *, once: bool) -> None:
+    def __init__(self, source: str, begin: Callable[[Problems], Rows], *, once: bool, every_row: bool = False) -> None:
         self.source = source
         """As it is shown in messages."""
         self.problems = Problems()
@@ -124,8 +139,13 @@ class Table:
         self.unit: Unit
         """What the numbers of rows count: lines of the file, or rows, records or questions from 1."""
         self.columns, self.unit, rows = begin(self.problems)
-        first = next(rows, None)
-        if first is None:
+        head: list[tuple[int, Record]] = []
+        for number, record in rows:
+            head.append((number, record))
+            if not isinstance(record, Unread) or len(head) >= MOST_UNREAD or (every_row and self.columns):
+                break
+        found = bool(head) and (not isinstance(head[-1][1], Unread) or (every_row and bool(self.columns)))
+        if not found:
             raise DataError(
                 f"{source} must have rows; got {self._instead()}. Check how it was made; if its first line is data, "
                 "name the columns with --columns."
@@ -133,7 +153,7 @@ class Table:
         self.once = once
         """Whether it can be read only once."""
         self._begin = begin
-        self._begun = chain([first], rows) if once else None
+        self._begun = chain(head, rows) if once else None
 
     def _instead(self) -> str:
         bad = self.problems.counts.get("malformed_records", 0)
@@ -142,7 +162,13 @@ class Table:
         return f"only the names of columns ({', '.join(self.columns)[:200]})" if self.columns else "nothing"
 
     def __iter__(self) -> Iterator[tuple[int, Row]]:
-        """The number of each row, for messages (see `place`), and the row."""
+        """The number of each row, for messages (see `place`), and the row; those that cannot be read are left out."""
+        for number, record in self.records():
+            if not isinstance(record, Unread):
+                yield number, record
+
+    def records(self) -> Iterator[tuple[int, Record]]:
+        """The same with an Unread in the place of each row that cannot be read, blank lines among them."""
         if self.once:
             if self._begun is None:
                 raise DataError(f"{self.source} can be read only once. Save it to a file, and name that.")
@@ -159,14 +185,17 @@ class Table:
 
 def open_table(source: str | Path, settings: TableSettings = TableSettings()) -> Table:  # noqa: B008  (it is frozen)
     """Opens a file, `-` for standard input, or `datasets:NAME[/CONFIG][@SPLIT]`; reads its first rows."""
+    if settings.every_row:
+        settings = replace(settings, malformed_share=1.0)
     if source == STANDARD_INPUT:
-        return Table("standard input", partial(_standard_input, settings), once=True)
+        return Table("standard input", partial(_standard_input, settings), once=True, every_row=settings.every_row)
     if isinstance(source, str) and source.startswith(DATASETS):
         return Table(source, partial(_dataset_rows, source, _load_dataset(source)), once=False)
     file = _examine(Path(source))
     name = settings.format or _format_of(file)
     _check_columns(str(file.path), name, settings)
-    return Table(str(file.path), partial(_file, file, name, settings), once=False)
+    begin = partial(_file, file, name, settings)
+    return Table(str(file.path), begin, once=False, every_row=settings.every_row)
 
 
 def _examine(path: Path) -> InputFile:
@@ -251,7 +280,13 @@ def _read(reading: Reading, name: TableFormat, settings: TableSettings, *, ahead
         delimiter = settings.delimiter or ("," if name == "csv" else "\t")
         if settings.delimiter is None and settings.columns is not None and len(settings.columns) == 1 and not quoting:
             delimiter = "\n"  # is in no line
-        return read_delimited(reading, delimiter=delimiter, quoting=quoting, columns=settings.columns)
+        return read_delimited(
+            reading,
+            delimiter=delimiter,
+            quoting=quoting,
+            rows_in_quotes=settings.quoting is not None,
+            columns=settings.columns,
+        )
     if name == "conll":
         return read_conll(reading, columns=settings.columns)
     if name == "jsonl":
@@ -330,7 +365,7 @@ def side_by_side(*tables: Table, malformed_share: float = 0.0) -> Table:
     return Table(source, begin, once=any(table.once for table in tables))
 
 
-def _joined(reading: Reading, streams: list[Iterator[tuple[int, Row]]]) -> Iterator[tuple[int, Row]]:
+def _joined(reading: Reading, streams: list[Iterator[tuple[int, Row]]]) -> Iterator[tuple[int, Record]]:
     heads = [next(stream, None) for stream in streams]
     while any(heads):
         least = min(head[0] for head in heads if head is not None)
@@ -346,7 +381,7 @@ def _joined(reading: Reading, streams: list[Iterator[tuple[int, Row]]]) -> Itera
             reading.good()
             yield least, row
         else:
-            reading.bad(least, f"only the columns {', '.join(row)}")
+            yield least, reading.bad(least, f"only the columns {', '.join(row)}", row)
     reading.check()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from segue.errors import DataError
 from segue.evaluate.metrics.bootstrap import Metric
 from segue.evaluate.metrics.classification import classification, multilabel
 from segue.model.heads import SequenceClassifier
-from segue.tasks.labels import in_order, index_of, label_text, shares
+from segue.tasks.labels import check_missing, in_order, index_of, label_text, looks_missing, shares
 from segue.tasks.layout import Layout
 from segue.tasks.reader import Reader
 from segue.tasks.task import Column, Comparison, Example, Item, Prediction, TaskKind, UnusableRowError
@@ -38,6 +38,9 @@ class ClassifySettings(Section):
     """Between the labels of a text."""
     threshold: float = 0.5
     """With `multiple`: the probability from which on a label is given."""
+    missing: Literal["leave_out", "class"] | None = None
+    """What labels such as NaN, null and None are: missing, so that their rows are left out, or a class. Default: an
+    error, if there are any. Empty cells, null of JSON and NaN of Parquet are always missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,11 +165,13 @@ class Classify:
 
 def learn(roles: tuple[str, ...], rows: Sequence[tuple[int, Row]], settings: ClassifySettings) -> Classify:
     """With the labels of the training rows."""
-    found: list[str] = []
-    for _, row in rows:
+    found: list[tuple[int, str]] = []
+    for number, row in rows:
         with suppress(UnusableRowError):  # counted when the row becomes an example
-            found += _labels_of(row["label"], settings)
-    return Classify(roles=roles, labels=in_order(found), settings=settings)
+            found += [(number, label) for label in _labels_of(row["label"], settings)]
+    if settings.missing is None:
+        check_missing(found)
+    return Classify(roles=roles, labels=in_order([label for _, label in found]), settings=settings)
 
 
 def restore(values: Mapping[str, Any]) -> Classify:
@@ -211,9 +216,17 @@ def _labels_of(value: Any, settings: ClassifySettings) -> list[str]:
             raise DataError(
                 f"a text of this task has one label; got a list, {value!r}. Set task.multiple=true for several."
             )
-        return [label_text(value)]
+        return _not_missing([label_text(value)], settings)
+    if isinstance(value, float):
+        label_text(value)  # NaN is none
     values = value if isinstance(value, list | tuple) else str(value or "").split(settings.separator)
-    return sorted({label_text(part) for part in values if str(part).strip()})
+    return _not_missing(sorted({label_text(part) for part in values if str(part).strip()}), settings)
+
+
+def _not_missing(labels: list[str], settings: ClassifySettings) -> list[str]:
+    if settings.missing == "leave_out" and any(map(looks_missing, labels)):
+        raise UnusableRowError("a missing label")
+    return labels
 
 
 def _xlogx(share: Any) -> Any:

@@ -1,5 +1,6 @@
 """Classes as tables write them: found, put in order, checked."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +9,8 @@ from segue.errors import DataError
 from segue.tasks.task import UnusableRowError
 
 MOST_CLASSES = 10_000
+MISSING = frozenset({"nan", "null", "nat", "<na>", "#n/a"})
+"""As programs write that there is no value, in any case; and None, as Python does."""
 
 
 def label_text(value: Any) -> str:
@@ -16,10 +19,36 @@ def label_text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
+    if isinstance(value, float) and math.isnan(value):
+        raise UnusableRowError("an empty label")
     text = str(value).strip() if value is not None else ""
     if not text:
         raise UnusableRowError("an empty label")
     return text
+
+
+def looks_missing(label: str) -> bool:
+    """Whether a label is the word of a program for no value."""
+    return label == "None" or label.casefold() in MISSING
+
+
+def check_missing(found: Sequence[tuple[int, str]]) -> None:
+    """Labels (with the numbers of their rows) that look missing are an error: nobody should learn NaN as a class."""
+    rows: dict[str, list[int]] = {}
+    for number, label in found:
+        if looks_missing(label):
+            rows.setdefault(label, []).append(number)
+    if rows:
+        got = "; ".join(
+            f"{label!r} in {len(numbers):,} {'row' if len(numbers) == 1 else 'rows'} (line or record "
+            f"{', '.join(map(str, numbers[:5]))}{', ...' if len(numbers) > 5 else ''})"
+            for label, numbers in rows.items()
+        )
+        raise DataError(
+            f"a label must not look like a missing value unless task.missing says what that is; got {got}. If these "
+            "labels are missing, set task.missing=leave_out to leave their rows out; if this is the name of a class, "
+            "set task.missing=class."
+        )
 
 
 def in_order(labels: Sequence[str]) -> tuple[str, ...]:
@@ -46,9 +75,10 @@ def index_of(label: str, labels: Sequence[str]) -> int:
         return labels.index(label)
     except ValueError:
         shown = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
+        missing = " If it is missing, set task.missing=leave_out." if looks_missing(label) else ""
         raise DataError(
             f"a label must be one of those in the training examples ({shown}); got {label!r}. "
-            "Correct it, or add examples of it."
+            f"Correct it, or add examples of it.{missing}"
         ) from None
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from segue.data.tables import Record, Unread
 from segue.errors import DataError
 from segue.tasks.batches import by_length
-from segue.tasks.examples import NumberedRow
 from segue.tasks.folder import TaskModel
 from segue.tasks.reader import Reader
 from segue.tasks.task import Example, Item, Prediction, UnusableRowError
@@ -27,16 +27,22 @@ class Answered:
     problem: str | None = None
 
 
-@torch.no_grad()
 def answer(
     made: TaskModel, examples: Sequence[Example], *, batch_size: int = 32, reader: Reader | None = None
 ) -> Iterator[tuple[int, Prediction]]:
     """The number of an example in the list and the answer to it, as they come: short ones first."""
-    layout, reader = made.layout(), reader or made.reader()
+    layout = made.layout()
+    items = [made.task.items(example, layout) for example in examples]
+    return _answer(made, examples, items, batch_size=batch_size, reader=reader or made.reader())
+
+
+@torch.no_grad()
+def _answer(
+    made: TaskModel, examples: Sequence[Example], items_of: Sequence[list[Item]], *, batch_size: int, reader: Reader
+) -> Iterator[tuple[int, Prediction]]:
     items: list[Item] = []
     of: list[int] = []
-    for number, example in enumerate(examples):
-        new = made.task.items(example, layout)
+    for number, new in enumerate(items_of):
         items += new
         of += [number] * len(new)
     own: dict[int, list[int]] = {}
@@ -65,21 +71,34 @@ def answers_in_order(
     return [found[number] for number in range(len(examples))]
 
 
-def answer_rows(made: TaskModel, rows: Iterable[NumberedRow], *, batch_size: int = 32) -> Iterator[Answered]:
-    """One answer for each row, in order, however many there are."""
+def answer_rows(made: TaskModel, rows: Iterable[tuple[int, Record]], *, batch_size: int = 32) -> Iterator[Answered]:
+    """One answer for each row, in order, however many there are; a row without one says why. An error only if none of
+    the first rows can be understood: then it is the table."""
     stream = iter(rows)
+    begun = False
     while chunk := list(islice(stream, AT_ONCE)):
+        layout = made.layout()
         examples: list[Example] = []
+        items: list[list[Item]] = []
         results: dict[int, Answered] = {}
+        refused: DataError | None = None
         for position, (number, row) in enumerate(chunk):
+            if isinstance(row, Unread):
+                results[position] = Answered(number=number, prediction=None, problem=row.why)
+                continue
             try:
-                examples.append(made.task.example(number, row, labelled=False))
-            except UnusableRowError as error:
+                example = made.task.example(number, row, labelled=False)
+                items.append(made.task.items(example, layout))
+                examples.append(example)
+            except (UnusableRowError, DataError) as error:
                 results[position] = Answered(number=number, prediction=None, problem=str(error))
-            except DataError as error:
-                raise DataError(f"record {number}: {error}") from None
+                if isinstance(error, DataError):
+                    refused = refused or DataError(f"record {number}: {error}")
+        begun = begun or bool(examples)
+        if refused is not None and not begun:
+            raise refused
         places = [position for position in range(len(chunk)) if position not in results]
-        for index, prediction in answer(made, examples, batch_size=batch_size):
+        for index, prediction in _answer(made, examples, items, batch_size=batch_size, reader=made.reader()):
             results[places[index]] = Answered(number=examples[index].number, prediction=prediction)
         for position in range(len(chunk)):
             yield results[position]

@@ -23,7 +23,10 @@ def finetune_command(request: Request, out: Path | str) -> str:
     words += ["--delimiter", tables.delimiter] if tables.delimiter is not None else []
     words += ["--quoting" if tables.quoting else "--no-quoting"] if tables.quoting is not None else []
     words += ["--encoding", tables.encoding] if tables.encoding != type(tables)().encoding else []
+    share = tables.malformed_share
+    words += ["--malformed-share", str(share)] if share != type(tables)().malformed_share else []
     words += ["--new-weights"] if request.new_weights else []
+    words += [] if request.baselines else ["--no-baselines"]
     return shlex.join([*words, *changed_settings(request.settings)])
 
 

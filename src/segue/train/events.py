@@ -28,6 +28,8 @@ class Request:
     """As `finetune_settings` makes them; left out, the defaults."""
     new_weights: bool = False
     """Take the shape and the tokeniser of the model, not its weights: what is gained by pretraining is the rest."""
+    baselines: bool = True
+    """Measure simple methods beside a classifier."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,29 @@ class Prepared:
     parameters: int
     metric: str
     """The measure that decides which weights are best."""
+    warnings: list[str] = field(default_factory=list)
+    """What makes the measures doubtful: examples in several parts, or too few."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimpleMethod:
+    """A method that needs no model."""
+
+    name: str
+    detail: str = ""
+    """Its settings, and what it was fitted and measured on if that is not all there is."""
+    metrics: dict[str, dict[str, Metric]]
+    """By the part, valid or test, and the name of the measure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Simple methods did the task."""
+
+    methods: list[SimpleMethod]
+    remark: str | None
+    """Why one of them is missing."""
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +90,8 @@ class Validated:
     step: int
     metrics: dict[str, Metric]
     best: bool
+    loss: float | None = None
+    """Of the validation examples, all classes alike, where the answers tell it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,4 +130,4 @@ class Ended:
     task: Task
 
 
-Event = Prepared | Updated | Validated | Restarted | Ended
+Event = Prepared | Compared | Updated | Validated | Restarted | Ended

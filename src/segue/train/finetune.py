@@ -6,11 +6,10 @@ holds:
     settings.toml   every setting, the task and the files
     metrics.jsonl   a line for each update and each validation
     best/           the model with the best validation, ready for `segue predict`
-    results.json    the measures of the best model on the validation and test examples
+    results.json    the measures of the best model, and of simple methods, on the validation and test examples
     report.md       all of it for people, with curves and mistakes; report.html is the same with pictures
 """
 
-import json
 import math
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -37,9 +36,12 @@ from segue.tasks.batches import batches
 from segue.tasks.build import build_task_model
 from segue.tasks.examples import Examples, column_names, gathered, rows_with_roles, split_off, understand
 from segue.tasks.folder import TaskModel, load_task_model, save_task_model
+from segue.tasks.likelihood import mean_loss
+from segue.tasks.overlap import warnings_of
 from segue.tasks.predict import answers_in_order
 from segue.tasks.task import Example, Item, Prediction, Task, TaskKind
 from segue.train.collapse import CollapseDetector
+from segue.train.comparison import compare
 from segue.train.distributed import (
     add_gradients,
     collected,
@@ -51,12 +53,13 @@ from segue.train.distributed import (
     weights_of_first,
     world,
 )
-from segue.train.events import Ended, Event, Judged, Prepared, Request, Restarted, Updated, Validated
+from segue.train.events import Compared, Ended, Event, Judged, Prepared, Request, Restarted, Updated, Validated
 from segue.train.optim import layered_optimizer, warm_up_then_line
-from segue.train.report import Record, write_report
+from segue.train.report import Record, write_report, write_results
 from segue.train.run_folder import Metrics, Stop, one_at_a_time, stop_signal
 
 __all__ = [
+    "Compared",
     "Ended",
     "Event",
     "Judged",
@@ -145,7 +148,13 @@ def _events(
             steps=training.steps,
             metric=data.task.metric,
             parameters=sum(parameter.numel() for parameter in made.model.parameters()),
+            warnings=data.warnings,
         )
+        compared = None
+        if request.baselines and rank() == 0:
+            compared = compare(data.task, data.train, {"valid": data.valid, "test": data.test})
+            if compared is not None:
+                yield compared
         metrics = Metrics(run / "metrics.jsonl", step=0)
         best: _Best | None = None
         since_best = 0
@@ -156,7 +165,8 @@ def _events(
                     metrics.write({"step": event.step, "loss": event.loss, "learning_rate": event.learning_rate})
                 case Validated():
                     values = {name: metric.value for name, metric in event.metrics.items()}
-                    metrics.write({"step": event.step, "validation": values})
+                    loss = {} if event.loss is None else {"validation_loss": event.loss}
+                    metrics.write({"step": event.step, "validation": values, **loss})
                     since_best += 1
                     value = values[data.task.metric]
                     if best is None or value > best.value:
@@ -178,6 +188,8 @@ def _events(
         if best is None:
             raise DataError(f"{run} must have one validation at least; the run was stopped before. Start it again.")
         ended = _end(made, run, best, data, started=started, reason=reason, truncated=layout.truncated)
+        if rank() == 0:
+            write_results(run, ended, compared)
         yield replace(ended, stopped_by=stopped_by)
 
 
@@ -191,6 +203,7 @@ class _Data:
     valid: list[Example]
     test: list[Example]
     notes: list[str]
+    warnings: list[str]
 
 
 def _read_data(request: Request, chosen: Any) -> _Data:
@@ -211,7 +224,9 @@ def _read_data(request: Request, chosen: Any) -> _Data:
     else:
         own = split_off(train.examples, share=VALIDATION_SHARE, seed=chosen.train.seed)
         notes.append(f"no validation file: {len(own[1]):,} training examples are kept apart for it")
-    return _Data(task=task, train=own[0], valid=own[1], test=test.examples if test is not None else [], notes=notes)
+    tested = test.examples if test is not None else []
+    warnings = warnings_of(task, own[0], {"valid": own[1], "test": tested})
+    return _Data(task=task, train=own[0], valid=own[1], test=tested, notes=notes, warnings=warnings)
 
 
 def _other(request: Request, source: str | None, task: Task) -> Examples | None:
@@ -358,7 +373,8 @@ class _Training:
         """Yields the measures; returns how many different answers there were."""
         self._predictions = collected(answers_in_order(self.made, dealt(self.data.valid)))
         metrics = self.data.task.measure(self.data.valid, self._predictions)
-        yield Validated(step=self._step, metrics=metrics, best=False)
+        loss = mean_loss(self.data.task, self.data.valid, self._predictions)
+        yield Validated(step=self._step, metrics=metrics, best=False, loss=loss)
         # Entities of texts have no such column: to find none at first is no sign that inputs look the same.
         return len({str(one.columns["prediction"]) for one in self._predictions if "prediction" in one.columns})
 
@@ -391,13 +407,6 @@ def _end(made: TaskModel, run: Path, best: _Best, data: _Data, *, started: float
                 metrics=data.task.measure(data.test, predictions),
             )
         )
-    results = {
-        part.name: {name: {"value": m.value, "low": m.low, "high": m.high} for name, m in part.metrics.items()}
-        for part in judged
-    }
-    if rank() == 0:
-        text = json.dumps({"best_step": best.step, "ended": reason, **results}, ensure_ascii=False, indent=1)
-        write_file(run / "results.json", text + "\n")
     return Ended(
         reason=reason,
         best_step=best.step,

@@ -130,7 +130,7 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; border-bot
 table { border-collapse: collapse; font-size: 0.9rem; margin: 0.8rem 0; overflow-wrap: normal; }
 th, td { border: 1px solid var(--line); padding: 0.25rem 0.6rem; text-align: start; vertical-align: top;
   unicode-bidi: isolate; }
-td.text { overflow-wrap: anywhere; }
+th.text, td.text { min-width: 6rem; } td.text { overflow-wrap: anywhere; }
 th { background: var(--soft); font-weight: 600; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 pre { background: var(--soft); padding: 0.8rem; white-space: pre-wrap; font-size: 0.9rem; }

@@ -1,27 +1,32 @@
 """The report of a fine-tuning run: what was asked, what the data was, how it went, how good it is, where it is wrong.
 
 In: the events of a run, gathered in a Record. Out: `report.md` and `report.html` in the run folder, with the same
-content; the second has pictures. A run that was stopped has one too, with what there is of it.
+content; the second has pictures. A run that was stopped has one too, with what there is of it. Parts that only tasks
+with classes have are in `report_classes`.
 """
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from segue.evaluate.metrics.bootstrap import Metric
-from segue.evaluate.metrics.classification import confusion
+from segue.evaluate.metrics.bootstrap import FEWEST, Metric
 from segue.files import write_file
-from segue.tasks.classify import Classify
 from segue.train.charts import Point, Series, averaged, chart, number
 from segue.train.command import finetune_command
-from segue.train.events import Ended, Event, Judged, Prepared, Request, Restarted, Updated, Validated
+from segue.train.events import Compared, Ended, Event, Prepared, Request, Restarted, Updated, Validated
 from segue.train.pages import Block, Bullets, Code, Heading, Paragraph, Picture, Table, clean, to_html, to_markdown
+from segue.train.report_classes import (
+    calibration_blocks,
+    cells,
+    class_blocks,
+    comparison_blocks,
+    confusion_blocks,
+    examples_of,
+)
 
-MOST_CLASSES = 20
 MOST_MISTAKES = 20
 MOST_ROWS = 12
 MOST_TEXTS = 6
@@ -43,6 +48,7 @@ class Record:
     request: Request
     """With its settings."""
     prepared: Prepared | None = None
+    compared: Compared | None = None
     ended: Ended | None = None
     attempts: list[_Attempt] = field(default_factory=lambda: [_Attempt()])
     restarts: list[Restarted] = field(default_factory=list)
@@ -57,6 +63,8 @@ class Record:
         match event:
             case Prepared():
                 self.prepared = event
+            case Compared():
+                self.compared = event
             case Updated():
                 self.attempts[-1].losses.append((event.step, event.loss))
                 self.tokens += event.tokens
@@ -81,13 +89,36 @@ def write_report(record: Record, run: Path) -> None:
     write_file(run / "report.html", to_html(title, blocks))
 
 
+def write_results(run: Path, end: Ended, compared: Compared | None) -> None:
+    """`results.json`: the measures for programs."""
+    values: dict[str, Any] = {"best_step": end.best_step, "ended": end.reason}
+    values |= {part.name: _plain(part.metrics) for part in end.judged}
+    if compared is not None:
+        values["baselines"] = {
+            method.name: {part: _plain(metrics) for part, metrics in method.metrics.items()}
+            for method in compared.methods
+        }
+    write_file(run / "results.json", json.dumps(values, ensure_ascii=False, indent=1) + "\n")
+
+
+def _plain(metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    return {name: {"value": m.value, "low": m.low, "high": m.high} for name, m in metrics.items()}
+
+
 def report(record: Record, run: Path) -> list[Block]:
     """All parts, in the order in which a reader asks."""
+    assert record.prepared is not None
     blocks: list[Block] = [Paragraph(text=_in_short(record))]
+    if record.prepared.warnings:
+        blocks += [Heading(text="Before you trust these numbers"), Bullets(texts=record.prepared.warnings)]
+    judged = record.ended.judged if record.ended is not None else []
+    blocks += comparison_blocks(record.compared, judged, record.prepared.metric)
     blocks += _results(record)
     blocks += _curves(record)
-    for part in record.ended.judged if record.ended is not None else []:
-        blocks += _confusion(record, part)
+    for part in judged:
+        assert record.ended is not None
+        for made in (class_blocks, confusion_blocks, calibration_blocks):
+            blocks += made(record.ended.task, part)
     blocks += _mistakes(record)
     return [*blocks, *_data(record), *_asked(record, run), *_time(record)]
 
@@ -104,16 +135,16 @@ def _in_short(record: Record) -> str:
             "there is of it."
         )
     end = record.ended
-    values = [f"{part.metrics[record.prepared.metric].value:.4f} on {_examples(part)}" for part in end.judged]
+    metric = record.prepared.metric
+    values = []
+    for part in end.judged:
+        methods = record.compared.methods if record.compared is not None else []
+        beside = ", ".join(f"{method.name} {method.metrics[part.name][metric].value:.4f}" for method in methods)
+        values.append(f"{part.metrics[metric].value:.4f} on {examples_of(part)}" + (f" ({beside})" if beside else ""))
     return (
         f"{record.prepared.metric}: {', '.join(values)}. The best model is that of step {end.best_step:,}, by "
         f"{record.prepared.metric} of the validation examples. Ended: {end.reason}."
     )
-
-
-def _examples(part: Judged) -> str:
-    name = {"valid": "validation"}.get(part.name, part.name)
-    return f"{len(part.examples):,} {name} examples"
 
 
 def _results(record: Record) -> list[Block]:
@@ -122,24 +153,18 @@ def _results(record: Record) -> list[Block]:
     judged = record.ended.judged
     names = list(dict.fromkeys(name for part in judged for name in part.metrics))
     header = ["measure", *(cell for part in judged for cell in (part.name, "95 % interval"))]
-    rows = [[name, *(cell for part in judged for cell in _cells(part.metrics.get(name)))] for name in names]
+    rows = [[name, *(cell for part in judged for cell in cells(part.metrics.get(name)))] for name in names]
     words = (
         "Intervals are percentiles over resampled examples: they say how much the numbers hang on these examples, not "
-        "on the seed. The validation numbers are those of the step that was best on the same examples, so they are a "
-        "little too good."
+        f"on the seed. Fewer than {FEWEST} examples have none, nor has a measure that is the same in all resamples. "
+        "The validation numbers are those of the step that was best on the same examples, so they are a little too "
+        "good."
     )
     return [
         Heading(text="Measures"),
         Table(header=header, rows=rows, numbers=frozenset(range(1, len(header)))),
         Paragraph(text=words),
     ]
-
-
-def _cells(metric: Metric | None) -> list[str]:
-    if metric is None:
-        return ["", ""]
-    interval = "" if metric.low is None or metric.high is None else f"{metric.low:.4f} to {metric.high:.4f}"
-    return [f"{metric.value:.4f}", interval]
 
 
 # ------------------------------------------------------------------------------------------------------- curves
@@ -168,9 +193,12 @@ def _loss_chart(record: Record) -> list[Block]:
     for count, attempt in enumerate(record.attempts, start=1):
         last = count == len(record.attempts)
         points, each = averaged([(float(step), loss) for step, loss in attempt.losses])
-        series.append(Series(name="training loss" if last else "before a restart", points=points, faint=not last))
-    label = "training loss" + (f", mean of {each} updates" if each > 1 else "")
-    svg = chart(series, title="Training loss against steps", x_label="step", y_label=label, whole_x=True)
+        series.append(Series(name="training" if last else "before a restart", points=points, faint=not last))
+        told = [Point(x=event.step, y=event.loss) for event in attempt.validations if event.loss is not None]
+        if told and last:
+            series.append(Series(name="validation", points=told, colour="second", dots=True))
+    label = "loss" + (f", in training the mean of {each} updates" if each > 1 else "")
+    svg = chart(series, title="Loss against steps", x_label="step", y_label=label, whole_x=True)
     return [Picture(svg=svg)] if svg else []
 
 
@@ -212,10 +240,13 @@ def _curve_table(record: Record) -> Table:
         losses = [loss for step, loss in attempt.losses if since < step <= event.step and math.isfinite(loss)]
         mean = f"{sum(losses) / len(losses):.4f}" if losses else ""
         marked = "best" if event is _best(record) else ""
-        rows.append([f"{event.step:,}", mean, f"{event.metrics[name].value:.4f}", marked])
+        own = "" if event.loss is None else f"{event.loss:.4f}"
+        rows.append([f"{event.step:,}", mean, own, f"{event.metrics[name].value:.4f}", marked])
         since = event.step
-    header = ["step", "mean training loss since the row above", f"validation {name}", ""]
-    return Table(header=header, rows=rows, numbers=frozenset({0, 1, 2}))
+    header = ["step", "mean training loss since the row above", "validation loss", f"validation {name}", ""]
+    if not any(event.loss is not None for event in chosen):
+        header, rows = [*header[:2], *header[3:]], [[*row[:2], *row[3:]] for row in rows]
+    return Table(header=header, rows=rows, numbers=frozenset(range(len(header) - 1)))
 
 
 def _thinned(validations: Sequence[Validated], *, best: Validated | None) -> list[Validated]:
@@ -226,49 +257,6 @@ def _thinned(validations: Sequence[Validated], *, best: Validated | None) -> lis
 
 
 # ----------------------------------------------------------------------------------------------------- mistakes
-
-
-def _confusion(record: Record, part: Judged) -> list[Block]:
-    assert record.ended is not None
-    task = record.ended.task
-    if not isinstance(task, Classify) or task.settings.multiple:
-        return []
-    golds = [example.gold for example in part.examples]
-    predicted = [int(prediction.value.argmax()) for prediction in part.predictions]
-    matrix, names = capped(confusion(golds, predicted, num_labels=len(task.labels)), task.labels)
-    words = f"Rows are the gold classes of the {_examples(part)}, columns the predicted ones."
-    others = len(task.labels) > MOST_CLASSES
-    if others:
-        words += (
-            f" The {MOST_CLASSES} most frequent of the {len(task.labels)} gold classes have a row and a column of "
-            "their own; the others are added up in the last ones."
-        )
-    rows, shades = [], []
-    for place, (name, counts) in enumerate(zip(names, matrix, strict=True)):
-        total = int(counts.sum())
-        alone = not (others and place == MOST_CLASSES)  # of the others, the right ones are not known here
-        right = f"{counts[place] / total:.1%}" if total and alone else ""
-        cells = [f"{count:,}" if count else "·" for count in counts]
-        rows.append([_cut(name, longest=40), *cells, f"{total:,}", right])
-        shades.append([0.0, *(float(count) / max(1, total) for count in counts)])
-    header = ["gold \\ predicted", *(_cut(name, longest=20) for name in names), "all", "right"]
-    return [
-        Heading(text=f"Confusion, {part.name}"),
-        Paragraph(text=words),
-        Table(header=header, rows=rows, numbers=frozenset(range(1, len(header))), shades=shades),
-    ]
-
-
-def capped(matrix: NDArray[np.int64], labels: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
-    """The matrix of the most frequent gold classes in their old order, the others added up in a last row and column."""
-    if len(labels) <= MOST_CLASSES:
-        return matrix, list(labels)
-    often = sorted(range(len(labels)), key=lambda n: (-int(matrix[n].sum()), n))[:MOST_CLASSES]
-    kept = sorted(often)
-    group = np.full(len(labels), MOST_CLASSES)
-    group[kept] = np.arange(MOST_CLASSES)
-    merge = np.eye(MOST_CLASSES + 1, dtype=np.int64)[group]
-    return merge.T @ matrix @ merge, [*(labels[n] for n in kept), f"{len(labels) - MOST_CLASSES} others"]
 
 
 def _mistakes(record: Record) -> list[Block]:
@@ -282,7 +270,7 @@ def _mistakes(record: Record) -> list[Block]:
     wrong.sort(key=lambda n: -compared[n].badness)
     blocks: list[Block] = [Heading(text="Worst mistakes")]
     if not wrong:
-        return [*blocks, Paragraph(text=f"None among the {_examples(part)}.")]
+        return [*blocks, Paragraph(text=f"None among the {examples_of(part)}.")]
     sure = any(part.predictions[n].confidence is not None for n in wrong)
     rows = []
     for n in wrong[:MOST_MISTAKES]:
@@ -294,7 +282,7 @@ def _mistakes(record: Record) -> list[Block]:
         rows.append([*row, *([f"{confidence:.4f}" if confidence is not None else ""] if sure else [])])
     listed = "these are" if len(wrong) <= MOST_MISTAKES else f"the worst {MOST_MISTAKES} are"
     words = (
-        f"{len(wrong):,} of the {_examples(part)} have another answer than gold; {listed} below, the surest ones "
+        f"{len(wrong):,} of the {examples_of(part)} have another answer than gold; {listed} below, the surest ones "
         f"first, or those that are furthest off. Texts of more than {LONGEST_TEXT} characters show their first "
         f"{TEXT_START} and last {TEXT_END}. Mistakes on test examples are not shown: who learns from them needs "
         "another test."
@@ -307,12 +295,6 @@ def _short(text: str) -> str:
     """On one line; the middle of a long text is left out."""
     line = " ".join(clean(text).split())
     return line if len(line) <= LONGEST_TEXT else f"{line[:TEXT_START]} … {line[-TEXT_END:]}"
-
-
-def _cut(name: str, *, longest: int) -> str:
-    """The name of a class, for the side of a table."""
-    line = " ".join(clean(name).split())
-    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 # ----------------------------------------------------------------------------------------------- what and how long

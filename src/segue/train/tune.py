@@ -155,7 +155,8 @@ def _trial(
     remove_run(run)
     fixed = changed_settings(search.request.settings)
     drawn = [f"{key}={written(value)}" for key, value in trial.params.items()]
-    request = replace(search.request, settings=finetune_settings(search.request.kind, {}, [*fixed, *drawn]))
+    settings = finetune_settings(search.request.kind, {}, [*fixed, *drawn])
+    request = replace(search.request, settings=settings, baselines=False)
     states, failed = optuna.trial.TrialState, None
     yield Began(number=trial.number, settings=dict(trial.params), done=done)
     outcome: _Outcome = _Outcome(state="stopped", value=None)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from segue.errors import DataError
-from segue.evaluate.metrics.bootstrap import BLOCK, Floats, measure, measure_means
+from segue.evaluate.metrics.bootstrap import BLOCK, FEWEST, Floats, measure, measure_means, wilson
 
 
 def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:
@@ -32,9 +32,24 @@ def test_no_resamples_no_interval() -> None:
         measure_means({"mean": np.arange(3.0)}, resamples=0)
 
 
-def test_one_example_has_an_interval_without_width() -> None:
-    metric = measure_means({"mean": np.array([0.25])})["mean"]
-    assert metric.low == metric.value == metric.high == 0.25
+@pytest.mark.parametrize("count", [1, 2, FEWEST - 1])
+def test_few_examples_have_no_interval(count: int) -> None:
+    metric = measure_means({"mean": np.arange(count) / count})["mean"]
+    assert (metric.low, metric.high) == (None, None)
+    more = measure_means({"mean": np.arange(FEWEST) / FEWEST})["mean"]
+    assert more.low is not None
+
+
+def test_equal_resamples_are_no_interval() -> None:
+    metric = measure_means({"mean": np.full(1000, 0.25)})["mean"]
+    assert (metric.value, metric.low, metric.high) == (0.25, None, None)
+
+
+def test_the_interval_of_wilson() -> None:
+    """Against numbers of statsmodels' proportion_confint(method="wilson")."""
+    assert wilson(0, 10) == pytest.approx((0.0, 0.277533), abs=1e-6)
+    assert wilson(10, 10) == pytest.approx((0.722467, 1.0), abs=1e-6)
+    assert wilson(30, 100) == pytest.approx((0.218949, 0.395849), abs=1e-6)
 
 
 @pytest.mark.parametrize("copies", [np.ones(60, dtype=np.int64), np.array([10, 20, 30])])
@@ -46,7 +61,7 @@ def test_every_resample_is_as_large_as_the_data(copies: np.ndarray) -> None:
         return {"size": weights_RK.sum(axis=1)}
 
     metric = measure(formula, copies, resamples=400)["size"]
-    assert metric.low == metric.value == metric.high == 60
+    assert metric.value == 60
     drawn = np.concatenate(seen[1:])
     assert drawn.shape == (400, len(copies))
     np.testing.assert_allclose(drawn.mean(axis=0), copies, rtol=0.3)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
 from segue.errors import DataError
-from segue.evaluate.metrics.classification import classification, confusion, multilabel
+from segue.evaluate.metrics.classification import classification, confusion, multilabel, per_class, reliability
 
 
 def one_hot(labels: list[int], num_labels: int) -> np.ndarray:
@@ -44,10 +44,43 @@ def test_by_hand() -> None:
 
 
 def test_a_collapsed_model_has_no_correlation() -> None:
-    got = classification([0, 1, 1], one_hot([1, 1, 1], 2), num_labels=2)
+    got = classification([0, 1, 1] * 20, one_hot([1, 1, 1] * 20, 2), num_labels=2)
     assert got["mcc"].value == 0
     assert got["macro_f1"].value == pytest.approx(0.4)
-    assert all(np.isfinite([m.value, m.low, m.high]).all() for m in got.values())
+    assert got["mcc"].low is None  # resamples have none either
+    assert np.isfinite([got["macro_f1"].low, got["macro_f1"].high]).all()
+
+
+@pytest.mark.parametrize(("count", "low"), [(1, None), (29, None), (30, 0.886), (1000, 0.996)])
+def test_a_model_that_is_always_right_may_still_be_wrong(count: int, low: float | None) -> None:
+    """One example that is right was once reported as 1.0000, from 1.0000 to 1.0000."""
+    got = classification([0] * count, one_hot([0] * count, 2), num_labels=2)["accuracy"]
+    assert got.value == 1
+    assert got.low == (None if low is None else pytest.approx(low, abs=1e-3))
+    assert got.high == (None if low is None else 1.0)
+
+
+def test_single_classes_are_measured_as_scikit_learn_does() -> None:
+    random = np.random.default_rng(0)
+    gold, predicted = random.integers(0, 4, 100), random.integers(0, 3, 100)
+    classes = np.arange(4)
+    found = per_class(gold[:, None] == classes, predicted[:, None] == classes)
+    expected = sklearn_metrics.precision_recall_fscore_support(gold, predicted, labels=classes, zero_division=0)
+    for name, values in zip(("precision", "recall", "f1", "support"), expected, strict=True):
+        assert [getattr(one, name) for one in found] == pytest.approx(list(values))
+    assert found[3].predicted == 0
+
+
+def test_a_reliability_diagram_adds_up_to_the_calibration_error() -> None:
+    random = np.random.default_rng(0)
+    probabilities = random.dirichlet([1, 1, 1], 400)
+    gold = random.integers(0, 3, 400)
+    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == gold
+    bins = reliability(confidence, correct)
+    assert sum(one.count for one in bins) == 400
+    assert [one.confidence for one in bins] == sorted(one.confidence for one in bins)
+    error = sum(one.count * abs(one.confidence - one.accuracy) for one in bins) / 400
+    assert error == pytest.approx(classification(gold, probabilities, num_labels=3)["calibration_error"].value)
 
 
 def test_intervals_are_those_of_the_slow_way() -> None:

@@ -2,7 +2,8 @@
 
 In: a formula that maps how often each example counts to values, so that 1000 resamples are a few matrix products.
 Out: a Metric for each value. A resample draws as many examples as there are, with replacement; the interval runs from
-the 2.5 to the 97.5 percentile. It speaks of these examples only: not of other seeds, nor of other data.
+the 2.5 to the 97.5 percentile. It speaks of these examples only: not of other seeds, nor of other data. There is
+none where resamples cannot tell: of fewer than FEWEST examples, or if all have the same value.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,8 @@ from segue.errors import DataError
 RESAMPLES = 1000
 SEED = 0
 PERCENTILES = (2.5, 97.5)
+FEWEST = 30
+"""Examples, of which percentiles over resamples are an interval: those of fewer are far too narrow."""
 BLOCK = 4_000_000
 """How many weights are held at a time: 32 MB."""
 
@@ -26,7 +29,7 @@ Formula = Callable[[Floats], Mapping[str, Floats]]
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A measured number; `low` and `high` are None where no interval was asked for."""
+    """A measured number; `low` and `high` are None where no interval was asked for, or none can be told."""
 
     name: str
     value: float
@@ -45,11 +48,12 @@ def measure(
     values = formula(copies_K[None].astype(np.float64))
     point = {name: float(value_R[0]) for name, value_R in values.items()}
     bounds: dict[str, tuple[float, float]] = {}
-    if resamples is not None:
+    if resamples is not None and copies_K.sum() >= FEWEST:
         blocks = [formula(weights_RK) for weights_RK in _resampled(copies_K, resamples=resamples, seed=seed)]
         for name in point:
             low, high = np.percentile(np.concatenate([block[name] for block in blocks]), PERCENTILES)
-            bounds[name] = (float(low), float(high))
+            if low < high:
+                bounds[name] = (float(low), float(high))
     metrics = {}
     for name, value in point.items():
         low_high = bounds.get(name, (None, None))
@@ -70,6 +74,15 @@ def measure_means(
         return {name: mean_RS[:, column] for column, name in enumerate(names)}
 
     return measure(formula, np.ones(count, dtype=np.int64), resamples=resamples, seed=seed)
+
+
+def wilson(right: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share that is so often right (Wilson 1927): honest at 0 and 1 too."""
+    square = 1.959964**2
+    share = right / count
+    middle = (share + square / (2 * count)) / (1 + square / count)
+    half = np.sqrt(square * (share * (1 - share) / count + square / (4 * count**2))) / (1 + square / count)
+    return max(0.0, float(middle - half)), min(1.0, float(middle + half))
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:

@@ -13,12 +13,13 @@ The predicted label is the most probable one, the first of equals. The rules whe
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segue.errors import DataError
-from segue.evaluate.metrics.bootstrap import RESAMPLES, SEED, Floats, Metric, divide, measure
+from segue.evaluate.metrics.bootstrap import FEWEST, RESAMPLES, SEED, Floats, Metric, divide, measure, wilson
 from segue.evaluate.metrics.inputs import as_floats, as_labels, as_probabilities, check_lengths
 
 CALIBRATION_BINS = 15
@@ -90,6 +91,54 @@ def multilabel(
     return measure(formula, np.ones(count, dtype=np.int64), resamples=resamples, seed=seed)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClassMeasures:
+    """How one class fares; 0 where there is nothing to divide by."""
+
+    precision: float
+    recall: float
+    f1: float
+    support: int
+    """Examples of the class."""
+    predicted: int
+    """Examples that were given it."""
+
+
+def per_class(gold_NC: NDArray[np.bool_], predicted_NC: NDArray[np.bool_]) -> list[ClassMeasures]:
+    """A row for each example, a column for each class: whether it has it."""
+    check_lengths(gold_NC, predicted_NC)
+    both_C = (gold_NC & predicted_NC).sum(axis=0).astype(np.float64)
+    gold_C, predicted_C = gold_NC.sum(axis=0), predicted_NC.sum(axis=0)
+    precision_C, recall_C = divide(both_C, predicted_C.astype(np.float64)), divide(both_C, gold_C.astype(np.float64))
+    f1_C = divide(2 * both_C, (gold_C + predicted_C).astype(np.float64))
+    return [
+        ClassMeasures(precision=float(p), recall=float(r), f1=float(f), support=int(g), predicted=int(n))
+        for p, r, f, g, n in zip(precision_C, recall_C, f1_C, gold_C, predicted_C, strict=True)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bin:
+    """Examples of about the same confidence: what a point of a reliability diagram shows."""
+
+    count: int
+    confidence: float
+    """The mean of theirs."""
+    accuracy: float
+    """The share that is right."""
+
+
+def reliability(confidence_N: Floats, correct_N: NDArray[np.bool_]) -> list[Bin]:
+    """The bins of the expected calibration error that are not empty, from the least sure to the surest."""
+    check_lengths(confidence_N, correct_N)
+    bin_N = _bins(confidence_N)
+    return [
+        Bin(count=int(own.sum()), confidence=float(confidence_N[own].mean()), accuracy=float(correct_N[own].mean()))
+        for place in range(CALIBRATION_BINS)
+        if (own := bin_N == place).any()
+    ]
+
+
 def confusion(
     gold: Sequence[int] | NDArray[np.integer], predicted: Sequence[int] | NDArray[np.integer], *, num_labels: int
 ) -> NDArray[np.int64]:
@@ -126,23 +175,32 @@ def _from_confusion(
             "mcc": divide(covariance_R, np.sqrt(variances_R)),
         }
 
-    return measure(formula, copies_K.astype(np.int64), resamples=resamples, seed=seed)
+    metrics = measure(formula, copies_K.astype(np.int64), resamples=resamples, seed=seed)
+    accuracy = metrics["accuracy"]
+    if resamples is not None and count >= FEWEST and accuracy.low is None:  # all are right, or none
+        low, high = wilson(accuracy.value * count, count)
+        for name in ("accuracy", "micro_f1"):
+            metrics[name] = replace(metrics[name], low=low, high=high)
+    return metrics
 
 
 def _calibration(
     confidence_N: Floats, correct_N: NDArray[np.bool_], *, resamples: int | None, seed: int
 ) -> dict[str, Metric]:
     count = len(confidence_N)
-    upper = np.linspace(0, 1, CALIBRATION_BINS + 1)[1:]
-    bin_N = np.minimum(np.searchsorted(upper, confidence_N, side="left"), CALIBRATION_BINS - 1)
     excess_NB = np.zeros((count, CALIBRATION_BINS))
-    excess_NB[np.arange(count), bin_N] = confidence_N - correct_N
+    excess_NB[np.arange(count), _bins(confidence_N)] = confidence_N - correct_N
 
     def formula(weights_RN: Floats) -> dict[str, Floats]:
         # A bin's share of the examples times the distance of its two means is the distance of their sums.
         return {"calibration_error": np.abs(weights_RN @ excess_NB).sum(axis=1) / count}
 
     return measure(formula, np.ones(count, dtype=np.int64), resamples=resamples, seed=seed)
+
+
+def _bins(confidence_N: Floats) -> NDArray[np.int64]:
+    upper = np.linspace(0, 1, CALIBRATION_BINS + 1)[1:]
+    return np.minimum(np.searchsorted(upper, confidence_N, side="left"), CALIBRATION_BINS - 1)
 
 
 def _check_num_labels(num_labels: int) -> None:

@@ -1,0 +1,30 @@
+"""The loss of answers that are probabilities or numbers, without another reading: what validation curves show."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from segue.tasks.choose import Choose
+from segue.tasks.classify import Classify
+from segue.tasks.regress import Regress
+from segue.tasks.task import Example, Prediction, Task
+
+SMALLEST = 1e-12
+
+
+def mean_loss(task: Task, examples: Sequence[Example], predictions: Sequence[Prediction]) -> float | None:
+    """As training counts it, all classes alike: the mean negative log-probability, or the mean squared error of
+    standard scores. None for tasks whose answers do not tell it."""
+    if isinstance(task, Regress):
+        errors = [(one.value - example.gold) / task.scale for example, one in zip(examples, predictions, strict=True)]
+        return float(np.mean(np.square(errors)))
+    if isinstance(task, Classify) and task.settings.multiple:
+        found_NC = np.clip(np.stack([one.value for one in predictions]).astype(np.float64), SMALLEST, 1 - SMALLEST)
+        gold_NC = np.zeros(found_NC.shape, dtype=np.bool_)
+        for row, example in enumerate(examples):
+            gold_NC[row, list(example.gold)] = True
+        return float(-np.log(np.where(gold_NC, found_NC, 1 - found_NC)).mean())
+    if isinstance(task, Classify | Choose):
+        right = [float(one.value[example.gold]) for example, one in zip(examples, predictions, strict=True)]
+        return float(-np.log(np.maximum(right, SMALLEST)).mean())
+    return None
