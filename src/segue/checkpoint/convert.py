@@ -185,9 +185,7 @@ def _other_writer(foreign: Foreign, to: Target) -> _Writer:
     family, config, head = family_for(foreign.config, to), foreign.config, foreign.head
     notes = expressible(family, config, head)
     table, files, words = written_as(family, config, head, foreign.scope)
-    mapped = to_theirs(
-        table, dict(foreign.model.state_dict()), copies=to == "original" or family != "xlnet_transformers"
-    )
+    mapped = to_theirs(table, dict(foreign.model.state_dict()))
 
     def write(target: Path, also: Callable[[Path], None]) -> None:
         def fill(new: Path) -> None:

@@ -11,7 +11,7 @@ def main() -> None:
     try:
         app()
     except SegueError as error:
-        print(f"segue: {error}", file=sys.stderr)
+        print(f"segue: {error.on_command_line}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("segue: interrupted", file=sys.stderr)
