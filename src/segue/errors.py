@@ -11,6 +11,10 @@ class SegueError(Exception):
         self.on_command_line = f"{message} {option or remedy}".rstrip()
 
 
+class SegueWarning(UserWarning):
+    """Something to know that stops nothing; the command line prints it as a note."""
+
+
 class ConfigError(SegueError):
     """A setting is unknown, out of range, or does not fit another one."""
 

@@ -21,7 +21,7 @@ from segue.checkpoint.card import Facts
 from segue.checkpoint.compare import Comparison
 from segue.checkpoint.detect import SETTINGS
 from segue.checkpoint.files import CARD, LARGEST_CARD, read_small, shortened, write_folder
-from segue.checkpoint.folder import parameters_of, save
+from segue.checkpoint.folder import not_finite, parameters_of, save
 from segue.checkpoint.foreign import Foreign, read_foreign
 from segue.checkpoint.heads import build, save_head
 from segue.checkpoint.names.rules import Mapped, Row, to_theirs
@@ -39,6 +39,7 @@ VERSION = 1
 """Of the conversions to a model folder, for those who keep their results. To be raised when one gives other files."""
 REPORT = "conversion.md"
 WEIGHTS, PREFIX = "model.safetensors", "model.ckpt"
+FEW = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,8 @@ class Report:
     """From segue to what was written; empty where that is a segue model."""
     written_explained: Sequence[Row]
     notes: Sequence[str]
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """The sha256 of each file that was read, by its name."""
     comparison: Comparison | None = None
     not_compared: str = ""
     """Why there is no comparison."""
@@ -75,7 +78,14 @@ class Report:
             f"{self.parameters:,} parameters; {names} tensors mapped, {len(explained)} explained, none left over",
             str(compared),
             *self.notes,
+            *self._digests(),
         ]
+
+    def _digests(self) -> list[str]:
+        """A line for each file, where there are few."""
+        if len(self.digests) > FEW:
+            return [f"sha256 of the {len(self.digests)} files that were read: in {REPORT}"]
+        return [f"sha256 of {name}: {digest}" for name, digest in self.digests.items()]
 
     def markdown(self) -> str:
         """The whole report."""
@@ -89,6 +99,9 @@ class Report:
             if rows:
                 lines += ["", f"## {title}", "", "| theirs | ours | shape | rule |", "|---|---|---|---|"]
                 lines += [_markdown(row) for row in rows]
+        if self.digests:
+            lines += ["", "## Files read", "", "| file | sha256 |", "|---|---|"]
+            lines += [f"| `{name}` | `{digest}` |" for name, digest in self.digests.items()]
         return "\n".join(lines) + "\n"
 
 
@@ -105,6 +118,7 @@ def convert(
     overrides: Sequence[str] = (),
     head: str | None = None,
     vocabulary: str | Path | None = None,
+    sha256: Sequence[str] = (),
     compare: bool = True,
     replace: bool = False,
 ) -> Report:
@@ -117,7 +131,7 @@ def convert(
     """
     target = Path(out)
     _check_target(target, replace=replace)
-    foreign = read_foreign(source, overrides=overrides, head=head, vocabulary=vocabulary)
+    foreign = read_foreign(source, overrides=overrides, head=head, vocabulary=vocabulary, sha256=sha256)
     writer = _segue_writer(foreign) if to == "segue" else _other_writer(foreign, to)
     reports: list[Report] = []
 
@@ -217,7 +231,7 @@ def _write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _report(foreign: Foreign, writer: _Writer, new: Path, *, source: str, out: str, compare: bool) -> Report:
-    parameters, broken = parameters_of(foreign.model), _not_finite(foreign.model)
+    parameters, broken = parameters_of(foreign.model), not_finite(foreign.model)
     comparison, why = None, "it was not asked for"
     if broken:
         why = "no numbers to compare come out of weights that are not finite"
@@ -235,19 +249,10 @@ def _report(foreign: Foreign, writer: _Writer, new: Path, *, source: str, out: s
         explained=foreign.explained,
         written_rows=writer.mapped.rows if writer.mapped else (),
         written_explained=writer.mapped.explained if writer.mapped else (),
-        notes=[*foreign.notes, *writer.notes, *([_warning(broken)] if broken else [])],
+        notes=[*foreign.notes, *writer.notes, *([f"CAREFUL: {broken}"] if broken else [])],
+        digests=foreign.digests,
         comparison=comparison,
         not_compared=why,
-    )
-
-
-def _not_finite(model: nn.Module) -> list[str]:
-    return [name for name, value in model.state_dict().items() if not bool(value.isfinite().all())]
-
-
-def _warning(names: Sequence[str]) -> str:
-    return (
-        f"CAREFUL: {len(names)} tensors hold NaN or infinity, first {names[0]}: a training that failed, or a bad copy."
     )
 
 

@@ -24,6 +24,7 @@ from segue.config import ModelConfig
 from segue.errors import CheckpointError
 from segue.model.named import named_models
 
+_NO_MEMORY = "none, because the file does not say; the pretraining had 384, with model.memory.reuse_length 256"
 _LAST = "last, the default of the XLNet code, because the file does not say"
 
 
@@ -117,7 +118,7 @@ def _xlnet_tensorflow(settings: Mapping[str, Any], source: TensorSource, head: s
         head=chosen,
         scope=scope if scope in heads else "task",
         unknown=unknown,
-        guesses={"model.memory.length": "none, because the file does not say; 384 was that of the pretraining"}
+        guesses={"model.memory.length": _NO_MEMORY}
         | ({"head.summary": _LAST} if chosen is not None and _summarised(chosen) else {}),
     )
 

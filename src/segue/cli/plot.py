@@ -16,9 +16,7 @@ def figure() -> tuple[Any, Any]:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError(
-            "plots need matplotlib; got an installation without. pip install 'segue[pictures]'."
-        ) from None
+        raise ConfigError("plots need matplotlib; got an installation without. pip install matplotlib.") from None
     mpl.use("agg")
     made = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     axes = made.subplots()

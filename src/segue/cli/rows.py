@@ -120,9 +120,7 @@ def pyarrow() -> Any:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
     except ImportError:
-        raise DataError(
-            "parquet needs pyarrow to be written; got none. Install it: pip install 'segue[corpora]'."
-        ) from None
+        raise DataError("parquet needs pyarrow to be written; got none. Install it: pip install pyarrow.") from None
 
 
 @contextmanager

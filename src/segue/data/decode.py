@@ -88,7 +88,7 @@ def arrow(file: InputFile) -> Any:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
     except ImportError:
-        raise DataError(f"{file.path} needs pyarrow to be read. Install it: pip install 'segue[corpora]'.") from None
+        raise DataError(f"{file.path} needs pyarrow to be read. Install it: pip install pyarrow.") from None
 
 
 def chunks(

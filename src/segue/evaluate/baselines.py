@@ -51,5 +51,5 @@ def _sklearn(part: str) -> Any:
         return import_module(f"sklearn.{part}")
     except ImportError:
         raise ConfigError(
-            "the comparison with TF-IDF needs scikit-learn; it is not installed. pip install 'segue[compare]'."
+            "the comparison with TF-IDF needs scikit-learn; it is not installed. pip install scikit-learn."
         ) from None

@@ -284,7 +284,7 @@ def _packages() -> Any:
     except ImportError as error:
         raise ConfigError(
             f"ONNX needs onnx, onnxscript and onnxruntime; got an installation without {error.name}. "
-            "pip install 'segue[export]'."
+            "pip install onnx onnxscript onnxruntime."
         ) from None
 
 

@@ -258,7 +258,7 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise ConfigError("segue tune needs optuna; got an installation without. pip install 'segue[tune]'.") from None
+        raise ConfigError("segue tune needs optuna; got an installation without. pip install optuna.") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 
