@@ -19,10 +19,7 @@ from segue.checkpoint.heads import build, head_config, save_head
 from segue.config import model_config
 from segue.errors import CheckpointError
 from segue.model import Batch, LanguageModel
-from segue.text.files import save_tokenizer
-from segue.text.tokenizer import Tokenizer
 from tests.parity.weights import noisy
-from tests.text import samples
 
 transformers = pytest.importorskip("transformers")
 only_four = pytest.mark.skipif(not hasattr(transformers, "TransfoXLLMHeadModel"), reason="transformers 5 has none")

@@ -28,14 +28,14 @@ from segue.checkpoint.names.rules import Mapped, Row, to_theirs
 from segue.checkpoint.source import TensorSource
 from segue.checkpoint.targets import MODULES, Target, expressible, family_for, written_as
 from segue.checkpoint.tensorflow import write_tensorflow
-from segue.checkpoint.vocabularies import write_tokenizer
+from segue.checkpoint.vocabularies import NAMES, write_tokenizer
 from segue.config import ModelConfig, XLPositions, model_config
 from segue.errors import CheckpointError, SegueError
 from segue.model import LanguageModel
 from segue.model.build import shapes_only
 from segue.text.files import save_tokenizer
 
-VERSION = 1
+VERSION = 2
 """Of the conversions to a model folder, for those who keep their results. To be raised when one gives other files."""
 REPORT = "conversion.md"
 WEIGHTS, PREFIX = "model.safetensors", "model.ckpt"
@@ -60,6 +60,8 @@ class Report:
     """From segue to what was written; empty where that is a segue model."""
     written_explained: Sequence[Row]
     notes: Sequence[str]
+    has_tokenizer: bool = True
+    """Whether the model can read text."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """The sha256 of each file that was read, by its name."""
     comparison: Comparison | None = None
@@ -78,6 +80,7 @@ class Report:
             f"{self.parameters:,} parameters; {names} tensors mapped, {len(explained)} explained, none left over",
             str(compared),
             *self.notes,
+            *([] if self.has_tokenizer else [f"no tokeniser ({', '.join(NAMES)}): the model reads ids, not text"]),
             *self._digests(),
         ]
 
@@ -250,6 +253,7 @@ def _report(foreign: Foreign, writer: _Writer, new: Path, *, source: str, out: s
         written_rows=writer.mapped.rows if writer.mapped else (),
         written_explained=writer.mapped.explained if writer.mapped else (),
         notes=[*foreign.notes, *writer.notes, *([f"CAREFUL: {broken}"] if broken else [])],
+        has_tokenizer=foreign.tokenizer is not None,
         digests=foreign.digests,
         comparison=comparison,
         not_compared=why,

@@ -122,27 +122,20 @@ def _own(detected: Detected, vocabulary: str | Path | None, expected: Expected) 
     )
 
 
-def _given_tokenizer(place: Path, size: int) -> FoundTokenizer:
-    """The tokeniser that a user named: it must be there."""
+def _tokenizer(place: Path, size: int) -> FoundTokenizer:
+    """The tokeniser of a folder or file, with the settings beside it."""
     with readable(place):
         beside = (place if place.is_dir() else place.parent) / "tokenizer_config.json"
-        settings = read_settings(beside) if beside.is_file() else {}
-        found = find_tokenizer(place, size=size, settings=settings)
+        return find_tokenizer(place, size=size, settings=read_settings(beside) if beside.is_file() else {})
+
+
+def _given_tokenizer(place: Path, size: int) -> FoundTokenizer:
+    """The tokeniser that a user named: it must be there."""
+    found = _tokenizer(place, size)
     if found.tokenizer is None:
         what = "a folder without one" if place.is_dir() else "nothing there"
         raise CheckpointError(
             f"a vocabulary must be a file or folder with one ({', '.join(NAMES)}); got {place}, {what}. Check the path."
-        )
-    return found
-
-
-def _tokenizer_beside(folder: Path, size: int) -> FoundTokenizer:
-    """The tokeniser beside the weights, or a note that there is none."""
-    beside = folder / "tokenizer_config.json"
-    found = find_tokenizer(folder, size=size, settings=read_settings(beside) if beside.is_file() else {})
-    if found.tokenizer is None and not found.notes:
-        return FoundTokenizer(
-            notes=(f"no tokeniser is beside it ({', '.join(NAMES)}): the model reads ids, not text.",)
         )
     return found
 
@@ -173,7 +166,7 @@ def _filled(
     source = detected.source
     assert source is not None
     size = config.vocabulary.size
-    found = _tokenizer_beside(detected.folder, size) if vocabulary is None else _given_tokenizer(Path(vocabulary), size)
+    found = _tokenizer(detected.folder, size) if vocabulary is None else _given_tokenizer(Path(vocabulary), size)
     if max(config.num_layers, len(config.vocabulary.cutoffs)) > len(source.tensors):
         raise CheckpointError(
             f"{detected.path} must hold the tensors of its config; got {len(source.tensors)} tensors for "

@@ -105,7 +105,7 @@ def find(
         )
     with readable(Path(source)):
         path = locate(Path(source))
-        if str(source) and (os.path.exists(path) or os.path.isfile(f"{path}.index")):  # or the prefix of TensorFlow
+        if str(source) and (_exists(path) or os.path.isfile(f"{path}.index")):  # or the prefix of TensorFlow
             if revision is not None:
                 raise CheckpointError(
                     f"{path} is on this machine and has no revisions; got {revision!r}. Leave it out."
@@ -126,12 +126,23 @@ def find(
     return _on_hub(name, given, revision, offline=_is_offline() if offline is None else offline)
 
 
+def _exists(path: Path) -> bool:
+    """Raises PermissionError where that is not for the user to know: a closed folder is no name on the hub."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        raise
+    except (OSError, ValueError):  # none, or a name that cannot be one
+        return False
+    return True
+
+
 def model_folder(found: Found) -> Path:
     """The model folder itself, or what the conversion of a foreign checkpoint gave. Its notes are warnings."""
     with readable(found.path):
         if (found.path / CONFIG).is_file():
             return found.path
-        from segue.checkpoint.convert import REPORT, VERSION, convert
+        from segue.checkpoint.convert import VERSION, convert
 
         source = found.name.replace("/", "--") if found.name else found.path.resolve().name
         place = _cache_folder() / "converted" / source / f"{found.commit or _fingerprint(found.path)}-v{VERSION}"
@@ -153,7 +164,7 @@ def model_folder(found: Found) -> Path:
         ) from None
     if report.notes:
         notes = " ".join(report.notes)
-        warnings.warn(f"{found.name or found.path}: {notes} Report: {place / REPORT}", SegueWarning, stacklevel=3)
+        warnings.warn(f"{found.name or found.path}, converted into {place}: {notes}", SegueWarning, stacklevel=3)
     return place
 
 
