@@ -27,5 +27,5 @@ def test_characters_decide_in_chinese() -> None:
 
 def test_without_scikit_learn_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
-    with pytest.raises(ConfigError, match=r"pip install 'segue\[compare\]'"):
+    with pytest.raises(ConfigError, match="pip install scikit-learn"):
         bag_of_words(GOOD, ["a", "b", "a", "b"], BAD, characters=False)
