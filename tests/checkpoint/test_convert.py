@@ -187,7 +187,7 @@ def test_fine_tuned_tensorflow_heads(tmp_path: Path) -> None:
     )
     for scope, key in (("mnli_matched", "cls"), ("sts-b", "reg")):
         guessed = convert(source, tmp_path / f"{scope}-guessed", head=scope, compare=False)
-        assert any(note.startswith("head.summary: last, the default of the XLNet code") for note in guessed.notes)
+        assert any(note.startswith("head.summary: attention, because the file has weights") for note in guessed.notes)
         report = convert(source, tmp_path / scope, head=scope, overrides=["head.summary=last"], compare=False)
         assert not any("head.summary" in note for note in report.notes)
         model, head = load_head(tmp_path / scope)

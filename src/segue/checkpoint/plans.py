@@ -25,6 +25,7 @@ from segue.errors import CheckpointError
 from segue.model.named import named_models
 
 _NO_MEMORY = "none, because the file does not say; the pretraining had 384, with model.memory.reuse_length 256"
+_ATTENTION = "attention, because the file has weights for it; a file of several heads may have them for another"
 _LAST = "last, the default of the XLNet code, because the file does not say"
 
 
@@ -118,14 +119,16 @@ def _xlnet_tensorflow(settings: Mapping[str, Any], source: TensorSource, head: s
         head=chosen,
         scope=scope if scope in heads else "task",
         unknown=unknown,
-        guesses={"model.memory.length": _NO_MEMORY}
-        | ({"head.summary": _LAST} if chosen is not None and _summarised(chosen) else {}),
+        guesses={"model.memory.length": _NO_MEMORY} | _summary_guess(chosen),
     )
 
 
-def _summarised(head: HeadConfig) -> bool:
-    """Whether the head makes one vector of a sequence in the way that leaves no trace in a file."""
-    return head.kind in ("sequence_classifier", "sequence_scorer") and head.summary == "last"
+def _summary_guess(head: HeadConfig | None) -> dict[str, str]:
+    """How a head makes one vector of a sequence leaves no trace in a file but for the weights of attention, and these
+    may be of another head."""
+    if head is None or head.kind not in ("sequence_classifier", "sequence_scorer"):
+        return {}
+    return {"head.summary": _ATTENTION if head.summary == "attention" else _LAST}
 
 
 def _transformer_xl_tensorflow(source: TensorSource) -> Plan:
