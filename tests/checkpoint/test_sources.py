@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 import torch
@@ -255,14 +256,14 @@ def closed(folder: Path) -> Iterator[None]:
 
 
 def test_a_folder_without_permission(tmp_path: Path) -> None:
-    folder = hf(tmp_path)
+    folder, out = hf(tmp_path), Path(gettempdir()) / "segue-never-written"  # nobody may look there
     for look in (detect, segue.load, segue.open, load, read_config, load_head, read_head):
         with closed(folder), pytest.raises(CheckpointError, match=r"must be readable; got .*Permission denied"):
             look(folder)
     with closed(folder), pytest.raises(CheckpointError, match=r"must be readable; got .*Permission denied"):
-        convert(folder, tmp_path / "never", compare=False)
+        convert(folder, out, compare=False)
     with closed(folder), pytest.raises(CheckpointError, match=r"must be readable; got .*Permission denied"):
-        convert(tmp_path / "ours", tmp_path / "never", vocabulary=folder / "spiece.model")
+        convert(tmp_path / "ours", tmp_path / "never")
 
 
 # ---------------------------------------------------------------------------------- what is said beforehand

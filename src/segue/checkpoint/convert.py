@@ -25,7 +25,7 @@ from segue.checkpoint.folder import not_finite, parameters_of, save
 from segue.checkpoint.foreign import Foreign, read_foreign
 from segue.checkpoint.heads import build, save_head
 from segue.checkpoint.names.rules import Mapped, Row, to_theirs
-from segue.checkpoint.source import TensorSource
+from segue.checkpoint.source import TensorSource, readable
 from segue.checkpoint.targets import MODULES, Target, expressible, family_for, written_as
 from segue.checkpoint.tensorflow import write_tensorflow
 from segue.checkpoint.vocabularies import NAMES, write_tokenizer
@@ -133,7 +133,8 @@ def convert(
     PyTorch code, as safetensors. No pickle is ever written.
     """
     target = Path(out)
-    _check_target(target, replace=replace)
+    with readable(target):
+        _check_target(target, replace=replace)
     foreign = read_foreign(source, overrides=overrides, head=head, vocabulary=vocabulary, sha256=sha256)
     writer = _segue_writer(foreign) if to == "segue" else _other_writer(foreign, to)
     reports: list[Report] = []
