@@ -31,8 +31,8 @@ check: .venv/ready
 	.venv/bin/mypy
 
 parity: .venv-transformers5/ready .venv-transformers4/ready
-	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py
-	.venv-transformers4/bin/python -m pytest -q tests/parity/test_transformers4.py
+	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py
+	.venv-transformers4/bin/python -m pytest -q tests/parity/test_transformers4.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py
 
 wheel: .venv/ready
 	.venv/bin/python .ci/wheel.py

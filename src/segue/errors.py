@@ -4,6 +4,16 @@
 class SegueError(Exception):
     """Something the user gave cannot be used; the command line prints the message alone and exits with 2."""
 
+    def __init__(self, message: str = "", *, remedy: str = "", option: str = "") -> None:
+        """`remedy` ends the message for callers of the library, `option` ends it on the command line: where an argument
+        of a function would help the one, and an option of a command the other."""
+        super().__init__(f"{message} {remedy}".rstrip())
+        self.on_command_line = f"{message} {option or remedy}".rstrip()
+
+
+class SegueWarning(UserWarning):
+    """Something to know that stops nothing; the command line prints it as a note."""
+
 
 class ConfigError(SegueError):
     """A setting is unknown, out of range, or does not fit another one."""

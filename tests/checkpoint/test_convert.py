@@ -13,13 +13,14 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+import segue
 from segue.checkpoint.card import Facts
 from segue.checkpoint.convert import REPORT, convert
 from segue.checkpoint.detect import detect
 from segue.checkpoint.folder import load, save
 from segue.checkpoint.heads import build, load_head, save_head
 from segue.checkpoint.tensorflow import open_tensorflow, write_tensorflow
-from segue.errors import CheckpointError, DataError, SegueError
+from segue.errors import CheckpointError, DataError, SegueError, SegueWarning
 from segue.model import Batch, LanguageModel
 from segue.text.files import load_tokenizer
 from tests.checkpoint.test_names import HEADS, PYTORCH, XLNET_CONFIG, head_of, variant
@@ -185,7 +186,10 @@ def test_fine_tuned_tensorflow_heads(tmp_path: Path) -> None:
         segments_BQ=want["enc.seg_ids"].T.long(),
     )
     for scope, key in (("mnli_matched", "cls"), ("sts-b", "reg")):
-        convert(source, tmp_path / scope, head=scope, overrides=["head.summary=last"], compare=False)
+        guessed = convert(source, tmp_path / f"{scope}-guessed", head=scope, compare=False)
+        assert any(note.startswith("head.summary: attention, because the file has weights") for note in guessed.notes)
+        report = convert(source, tmp_path / scope, head=scope, overrides=["head.summary=last"], compare=False)
+        assert not any("head.summary" in note for note in report.notes)
         model, head = load_head(tmp_path / scope)
         assert head.kind == "sequence_classifier"
         with torch.no_grad():
@@ -193,7 +197,7 @@ def test_fine_tuned_tensorflow_heads(tmp_path: Path) -> None:
         torch.testing.assert_close(logits.squeeze(-1), want[f"{key}.logits"], rtol=0, atol=1e-5)
     convert(source, tmp_path / "trunk", head="none", compare=False)
     assert not load(tmp_path / "trunk").softmax.token_biases[0].any()
-    with pytest.raises(CheckpointError, match="--head must be one of"):
+    with pytest.raises(CheckpointError, match="the head must be one of"):
         convert(source, tmp_path / "no", head="cola", compare=False)
 
 
@@ -343,7 +347,7 @@ def test_the_vocabulary_of_enwik8_is_bytes(tmp_path: Path) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text.replace("\n", "")
     encoding = tokenizer.encode_with_offsets(text)
     assert {text[start:end] for start, end in zip(encoding.starts, encoding.ends, strict=True)} == set(text) - {"\n"}
-    assert notes[-1].startswith("cache.pkl: its numbers are bytes, as in enwik8")
+    assert notes[0].startswith("cache.pkl: its numbers are bytes, as in enwik8")
     with pytest.raises(DataError, match="got 'z'"):
         tokenizer.encode("z")
 
@@ -355,13 +359,13 @@ def test_the_vocabulary_of_text8_is_characters(tmp_path: Path) -> None:
     text = " the quick brown fox"
     assert "".join(symbols[i] for i in tokenizer.encode(text)) == text.replace(" ", "_")
     assert tokenizer.decode(tokenizer.encode(text)) == text
-    assert notes[-1].startswith("cache.pkl: its symbols are characters")
+    assert notes[0].startswith("cache.pkl: its symbols are characters")
 
 
 def test_words_that_are_numbers_among_others_are_words(tmp_path: Path) -> None:
     tokenizer, notes = converted_vocabulary(["<S>", "the", "12", "<UNK>", "_"], tmp_path)
     assert tokenizer.encode("<S> the 12 unseen <S>").tolist() == [0, 1, 2, 3, 0]
-    assert not notes
+    assert notes == ["cache.pkl: 5 tokens for the 61 ids of the model; those from 5 on have no text."]
 
 
 # ------------------------------------------------------------------------------------------------ refusals
@@ -460,12 +464,14 @@ def test_weights_that_are_not_numbers_are_pointed_out(tmp_path: Path) -> None:
     folder = hf(tmp_path)
     changed(folder, lambda name, value: value * torch.nan if name.endswith("1.rel_attn.q") else value)
     report = convert(folder, tmp_path / "again")
-    assert (
-        "CAREFUL: 1 tensors hold NaN or infinity, first trunk.reader.layers.1.attention.query.weight"
-        in report.notes[-1]
-    )
+    name = "trunk.reader.layers.1.attention.query.weight"
+    assert report.notes[-1].startswith(f"CAREFUL: 1 tensor holds NaN or infinity, {name}")
     assert report.comparison is None
     assert "CAREFUL" in (tmp_path / "again" / REPORT).read_text()
+    with pytest.warns(SegueWarning, match=f"1 tensor holds NaN or infinity, {name}"):
+        load(tmp_path / "again")
+    with pytest.warns(SegueWarning, match="holds NaN"):
+        segue.load(tmp_path / "again")
 
 
 def test_what_is_not_a_checkpoint(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_revisions(revision: str) -> None:
 def test_without_huggingface_hub(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub.errors", None)
     monkeypatch.delenv("SEGUE_MIRROR", raising=False)
-    with pytest.raises(CheckpointError, match=r"not installed. pip install 'segue\[hub\]'"):
+    with pytest.raises(CheckpointError, match=r"not installed. pip install huggingface_hub, or use a mirror"):
         segue.load("owner/name")
 
 
@@ -253,9 +253,10 @@ def conversions(folder, monkeypatch) -> list[Path]:
     """A converter that makes the model of the folder out of everything."""
     calls: list[Path] = []
 
-    def convert(source: Path, out: Path, *, compare: bool) -> None:
+    def convert(source: Path, out: Path, *, compare: bool) -> types.SimpleNamespace:
         calls.append(source)
         save(segue.load(folder), out)
+        return types.SimpleNamespace(notes=[])
 
     module = types.ModuleType("segue.checkpoint.convert")
     monkeypatch.setattr(module, "convert", convert, raising=False)

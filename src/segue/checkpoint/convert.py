@@ -21,14 +21,14 @@ from segue.checkpoint.card import Facts
 from segue.checkpoint.compare import Comparison
 from segue.checkpoint.detect import SETTINGS
 from segue.checkpoint.files import CARD, LARGEST_CARD, read_small, shortened
-from segue.checkpoint.folder import model_of_run, parameters_of, save
+from segue.checkpoint.folder import model_of_run, not_finite, parameters_of, save
 from segue.checkpoint.foreign import Foreign, read_foreign
 from segue.checkpoint.heads import build, save_head
 from segue.checkpoint.names.rules import Mapped, Row, to_theirs
-from segue.checkpoint.source import TensorSource
+from segue.checkpoint.source import TensorSource, readable
 from segue.checkpoint.targets import MODULES, Target, expressible, family_for, written_as
 from segue.checkpoint.tensorflow import write_tensorflow
-from segue.checkpoint.vocabularies import write_tokenizer
+from segue.checkpoint.vocabularies import NAMES, write_tokenizer
 from segue.config import ModelConfig, XLPositions, model_config
 from segue.errors import CheckpointError, SegueError
 from segue.files import Fill, Place, check_folder, locate, write_folder
@@ -36,10 +36,11 @@ from segue.model import LanguageModel
 from segue.model.build import shapes_only
 from segue.text.files import save_tokenizer
 
-VERSION = 1
+VERSION = 2
 """Of the conversions to a model folder, for those who keep their results. To be raised when one gives other files."""
 REPORT = "conversion.md"
 WEIGHTS, PREFIX = "model.safetensors", "model.ckpt"
+FEW = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,10 @@ class Report:
     """From segue to what was written; empty where that is a segue model."""
     written_explained: Sequence[Row]
     notes: Sequence[str]
+    has_tokenizer: bool = True
+    """Whether the model can read text."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """The sha256 of each file that was read, by its name."""
     comparison: Comparison | None = None
     not_compared: str = ""
     """Why there is no comparison."""
@@ -76,7 +81,15 @@ class Report:
             f"{self.parameters:,} parameters; {names} tensors mapped, {len(explained)} explained, none left over",
             str(compared),
             *self.notes,
+            *([] if self.has_tokenizer else [f"no tokeniser ({', '.join(NAMES)}): the model reads ids, not text"]),
+            *self._digests(),
         ]
+
+    def _digests(self) -> list[str]:
+        """A line for each file, where there are few."""
+        if len(self.digests) > FEW:
+            return [f"sha256 of the {len(self.digests)} files that were read: in {REPORT}"]
+        return [f"sha256 of {name}: {digest}" for name, digest in self.digests.items()]
 
     def markdown(self) -> str:
         """The whole report."""
@@ -90,6 +103,9 @@ class Report:
             if rows:
                 lines += ["", f"## {title}", "", "| theirs | ours | shape | rule |", "|---|---|---|---|"]
                 lines += [_markdown(row) for row in rows]
+        if self.digests:
+            lines += ["", "## Files read", "", "| file | sha256 |", "|---|---|"]
+            lines += [f"| `{name}` | `{digest}` |" for name, digest in self.digests.items()]
         return "\n".join(lines) + "\n"
 
 
@@ -106,6 +122,7 @@ def convert(
     overrides: Sequence[str] = (),
     head: str | None = None,
     vocabulary: str | Path | None = None,
+    sha256: Sequence[str] = (),
     compare: bool = True,
     replace: bool = False,
 ) -> Report:
@@ -118,8 +135,9 @@ def convert(
     """
     target = Path(out)
     read = [model_of_run(locate(Path(source))), Path(f"{source}.index"), *([] if vocabulary is None else [vocabulary])]
-    check_folder(target, kind="conversion", replace=replace, inputs=read, failure=CheckpointError)
-    foreign = read_foreign(source, overrides=overrides, head=head, vocabulary=vocabulary)
+    with readable(target):
+        check_folder(target, kind="conversion", replace=replace, inputs=read, failure=CheckpointError)
+    foreign = read_foreign(source, overrides=overrides, head=head, vocabulary=vocabulary, sha256=sha256)
     writer = _segue_writer(foreign) if to == "segue" else _other_writer(foreign, to)
     reports: list[Report] = []
 
@@ -179,9 +197,7 @@ def _other_writer(foreign: Foreign, to: Target) -> _Writer:
     family, config, head = family_for(foreign.config, to), foreign.config, foreign.head
     notes = expressible(family, config, head)
     table, files, words = written_as(family, config, head, foreign.scope)
-    mapped = to_theirs(
-        table, dict(foreign.model.state_dict()), copies=to == "original" or family != "xlnet_transformers"
-    )
+    mapped = to_theirs(table, dict(foreign.model.state_dict()))
 
     def write(target: Path, also: Fill, place: Place) -> None:
         def fill(new: Path) -> None:
@@ -213,7 +229,7 @@ def _write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _report(foreign: Foreign, writer: _Writer, new: Path, *, source: str, out: str, compare: bool) -> Report:
-    parameters, broken = parameters_of(foreign.model), _not_finite(foreign.model)
+    parameters, broken = parameters_of(foreign.model), not_finite(foreign.model)
     comparison, why = None, "it was not asked for"
     if broken:
         why = "no numbers to compare come out of weights that are not finite"
@@ -231,19 +247,11 @@ def _report(foreign: Foreign, writer: _Writer, new: Path, *, source: str, out: s
         explained=foreign.explained,
         written_rows=writer.mapped.rows if writer.mapped else (),
         written_explained=writer.mapped.explained if writer.mapped else (),
-        notes=[*foreign.notes, *writer.notes, *([_warning(broken)] if broken else [])],
+        notes=[*foreign.notes, *writer.notes, *([f"CAREFUL: {broken}"] if broken else [])],
+        has_tokenizer=foreign.tokenizer is not None,
+        digests=foreign.digests,
         comparison=comparison,
         not_compared=why,
-    )
-
-
-def _not_finite(model: nn.Module) -> list[str]:
-    return [name for name, value in model.state_dict().items() if not bool(value.isfinite().all())]
-
-
-def _warning(names: Sequence[str]) -> str:
-    return (
-        f"CAREFUL: {len(names)} tensors hold NaN or infinity, first {names[0]}: a training that failed, or a bad copy."
     )
 
 

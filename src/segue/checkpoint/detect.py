@@ -15,11 +15,12 @@ from torch import Tensor
 from segue.checkpoint.files import locate, read_small, shortened
 from segue.checkpoint.folder import CONFIG, HEAD, WEIGHTS, is_model_folder
 from segue.checkpoint.names import transformer_xl_original, transformer_xl_tensorflow, xlnet_tensorflow
-from segue.checkpoint.safetensors_files import INDEX, SINGLE, ShardedFiles, open_safetensors
-from segue.checkpoint.source import TensorInfo, TensorSource
-from segue.checkpoint.tensorflow import open_tensorflow
-from segue.checkpoint.torch_files import open_torch
-from segue.checkpoint.vocabularies import PICKLED, WORDS, find_tokenizer
+from segue.checkpoint.pickles import Name
+from segue.checkpoint.safetensors_files import INDEX, SINGLE, SafetensorsFile, ShardedFiles, open_safetensors
+from segue.checkpoint.source import TensorInfo, TensorSource, readable
+from segue.checkpoint.tensorflow import TensorflowCheckpoint, open_tensorflow
+from segue.checkpoint.torch_files import TorchFile, open_torch
+from segue.checkpoint.vocabularies import PICKLED, WORDS, find_tokenizer, is_own
 from segue.errors import CheckpointError, SegueError
 from segue.text.folder import FORMAT as TOKENIZER_FORMAT
 from segue.text.folder import HEADER as TOKENIZER_HEADER
@@ -32,6 +33,8 @@ Kind: TypeAlias = Literal[
     "segue run",
     "segue store",
     "segue tokeniser",
+    "segue session",
+    "segue export",
     "transformers folder",
     "TensorFlow checkpoint",
     "torch file",
@@ -48,7 +51,10 @@ Family: TypeAlias = Literal[
 ]
 BIN, BIN_INDEX, MODULE = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt"
 SETTINGS, XLNET_SETTINGS = "config.json", "xlnet_config.json"
-LARGEST_SETTINGS, MAX_VOCABULARY = 1 << 20, 1 << 24
+LARGEST_SETTINGS = 1 << 20
+SESSION, EXPORT, EXPORTED = "segue-session-", "segue-export-", "export.json"
+"""How the formats of saved sessions and of exports begin, and where an export says it."""
+_Opened: TypeAlias = SafetensorsFile | ShardedFiles | TorchFile | TensorflowCheckpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +71,10 @@ class Detected:
     """Of a pickled module and its parts."""
     source: TensorSource | None = None
     """The tensors, if there are any."""
+    files: tuple[Path, ...] = ()
+    """What is read of it: weights and settings."""
+    calls: frozenset[Name] = frozenset()
+    """What its pickle asks to call; nothing is called."""
 
     @property
     def folder(self) -> Path:
@@ -74,20 +84,18 @@ class Detected:
 
 def detect(path: str | Path) -> Detected:
     """Says what is there, or raises a CheckpointError that says what was looked for."""
-    place = locate(Path(path))
-    try:
+    with readable(Path(path)):
+        place = locate(Path(path))
         found = _folder(place) if place.is_dir() else _file(place)
-    except OSError as error:
-        raise CheckpointError(f"{place} must be readable; got {error}. Check the path.") from None
-    if found is not None:
-        return found
-    if not place.exists():
-        raise CheckpointError(f"{place} must be a file or a folder; there is none. Check the path.")
-    raise CheckpointError(
-        f"{place} must be a model folder, a run, a store, a tokeniser, a folder of transformers, a TensorFlow "
-        "checkpoint, a file of torch.save, safetensors, a SentencePiece model or a vocabulary; got none of these but "
-        f"{_glimpse(place)}. Check the path."
-    )
+        if found is not None:
+            return found
+        if not place.exists():
+            raise CheckpointError(f"{place} must be a file or a folder; there is none. Check the path.")
+        raise CheckpointError(
+            f"{place} must be a model folder, a run, a store, a tokeniser, a session, an export, a folder of "
+            "transformers, a TensorFlow checkpoint, a file of torch.save, safetensors, a SentencePiece model or a "
+            f"vocabulary; got none of these but {_glimpse(place)}. Check the path."
+        )
 
 
 def _glimpse(path: Path) -> str:
@@ -109,20 +117,33 @@ def _glimpse(path: Path) -> str:
 def _folder(path: Path) -> Detected | None:
     if is_model_folder(path):
         kind: Kind = "segue model with a head" if (path / HEAD).is_file() else "segue model"
-        return Detected(path=path, kind=kind, source=open_safetensors(path / WEIGHTS))
+        files = tuple(path / name for name in (WEIGHTS, CONFIG, HEAD) if (path / name).is_file())
+        return Detected(path=path, kind=kind, source=open_safetensors(path / WEIGHTS), files=files)
     if any((path / name / CONFIG).is_file() for name in ("best", "last")):
         return Detected(path=path, kind="segue run")
     if (path / "manifest.json").is_file():
         manifest = read_settings(path / "manifest.json")
         if manifest.get("kind") == "segue-store":
             return Detected(path=path, kind="segue store", settings=manifest)
+    if (path / EXPORTED).is_file():
+        exported = read_settings(path / EXPORTED)
+        if str(exported.get("format")).startswith(EXPORT):
+            return Detected(path=path, kind="segue export", settings=exported)
+    found = weights_in(path)
+    if len(found) > 1:
+        got = " and ".join(f"{words} ({name})" for name, words in found.items())
+        raise CheckpointError(
+            f"{path} must hold weights in one format; got {got}. "
+            f"Say which by the path of the file: {path / next(iter(found))}, say."
+        )
     settings = read_settings(path / SETTINGS) if (path / SETTINGS).is_file() else {}
-    if any(path.glob("*.ckpt*.index")) or (path / XLNET_SETTINGS).is_file() or (path / "checkpoint").is_file():
+    if _TENSORFLOW in found.values():
         return _tensorflow(path)
-    source, attributes, module = _weights(path)
-    if source is not None:
-        kind = "transformers folder" if "model_type" in settings else "torch file" if module else "safetensors"
-        return _with_tensors(path, kind, source, settings, attributes)
+    if found:
+        name = next(iter(found))
+        bare: Kind = "safetensors" if name in (SINGLE, INDEX) else "torch file"
+        kind = "transformers folder" if "model_type" in settings else bare
+        return _with_tensors(path, kind, _opened(path / name), settings)
     if "model_type" in settings:
         raise CheckpointError(
             f"{path} must hold {SINGLE}, {BIN} or an index of either; got {SETTINGS} alone. Copy the weights too."
@@ -131,27 +152,42 @@ def _folder(path: Path) -> Detected | None:
         header = read_settings(path / TOKENIZER_HEADER)
         if header.get("format") == TOKENIZER_FORMAT:
             return Detected(path=path, kind="segue tokeniser", settings=header)
-    return _pieces(path / PIECES_FILE) if (path / PIECES_FILE).is_file() else None
+    if (path / PIECES_FILE).is_file():
+        return _pieces(path / PIECES_FILE)
+    if (path / "checkpoint").is_file() or (path / XLNET_SETTINGS).is_file():
+        return _tensorflow(path)  # which says what is missing
+    return None
 
 
-def _weights(path: Path) -> tuple[TensorSource | None, Mapping[str, Mapping[str, object]], bool]:
-    """The weights of a folder, attributes of a module, and whether they are torch's."""
-    if (path / SINGLE).is_file() or (path / INDEX).is_file():
-        return open_safetensors(path), {}, False
-    if (path / BIN_INDEX).is_file():
-        return ShardedFiles(path / BIN_INDEX, open_torch), {}, True
-    for name in (BIN, MODULE):
-        if (path / name).is_file():
-            file = open_torch(path / name)
-            return file, file.attributes, True
-    return None, {}, False
+_TENSORFLOW = "a TensorFlow checkpoint"
+
+
+def weights_in(path: Path) -> dict[str, str]:
+    """The weights of a folder, of anyone's format: the name to give for each, and what it is, the safest first. Several
+    TensorFlow checkpoints are one: they are steps of a training."""
+    formats = {
+        SINGLE: "safetensors",
+        INDEX: "safetensors in parts",
+        BIN: "a file of torch.save",
+        BIN_INDEX: "files of torch.save",
+        MODULE: "a module of torch.save",
+    }
+    found = {name: words for name, words in formats.items() if (path / name).is_file()}
+    prefixes = sorted(index.name.removesuffix(".index") for index in path.glob("*.ckpt*.index"))
+    return found | ({prefixes[-1]: _TENSORFLOW} if prefixes else {})
+
+
+def _opened(path: Path) -> SafetensorsFile | ShardedFiles | TorchFile:
+    if path.name in (SINGLE, INDEX):
+        return open_safetensors(path)
+    return ShardedFiles(path, open_torch) if path.name == BIN_INDEX else open_torch(path)
 
 
 def _tensorflow(path: Path) -> Detected:
     source = open_tensorflow(path)
     beside = (path if path.is_dir() else path.parent) / XLNET_SETTINGS
     settings = read_settings(beside) if beside.is_file() else {}
-    return _with_tensors(path, "TensorFlow checkpoint", source, settings)
+    return _with_tensors(path, "TensorFlow checkpoint", source, settings, settings_file=XLNET_SETTINGS)
 
 
 # --------------------------------------------------------------------------------------------------- files
@@ -165,17 +201,20 @@ def _file(path: Path) -> Detected | None:
     beside = path.parent / SETTINGS
     settings = read_settings(beside) if beside.is_file() else {}
     if path.name in (INDEX, BIN_INDEX):
-        source = open_safetensors(path) if path.name == INDEX else ShardedFiles(path, open_torch)
-        return _with_tensors(path, "transformers folder", source, settings)
+        return _with_tensors(path, "transformers folder", _opened(path), settings)
     with path.open("rb") as file:
         start = file.read(16)
     if path.suffix == ".safetensors" or start[8:9] == b"{":
-        return _with_tensors(path, "safetensors", open_safetensors(path), settings)
-    if path.name in (WORDS, *PICKLED):
+        safetensors = SafetensorsFile(path)
+        if safetensors.metadata.get("format", "").startswith(SESSION):
+            return Detected(path=path, kind="segue session", settings=safetensors.metadata, source=safetensors)
+        return _with_tensors(path, "safetensors", safetensors, settings)
+    if path.name in (WORDS, *PICKLED) or (path.name == TOKENIZER_HEADER and not is_own(path.parent)):
         return _vocabulary(path)
+    if path.name == TOKENIZER_HEADER:
+        return Detected(path=path, kind="segue tokeniser", settings=read_settings(path))
     if start[:4] == b"PK\x03\x04" or start[:1] == b"\x80":
-        torch_file = open_torch(path)
-        return _with_tensors(path, "torch file", torch_file, settings, torch_file.attributes)
+        return _with_tensors(path, "torch file", open_torch(path), settings)
     return _pieces(path)
 
 
@@ -188,9 +227,11 @@ def _pieces(path: Path) -> Detected | None:
 
 
 def _vocabulary(path: Path) -> Detected:
-    tokenizer, notes = find_tokenizer(path, size=MAX_VOCABULARY, settings={})
-    assert tokenizer is not None
-    return Detected(path=path, kind="vocabulary", settings={"symbols": tokenizer.size, "notes": " ".join(notes)})
+    beside = path.parent / "tokenizer_config.json"
+    found = find_tokenizer(path, size=None, settings=read_settings(beside) if beside.is_file() else {})
+    assert found.tokenizer is not None
+    settings = {"symbols": found.tokenizer.size} | ({"notes": " ".join(found.notes)} if found.notes else {})
+    return Detected(path=path, kind="vocabulary", settings=settings)
 
 
 # ----------------------------------------------------------------------------------------------- contents
@@ -199,14 +240,26 @@ def _vocabulary(path: Path) -> Detected:
 def _with_tensors(
     path: Path,
     kind: Kind,
-    source: TensorSource,
+    opened: _Opened,
     settings: Mapping[str, Any],
-    attributes: Mapping[str, Mapping[str, object]] | None = None,
+    *,
+    settings_file: str = SETTINGS,
 ) -> Detected:
+    source: TensorSource = opened
     if source.tensors and all(name.startswith("module.") for name in source.tensors):
         source = _Unwrapped(source)
-    family = family_of(source.tensors, settings)
-    return Detected(path=path, kind=kind, family=family, settings=settings, attributes=attributes or {}, source=source)
+    parts = list(opened.sources.values()) if isinstance(opened, ShardedFiles) else [opened]
+    beside = opened.files[0].parent / settings_file
+    return Detected(
+        path=path,
+        kind=kind,
+        family=family_of(source.tensors, settings),
+        settings=settings,
+        attributes=opened.attributes if isinstance(opened, TorchFile) else {},
+        source=source,
+        files=(*opened.files, *([beside] if beside.is_file() else [])),
+        calls=frozenset().union(*(part.calls for part in parts if isinstance(part, TorchFile))),
+    )
 
 
 def family_of(names: Iterable[str], settings: Mapping[str, Any]) -> Family | None:

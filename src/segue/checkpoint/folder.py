@@ -9,6 +9,7 @@ weights are read.
 
 import shutil
 import tomllib
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,9 +22,9 @@ from torch import Tensor, nn
 from segue.checkpoint.card import Facts, make_card
 from segue.checkpoint.files import CARD, inside, locate, read_small, shortened, verify
 from segue.checkpoint.header import Header, read_header
-from segue.checkpoint.source import FLOATS
+from segue.checkpoint.source import FLOATS, check_memory, readable
 from segue.config import Config, ModelConfig, dump, parse
-from segue.errors import CheckpointError
+from segue.errors import CheckpointError, SegueWarning
 from segue.files import Fill, Place, write_folder
 from segue.model import LanguageModel
 from segue.model.build import shapes_only
@@ -68,19 +69,21 @@ def save(
 
 def load(folder: str | Path, *, check: bool = True) -> LanguageModel:
     """The model as it was saved, in the same dtype. `check` compares the files with their hashes; without it, a config
-    that was edited by hand is taken as it is."""
-    path = locate(Path(folder))
-    model = _language_model(path)
-    if check:
-        verify(path, [CONFIG, WEIGHTS])
-    fill(model, path)
+    that was edited by hand is taken as it is. Weights that are not finite give a SegueWarning."""
+    with readable(Path(folder)):
+        path = locate(Path(folder))
+        model = _language_model(path)
+        if check:
+            verify(path, [CONFIG, WEIGHTS])
+        fill(model, path)
     return model
 
 
 def read_config(folder: str | Path) -> tuple[ModelConfig, int]:
     """The config of a model folder and the number of its parameters, without reading weights. Refuses what `load`
     refuses, but for changed numbers."""
-    model = _language_model(locate(Path(folder)))
+    with readable(Path(folder)):
+        model = _language_model(locate(Path(folder)))
     return model.config, parameters_of(model)
 
 
@@ -101,6 +104,17 @@ def model_of_run(path: Path) -> Path:
 def parameters_of(model: nn.Module) -> int:
     """How many numbers it learns."""
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def not_finite(model: nn.Module) -> str | None:
+    """What to know of weights that are not all numbers; None where they are."""
+    names = [name for name, value in model.state_dict().items() if not bool(value.isfinite().all())]
+    if not names:
+        return None
+    which = f"1 tensor holds NaN or infinity, {names[0]}"
+    if len(names) > 1:
+        which = f"{len(names)} tensors hold NaN or infinity, first {names[0]}"
+    return f"{which}: a training that failed, or a bad copy."
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -141,6 +155,8 @@ def examined(path: Path, make: Callable[[ModelConfig], Model]) -> Model:
 def fill(model: nn.Module, path: Path) -> None:
     """Reads the weights of a folder into the model that `examined` gave for it."""
     model.load_state_dict(_tensors(path / WEIGHTS), assign=True)
+    if problem := not_finite(model):
+        warnings.warn(f"{path / WEIGHTS}: {problem}", SegueWarning, stacklevel=3)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -212,6 +228,7 @@ def _kind(tensor: Tensor | None) -> str:
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
+    check_memory(path, read_header(path).tensors)
     try:
         with safe_open(path, framework="pt") as file:
             # Cloned: the file's alignment is not the allocator's, and sums round differently with it.

@@ -6,7 +6,7 @@ In: a path of any supported format, settings that it does not say. Out: a `Forei
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from segue.checkpoint.detect import Detected, detect, read_settings
+from segue.checkpoint.digests import Expected
 from segue.checkpoint.files import locate, shortened
 from segue.checkpoint.folder import TOKENIZER, load, model_of_run
-from segue.checkpoint.heads import HeadConfig, build, head_config, load_head
-from segue.checkpoint.names import (
-    transformer_xl_original,
-    transformer_xl_tensorflow,
-    transformer_xl_transformers,
-    xlnet_tensorflow,
-    xlnet_transformers,
-)
-from segue.checkpoint.names.rules import Row, Table, to_ours
-from segue.checkpoint.source import TensorSource
-from segue.checkpoint.vocabularies import find_tokenizer
+from segue.checkpoint.heads import HeadConfig, build, head_config, load_head, model_config_of
+from segue.checkpoint.names.rules import Row, check, to_ours
+from segue.checkpoint.plans import Plan, make_plan
+from segue.checkpoint.source import TensorSource, check_memory, readable
+from segue.checkpoint.vocabularies import NAMES, FoundTokenizer, find_tokenizer, notes_on_calls
 from segue.config import ModelConfig, parse
 from segue.errors import CheckpointError
 from segue.model.build import shapes_only
-from segue.model.named import named_models
 from segue.text.files import load_tokenizer
 from segue.text.tokenizer import Tokenizer
 
@@ -50,25 +44,11 @@ class Foreign:
     step: int | None = None
     """Of the training, where the checkpoint says it."""
     tokenizer: Tokenizer | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """The sha256 of each file that was read, by its name."""
     rows: list[Row] = field(default_factory=list)
     explained: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """What a checkpoint says of its model, before anything is read."""
-
-    values: dict[str, Any]
-    """Of the `[model]` table."""
-    table: Callable[[ModelConfig, HeadConfig | None], Table]
-    head: HeadConfig | None = None
-    scope: str = "task"
-    unknown: Sequence[str] = ()
-    """Settings of `[model]` that must be given, because the file does not show them."""
-    notes: Sequence[str] = ()
-    guesses: Mapping[str, str] = field(default_factory=dict)
-    """Notes on settings of `[model]` that were taken without being told."""
 
 
 def read_foreign(
@@ -77,17 +57,20 @@ def read_foreign(
     overrides: Sequence[str] = (),
     head: str | None = None,
     vocabulary: str | Path | None = None,
+    sha256: Sequence[str] = (),
 ) -> Foreign:
     """Reads a checkpoint of anyone's, a segue folder or run too. `overrides` are `model.key=value` and
     `head.key=value`; `head` chooses among several heads of one checkpoint; `vocabulary` is a tokeniser that is not
-    beside the weights."""
-    detected = detect(model_of_run(locate(Path(path))))
+    beside the weights; `sha256` are the digests that files must have, as in `Expected`."""
+    with readable(Path(path)):
+        detected = detect(model_of_run(locate(Path(path))))
+    expected = Expected(sha256)
     if detected.kind in ("segue model", "segue model with a head"):
         if overrides or head:
             raise CheckpointError(
                 f"{path} is a model folder with a config of its own; got other settings too. Leave them out."
             )
-        return _own(detected)
+        return _own(detected, vocabulary, expected)
     if detected.source is None:
         raise CheckpointError(f"{path} must hold a model; got a {detected.kind}. Give the path of its weights.")
     if detected.family is None:
@@ -95,28 +78,37 @@ def read_foreign(
             f"{path} must hold the tensors of a Transformer-XL or an XLNet; got a {detected.kind} with others. "
             "`segue inspect` shows them."
         )
-    plan = _guarded(detected, lambda: _plan(detected, detected.source, head))
+    source = detected.source
+    plan = _guarded(detected, lambda: make_plan(detected, source, head))
     config, chosen = _configured(plan, overrides)
     guessed = {name: why for name, why in plan.guesses.items() if not _is_given(name, overrides)}
     notes = [
+        *notes_on_calls(detected.calls),
         *plan.notes,
-        *(f"model.{name}: {why}. --set model.{name}=... says otherwise." for name, why in guessed.items()),
+        *(f"{name}: {why}. Set {name} to say otherwise." for name, why in guessed.items()),
     ]
-    return _filled(detected, replace(plan, notes=notes), config, chosen, vocabulary)
+    return _filled(detected, replace(plan, notes=notes), config, chosen, vocabulary, expected)
 
 
-def _own(detected: Detected) -> Foreign:
+def _own(detected: Detected, vocabulary: str | Path | None, expected: Expected) -> Foreign:
     path = detected.path
+    digests = expected.digests(detected.files)
     head: HeadConfig | None = None
     model: nn.Module
     if detected.kind == "segue model":
         model = load(path)
     else:
         model, head = load_head(path)
-    tokenizer = load_tokenizer(path / TOKENIZER) if (path / TOKENIZER).is_dir() else None
-    trunk = model.get_submodule("trunk")
-    config = trunk.config
-    assert isinstance(config, ModelConfig)
+    config = model_config_of(model)
+    found = FoundTokenizer()
+    if (path / TOKENIZER).is_dir():
+        if vocabulary is not None:
+            raise CheckpointError(f"{path} has a tokeniser of its own; got {vocabulary} too. Leave one of them out.")
+        found = FoundTokenizer(tokenizer=load_tokenizer(path / TOKENIZER))
+    elif vocabulary is not None:
+        found = _given_tokenizer(Path(vocabulary), config.vocabulary.size)
+        digests |= expected.digests([] if found.path is None else [found.path])
+    expected.check_all_met()
     return Foreign(
         detected=detected,
         format=detected.kind,
@@ -124,8 +116,28 @@ def _own(detected: Detected) -> Foreign:
         config=config,
         head=head,
         step=_own_step(path),
-        tokenizer=tokenizer,
+        tokenizer=found.tokenizer,
+        digests=digests,
+        notes=list(found.notes),
     )
+
+
+def _tokenizer(place: Path, size: int) -> FoundTokenizer:
+    """The tokeniser of a folder or file, with the settings beside it."""
+    with readable(place):
+        beside = (place if place.is_dir() else place.parent) / "tokenizer_config.json"
+        return find_tokenizer(place, size=size, settings=read_settings(beside) if beside.is_file() else {})
+
+
+def _given_tokenizer(place: Path, size: int) -> FoundTokenizer:
+    """The tokeniser that a user named: it must be there."""
+    found = _tokenizer(place, size)
+    if found.tokenizer is None:
+        what = "a folder without one" if place.is_dir() else "nothing there"
+        raise CheckpointError(
+            f"a vocabulary must be a file or folder with one ({', '.join(NAMES)}); got {place}, {what}. Check the path."
+        )
+    return found
 
 
 def _own_step(path: Path) -> int | None:
@@ -144,10 +156,17 @@ def _tensorflow_step(source: TensorSource) -> int | None:
 
 
 def _filled(
-    detected: Detected, plan: _Plan, config: ModelConfig, head: HeadConfig | None, vocabulary: str | Path | None
+    detected: Detected,
+    plan: Plan,
+    config: ModelConfig,
+    head: HeadConfig | None,
+    vocabulary: str | Path | None,
+    expected: Expected,
 ) -> Foreign:
     source = detected.source
     assert source is not None
+    size = config.vocabulary.size
+    found = _tokenizer(detected.folder, size) if vocabulary is None else _given_tokenizer(Path(vocabulary), size)
     if max(config.num_layers, len(config.vocabulary.cutoffs)) > len(source.tensors):
         raise CheckpointError(
             f"{detected.path} must hold the tensors of its config; got {len(source.tensors)} tensors for "
@@ -161,13 +180,13 @@ def _filled(
             f"{detected.path} must have a config to build; got {shortened(error)}. Correct it."
         ) from None
     table = plan.table(config, head)
+    check(table, source.tensors, model.state_dict())
+    check_memory(detected.path, source.tensors)
+    digests = expected.digests([*detected.files, *([] if found.path is None else [found.path])])
+    expected.check_all_met()
     mapped = to_ours(table, source, model.state_dict())
     tensors, widened = _of_one_dtype(mapped.tensors)
     model.load_state_dict(tensors, assign=True)
-    place = detected.folder if vocabulary is None else Path(vocabulary)
-    beside = (place if place.is_dir() else place.parent) / "tokenizer_config.json"
-    settings = read_settings(beside) if beside.is_file() else {}
-    tokenizer, known = find_tokenizer(place, size=config.vocabulary.size, settings=settings)
     return Foreign(
         detected=detected,
         format=f"{table.family} ({detected.kind})",
@@ -176,10 +195,11 @@ def _filled(
         head=head,
         scope=plan.scope,
         step=_tensorflow_step(source),
-        tokenizer=tokenizer,
+        tokenizer=found.tokenizer,
+        digests=digests,
         rows=mapped.rows,
         explained=mapped.explained,
-        notes=[*plan.notes, *widened, *known],
+        notes=[*plan.notes, *widened, *found.notes],
     )
 
 
@@ -196,7 +216,7 @@ def _of_one_dtype(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[s
 # ------------------------------------------------------------------------------------------------ settings
 
 
-def _configured(plan: _Plan, overrides: Sequence[str]) -> tuple[ModelConfig, HeadConfig | None]:
+def _configured(plan: Plan, overrides: Sequence[str]) -> tuple[ModelConfig, HeadConfig | None]:
     """The config and the head with what the user gave."""
     for text in overrides:
         if not text.startswith(("model.", "head.")) or "=" not in text:
@@ -205,10 +225,12 @@ def _configured(plan: _Plan, overrides: Sequence[str]) -> tuple[ModelConfig, Hea
                 "Write model.memory.length=1600, say."
             )
     values = {key: value for key, value in plan.values.items() if value is not None}
-    if missing := [name for name in plan.unknown if not _is_given(name, overrides)]:
+    if missing := [name for name in plan.unknown if not _is_given(f"model.{name}", overrides)]:
         raise CheckpointError(
             f"{', '.join(f'model.{name}' for name in missing)} must be given, because the file does not say; got "
-            f"nothing. Add {' '.join(f'--set model.{name}=VALUE' for name in missing)}."
+            "nothing.",
+            remedy=f"Pass overrides={[f'model.{name}=VALUE' for name in missing]} to segue.checkpoint.convert.convert.",
+            option=f"With segue convert, add {' '.join(f'--set model.{name}=VALUE' for name in missing)}.",
         )
     config = parse({"model": values}, [text for text in overrides if text.startswith("model.")]).model
     head = plan.head
@@ -222,7 +244,7 @@ def _configured(plan: _Plan, overrides: Sequence[str]) -> tuple[ModelConfig, Hea
 
 def _is_given(name: str, overrides: Sequence[str]) -> bool:
     keys = [text.partition("=")[0].strip() for text in overrides]
-    return any(f"model.{name}.".startswith(f"{key}.") for key in keys)
+    return any(f"{name}.".startswith(f"{key}.") for key in keys)
 
 
 def _parsed(text: str) -> tuple[str, Any]:
@@ -233,7 +255,7 @@ def _parsed(text: str) -> tuple[str, Any]:
         return key.strip(), value
 
 
-def _guarded(detected: Detected, plan: Callable[[], _Plan]) -> _Plan:
+def _guarded(detected: Detected, plan: Callable[[], Plan]) -> Plan:
     """A config of nonsense is the file's fault, not ours."""
     try:
         return plan()
@@ -242,117 +264,3 @@ def _guarded(detected: Detected, plan: Callable[[], _Plan]) -> _Plan:
             f"{detected.path} must have the settings and tensors of its kind; got {type(error).__name__}: {error}. "
             "Use another copy, or correct its config."
         ) from None
-
-
-# --------------------------------------------------------------------------------------------------- plans
-
-
-def _plan(detected: Detected, source: TensorSource | None, head: str | None) -> _Plan:
-    assert source is not None
-    if head is not None and detected.family != "xlnet_tensorflow":
-        raise CheckpointError(f"only a TensorFlow checkpoint may have several heads; got --head {head}. Leave it out.")
-    match detected.family:
-        case "xlnet_transformers":
-            return _xlnet_transformers(detected.settings, source)
-        case "transformer_xl_transformers":
-            return _transformer_xl_transformers(detected.settings, source)
-        case "xlnet_tensorflow":
-            return _xlnet_tensorflow(detected.settings, source, head)
-        case "transformer_xl_tensorflow":
-            return _transformer_xl_tensorflow(source)
-        case _:
-            return _transformer_xl_original(detected, source)
-
-
-def _needs_settings(settings: Mapping[str, Any], model_type: str) -> None:
-    if "model_type" not in settings:
-        raise CheckpointError(
-            "weights of transformers must have their config.json beside them; got none. Copy it there."
-        )
-    if settings["model_type"] != model_type:
-        raise CheckpointError(
-            f'model_type in config.json must be "{model_type}", as the tensors are; got '
-            f"{shortened(repr(settings['model_type']))}. Use the config of these weights."
-        )
-
-
-def _xlnet_transformers(settings: Mapping[str, Any], source: TensorSource) -> _Plan:
-    _needs_settings(settings, "xlnet")
-    base = "word_embedding.weight" in source.tensors
-    return _Plan(
-        values=xlnet_transformers.values(settings),
-        table=partial(xlnet_transformers.table, base=base),
-        head=xlnet_transformers.head(settings, source.tensors),
-        notes=xlnet_transformers.notes(settings),
-    )
-
-
-def _transformer_xl_transformers(settings: Mapping[str, Any], source: TensorSource) -> _Plan:
-    _needs_settings(settings, "transfo-xl")
-    base = "word_emb.emb_layers.0.weight" in source.tensors
-    return _Plan(
-        values=transformer_xl_transformers.values(settings),
-        table=partial(transformer_xl_transformers.table, base=base),
-        head=transformer_xl_transformers.head(settings, source.tensors),
-    )
-
-
-def _xlnet_tensorflow(settings: Mapping[str, Any], source: TensorSource, head: str | None) -> _Plan:
-    unknown = []
-    if not settings:
-        settings = {"ff_activation": "gelu"} | xlnet_tensorflow.settings_of_shapes(source.tensors)
-        unknown.append("activation")
-    heads = xlnet_tensorflow.heads(source.tensors)
-    if head is None and len(heads) > 1:
-        raise CheckpointError(
-            f"of several heads, one must be chosen; got {', '.join(heads)}. Add --head {next(iter(heads))}, say."
-        )
-    if head is not None and head not in (*heads, "none"):
-        raise CheckpointError(f"--head must be one of {', '.join([*heads, 'none'])}; got {head!r}. Use one of these.")
-    scope = next(iter(heads), "task") if head is None else head
-    return _Plan(
-        values=xlnet_tensorflow.values(settings),
-        table=partial(xlnet_tensorflow.table, scope=scope),
-        head=heads.get(scope),
-        scope=scope if scope in heads else "task",
-        unknown=unknown,
-        guesses={"memory.length": "none, because the file does not say; 384 was that of the pretraining"},
-    )
-
-
-def _transformer_xl_tensorflow(source: TensorSource) -> _Plan:
-    flags = transformer_xl_tensorflow.settings_of_shapes(source.tensors)
-    values = transformer_xl_tensorflow.values(flags)
-    name, memory = _released(values)
-    values["memory"] = {"initial": "zeros"} | ({} if memory is None else {"length": memory})
-    return _Plan(
-        values=values,
-        table=lambda config, _: transformer_xl_tensorflow.table(config),
-        unknown=["memory.length"] if memory is None else [],
-        guesses={} if name is None else {"memory.length": f"{memory}, as in {name}, which has the same shapes"},
-    )
-
-
-def _released(values: Mapping[str, Any]) -> tuple[str | None, int | None]:
-    """A released model of the same sizes, and its memory length."""
-    sizes = ("num_layers", "width", "num_heads", "head_width", "inner_width")
-    for name, model in named_models().items():
-        config = model.config
-        same = all(getattr(config, size) == values[size] for size in sizes)
-        if same and config.vocabulary.size == values["vocabulary"]["size"] and config.memory is not None:
-            return name, config.memory.length
-    return None, None
-
-
-def _transformer_xl_original(detected: Detected, source: TensorSource) -> _Plan:
-    settings, unknown = dict(detected.settings), list[str]()
-    if "n_layer" not in settings:
-        settings, unknown = transformer_xl_original.settings_of_file(source, detected.attributes)
-    bare = "n_layer" not in detected.settings and "n_layer" not in detected.attributes.get("", {})
-    return _Plan(
-        values=transformer_xl_original.values(settings),
-        table=lambda config, _: transformer_xl_original.table(config),
-        unknown=unknown,
-        notes=transformer_xl_original.notes(settings),
-        guesses={"norm_first": "false; a state dict does not show it"} if bare else {},
-    )

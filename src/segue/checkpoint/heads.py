@@ -26,6 +26,7 @@ from segue.checkpoint.folder import (
     replace_model,
     write_tensors,
 )
+from segue.checkpoint.source import readable
 from segue.config import Config, ModelConfig, dump
 from segue.config.schema import PositiveInt, Section
 from segue.errors import CheckpointError
@@ -130,19 +131,22 @@ def save_head(
 
 
 def load_head(folder: str | Path, *, check: bool = True) -> tuple[nn.Module, HeadConfig]:
-    """The model with its head as it was saved, in the same dtype, and what it is."""
-    path = locate(Path(folder))
-    model, head = _examined(path)
-    if check:
-        verify(path, [CONFIG, HEAD, WEIGHTS])
-    fill(model, path)
+    """The model with its head as it was saved, in the same dtype, and what it is. `check` compares the files with their
+    hashes. Weights that are not finite give a SegueWarning."""
+    with readable(Path(folder)):
+        path = locate(Path(folder))
+        model, head = _examined(path)
+        if check:
+            verify(path, [CONFIG, HEAD, WEIGHTS])
+        fill(model, path)
     return model, head
 
 
 def read_head(folder: str | Path) -> tuple[ModelConfig, HeadConfig, int]:
     """The config, the head and the number of parameters of a folder, without reading weights. Refuses what `load_head`
     refuses, but for changed numbers."""
-    model, head = _examined(locate(Path(folder)))
+    with readable(Path(folder)):
+        model, head = _examined(locate(Path(folder)))
     return model_config_of(model), head, parameters_of(model)
 
 

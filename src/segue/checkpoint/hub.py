@@ -15,6 +15,7 @@ import hashlib
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from typing import Any
 
 import segue
 from segue.checkpoint.card import Facts, make_card, updated_card
+from segue.checkpoint.detect import weights_in
 from segue.checkpoint.files import (
     CARD,
     LARGEST_CARD,
@@ -48,8 +50,9 @@ from segue.checkpoint.folder import (
 from segue.checkpoint.folder import load as load_folder
 from segue.checkpoint.heads import HeadConfig, on_card, read_head
 from segue.checkpoint.private import public_card, public_config
+from segue.checkpoint.source import readable
 from segue.config import ModelConfig
-from segue.errors import CheckpointError
+from segue.errors import CheckpointError, SegueWarning
 from segue.files import sha256, write_file
 from segue.model import LanguageModel
 
@@ -59,6 +62,7 @@ ALIASES = {
     "transfo-xl-wt103": "transfo-xl/transfo-xl-wt103",
 }
 """Names from before hubs had owners."""
+FILE = "FILE is its spiece.model, its vocab.txt, or the folder of a tokeniser."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 _SMALL_FILES = (
@@ -95,11 +99,19 @@ def find(
     source: str | Path, *, revision: str | None = None, offline: bool | None = None, mirror: str | Path | None = None
 ) -> Found:
     """Where the files of a model are, and which commit; downloads them if need be. A path comes before a name."""
-    path = locate(Path(source))
-    if str(source) and (os.path.exists(path) or os.path.isfile(f"{path}.index")):  # or the prefix of TensorFlow
-        if revision is not None:
-            raise CheckpointError(f"{path} is on this machine and has no revisions; got {revision!r}. Leave it out.")
-        return Found(path=model_of_run(path))
+    if not isinstance(source, str | Path):
+        raise CheckpointError(
+            f"a model must be given by its path or its name; got a {type(source).__name__}. "
+            'Use "run/best" or "owner/name", say.'
+        )
+    with readable(Path(source)):
+        path = locate(Path(source))
+        if str(source) and (_exists(path) or os.path.isfile(f"{path}.index")):  # or the prefix of TensorFlow
+            if revision is not None:
+                raise CheckpointError(
+                    f"{path} is on this machine and has no revisions; got {revision!r}. Leave it out."
+                )
+            return Found(path=model_of_run(path))
     given = str(source)
     name = ALIASES.get(given, given)
     if not _NAME.fullmatch(name) or ".." in name:
@@ -115,21 +127,33 @@ def find(
     return _on_hub(name, given, revision, offline=_is_offline() if offline is None else offline)
 
 
-def model_folder(found: Found) -> Path:
-    """The model folder itself, or what the conversion of a foreign checkpoint gave."""
-    if (found.path / CONFIG).is_file():
-        return found.path
-    from segue.checkpoint.convert import VERSION, convert
+def _exists(path: Path) -> bool:
+    """Raises PermissionError where that is not for the user to know: a closed folder is no name on the hub."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        raise
+    except (OSError, ValueError):  # none, or a name that cannot be one
+        return False
+    return True
 
-    source = found.name.replace("/", "--") if found.name else found.path.resolve().name
-    place = _cache_folder() / "converted" / source / f"{found.commit or _fingerprint(found.path)}-v{VERSION}"
+
+def model_folder(found: Found) -> Path:
+    """The model folder itself, or what the conversion of a foreign checkpoint gave. Its notes are warnings."""
+    with readable(found.path):
+        if (found.path / CONFIG).is_file():
+            return found.path
+        from segue.checkpoint.convert import VERSION, convert
+
+        source = found.name.replace("/", "--") if found.name else found.path.resolve().name
+        place = _cache_folder() / "converted" / source / f"{found.commit or _fingerprint(found.path)}-v{VERSION}"
     if is_model_folder(place):
         return place
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=".converting.") as work:
             made = Path(work) / "model"
-            convert(found.path, made, compare=False)
+            report = convert(found.path, made, compare=False)
             if found.name:
                 at = f" at commit {found.commit}" if found.commit else ""
                 (made / CARD).write_text(_new_card(made, Facts(origin=f"{found.name}{at}")), encoding="utf-8")
@@ -139,7 +163,27 @@ def model_folder(found: Found) -> Path:
         raise CheckpointError(
             f"{place.parent} must be writable; got {error}. Set XDG_CACHE_HOME to a folder that is."
         ) from None
+    if report.notes:
+        notes = " ".join(report.notes)
+        warnings.warn(f"{found.name or found.path}, converted into {place}: {notes}", SegueWarning, stacklevel=3)
     return place
+
+
+def tokenizer_folder(source: str | Path, folder: Path) -> Path:
+    """The tokeniser of the model folder that `source`, as the user wrote it, led to."""
+    if (folder / TOKENIZER).is_dir():
+        return folder / TOKENIZER
+    raise CheckpointError(
+        f"{source} must come with a tokeniser to read text; got none.",
+        remedy=f"Convert it with one: segue.checkpoint.convert.convert({str(source)!r}, OUT, vocabulary=FILE). {FILE}",
+        option=f"Convert it with one: segue convert {source} OUT --vocabulary FILE. {FILE}",
+    )
+
+
+def _one_format(folder: Path) -> Path:
+    """A folder that came by name, or the first of the weights in it: a hub keeps the same model in several formats."""
+    found = weights_in(folder)
+    return folder / next(iter(found)) if len(found) > 1 and not is_model_folder(folder) else folder
 
 
 def _fingerprint(path: Path) -> str:
@@ -168,7 +212,7 @@ def _in_mirror(mirror: Path, name: str, given: str, revision: str | None) -> Fou
         place = base if revision is None else base / revision
         if place.is_dir():
             commit = revision if revision and re.fullmatch("[0-9a-f]{40}", revision) else None
-            return Found(path=place, name=name, commit=commit)
+            return Found(path=_one_format(place), name=name, commit=commit)
     wanted = name if revision is None else f"{name}/{revision}"
     raise CheckpointError(
         f"the mirror must hold {wanted} as a folder; got {mirror} without it. Copy the files of the model there."
@@ -181,7 +225,7 @@ def _on_hub(name: str, given: str, revision: str | None, *, offline: bool) -> Fo
         for weights in _WEIGHTS:
             folder = _snapshot(hub, [name, given], revision, weights, offline=offline)
             if any(next(folder.glob(pattern), None) for pattern in weights):
-                return Found(path=folder, name=name, commit=folder.name)
+                return Found(path=_one_format(folder), name=name, commit=folder.name)
     raise CheckpointError(
         f"{name} must have weights that segue reads ({', '.join(pattern for kind in _WEIGHTS for pattern in kind)}); "
         f"got none, at commit {folder.name}. Choose another revision."

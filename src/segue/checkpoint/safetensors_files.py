@@ -12,7 +12,7 @@ from torch import Tensor
 
 from segue.checkpoint.files import read_small
 from segue.checkpoint.header import MAX_HEADER, parse_object, read_header
-from segue.checkpoint.source import TensorInfo, TensorSource
+from segue.checkpoint.source import TensorInfo, TensorSource, allocated
 from segue.errors import CheckpointError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -24,6 +24,7 @@ class SafetensorsFile:
     def __init__(self, path: Path) -> None:
         header = read_header(path)
         self.path = path
+        self.files = (path,)
         self.tensors: Mapping[str, TensorInfo] = header.tensors
         self.metadata = header.metadata
         self._starts = header.starts
@@ -31,7 +32,7 @@ class SafetensorsFile:
     def read(self, name: str) -> Tensor:
         """A tensor of its own memory."""
         info = self.tensors[name]
-        data = torch.empty(math.prod(info.shape) * info.dtype.itemsize, dtype=torch.uint8)
+        data = allocated(math.prod(info.shape) * info.dtype.itemsize, what=f"{name} in {self.path}")
         try:
             with self.path.open("rb") as file:
                 file.seek(self._starts[name])
@@ -53,9 +54,10 @@ class ShardedFiles:
     def __init__(self, path: Path, open_file: Callable[[Path], TensorSource]) -> None:
         self.path = path
         where = _read_index(path)
-        self._sources = {name: open_file(path.parent / name) for name in dict.fromkeys(where.values())}
+        self.sources = {name: open_file(path.parent / name) for name in dict.fromkeys(where.values())}
+        self.files = (path, *(path.parent / name for name in self.sources))
         self._where = where
-        held = [(name, file) for file, source in self._sources.items() for name in source.tensors]
+        held = [(name, file) for file, source in self.sources.items() for name in source.tensors]
         if len(held) != len(where) or any(where.get(name) != file for name, file in held):
             lost = sorted(set(where.items()) ^ set(held))
             name, file = lost[0]
@@ -63,11 +65,11 @@ class ShardedFiles:
                 f"{path} must list exactly the tensors of its files; got {len(lost)} that it does not list or that are "
                 f"not there, first {name[:80]!r} in {file}. Copy all files again."
             )
-        self.tensors = {name: self._sources[file].tensors[name] for name, file in where.items()}
+        self.tensors = {name: self.sources[file].tensors[name] for name, file in where.items()}
 
     def read(self, name: str) -> Tensor:
         """A tensor of its own memory."""
-        return self._sources[self._where[name]].read(name)
+        return self.sources[self._where[name]].read(name)
 
 
 def open_safetensors(path: str | Path) -> SafetensorsFile | ShardedFiles:

@@ -77,6 +77,18 @@ def expressible(family: Family, config: ModelConfig, head: HeadConfig | None) ->
     return notes
 
 
+def only_for_segue(config: ModelConfig) -> str | None:
+    """Why a Transformer-XL or an XLNet of this config cannot be written for transformers; None if it can be, and for
+    models of other kinds, of which nobody would expect it."""
+    if not isinstance(config.positions, XLPositions) or config.objective == "masked":
+        return None
+    try:
+        expressible(family_for(config, "hf"), config, None)
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
 def _handled(family: Family, config: ModelConfig) -> set[str]:
     """Settings that make no difference, because the table or the shape of the model takes care of them."""
     found = set()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from segue.checkpoint.pickles import Name, describe, interpret, read_record
-from segue.checkpoint.source import TensorInfo
+from segue.checkpoint.source import TensorInfo, allocated
 from segue.checkpoint.stored_zip import SIGNATURE, Entry, read_entries, verify
 from segue.checkpoint.torch_tree import CONSTRUCTORS, STORAGES, Storage, StoredTensor, read_contents
 from segue.errors import CheckpointError
@@ -38,10 +38,16 @@ class TorchFile:
     """Plain attributes of the modules by dotted path, "" for the root; or plain values beside the state dict."""
     classes: Mapping[str, str]
     """Names of the modules' classes by dotted path."""
+    calls: frozenset[Name]
+    """What the pickle asks to call besides the parts of tensors; nothing was called."""
 
-    def __init__(self, path: Path, root: object, storages: Mapping[str, Entry], *, big_endian: bool) -> None:
+    def __init__(
+        self, path: Path, root: object, storages: Mapping[str, Entry], *, big_endian: bool, calls: set[Name]
+    ) -> None:
         contents = read_contents(root, what=str(path))
         self.path = path
+        self.files = (path,)
+        self.calls = frozenset(calls)
         self.root = root
         self.attributes = contents.attributes
         self.classes = contents.classes
@@ -86,29 +92,31 @@ def open_torch(path: str | Path) -> TorchFile:
     )
 
 
-def read_object(path: str | Path) -> object:
-    """What was pickled, be it by torch.save or by pickle itself, as plain containers and inert records.
+def read_object(path: str | Path, *, calls: set[Name] | None = None) -> object:
+    """What was pickled, be it by torch.save or by pickle itself, as plain containers and inert records. What the pickle
+    asks to call is added to `calls`.
 
     For vocabularies, that come in all three forms."""
-    path = Path(path)
+    path, calls = Path(path), set() if calls is None else calls
     try:
         with path.open("rb") as file:
             start = file.read(4)
             file.seek(0)
             if start == SIGNATURE:
-                return _read_zip_pickle(file, path)[0]
+                return _read_zip_pickle(file, path, calls)[0]
             if _is_legacy(file):
-                return _read_legacy_pickle(file, path)[0]
+                return _read_legacy_pickle(file, path, calls)[0]
     except OSError as error:
         raise CheckpointError(f"{path} must be a readable file; got {error}. Check the path.") from None
-    return read_record(path)
+    return read_record(path, calls=calls)
 
 
 # The zip format
 
 
 def _open_zip(file: BinaryIO, path: Path) -> TorchFile:
-    root, storages, entries, prefix = _read_zip_pickle(file, path)
+    calls: set[Name] = set()
+    root, storages, entries, prefix = _read_zip_pickle(file, path, calls)
     for storage in storages:
         entry = entries.get(f"{prefix}data/{storage.key}")
         if entry is None or entry.size != storage.size * storage.dtype.itemsize:
@@ -121,10 +129,12 @@ def _open_zip(file: BinaryIO, path: Path) -> TorchFile:
     if order not in (b"", b"little", b"big"):
         raise CheckpointError(f"{path} must have the byte order little or big; got {order!r}. Save it again.")
     places = {storage.key: entries[f"{prefix}data/{storage.key}"] for storage in storages}
-    return TorchFile(path, root, places, big_endian=order == b"big")
+    return TorchFile(path, root, places, big_endian=order == b"big", calls=calls)
 
 
-def _read_zip_pickle(file: BinaryIO, path: Path) -> tuple[object, list[Storage], dict[str, Entry], str]:
+def _read_zip_pickle(
+    file: BinaryIO, path: Path, calls: set[Name]
+) -> tuple[object, list[Storage], dict[str, Entry], str]:
     """The pickled value, the storages it names, the entries of the archive, and the folder in it."""
     entries = read_entries(file, what=str(path))
     pickles = [name for name in entries if name.count("/") == 1 and name.endswith("/data.pkl")]
@@ -140,7 +150,8 @@ def _read_zip_pickle(file: BinaryIO, path: Path) -> tuple[object, list[Storage],
         )
     data = _read_entry(file, entries[pickles[0]], what=f"the pickle in {path}")
     storages: list[Storage] = []
-    root = interpret(BytesIO(data), what=str(path), constructors=CONSTRUCTORS, persistent=_persistent(storages, size=5))
+    persistent = _persistent(storages, size=5)
+    root = interpret(BytesIO(data), what=str(path), constructors=CONSTRUCTORS, persistent=persistent, calls=calls)
     return root, storages, entries, prefix
 
 
@@ -160,8 +171,9 @@ def _is_legacy(file: BinaryIO) -> bool:
 
 
 def _open_legacy(file: BinaryIO, path: Path) -> TorchFile:
-    root, storages = _read_legacy_pickle(file, path)
-    keys = interpret(file, what=str(path))
+    calls: set[Name] = set()
+    root, storages = _read_legacy_pickle(file, path, calls)
+    keys = interpret(file, what=str(path), calls=calls)
     by_key: dict[str, Storage] = {}
     for storage in storages:
         first = by_key.setdefault(storage.key, storage)
@@ -189,18 +201,19 @@ def _open_legacy(file: BinaryIO, path: Path) -> TorchFile:
         start += 8 + length
     if start != end:
         raise CheckpointError(f"{path} must end with its last storage; got {end - start} bytes more. Copy it again.")
-    return TorchFile(path, root, places, big_endian=False)  # written little-endian on every machine
+    return TorchFile(path, root, places, big_endian=False, calls=calls)  # written little-endian on every machine
 
 
-def _read_legacy_pickle(file: BinaryIO, path: Path) -> tuple[object, list[Storage]]:
+def _read_legacy_pickle(file: BinaryIO, path: Path, calls: set[Name]) -> tuple[object, list[Storage]]:
     """The pickled value and the storages it names; the file is left behind its pickle."""
-    interpret(file, what=str(path))  # the magic number, known
-    version = interpret(file, what=str(path))
+    interpret(file, what=str(path), calls=calls)  # the magic number, known
+    version = interpret(file, what=str(path), calls=calls)
     if version != LEGACY_VERSION:
         raise CheckpointError(f"{path} must have version {LEGACY_VERSION}; got {describe(version)}. Save it again.")
-    interpret(file, what=str(path))  # the system: torch.load does not use it either
+    interpret(file, what=str(path), calls=calls)  # the system: torch.load does not use it either
     storages: list[Storage] = []
-    root = interpret(file, what=str(path), constructors=CONSTRUCTORS, persistent=_persistent(storages, size=6))
+    persistent = _persistent(storages, size=6)
+    root = interpret(file, what=str(path), constructors=CONSTRUCTORS, persistent=persistent, calls=calls)
     return root, storages
 
 
@@ -245,7 +258,7 @@ def _storage(key: tuple[object, ...]) -> Storage:
 
 
 def _read_numbers(file: BinaryIO, tensor: StoredTensor, *, swap: bool, what: str) -> Tensor:
-    data = torch.empty(tensor.span * tensor.dtype.itemsize, dtype=torch.uint8)
+    data = allocated(tensor.span * tensor.dtype.itemsize, what=what)
     if file.readinto(data.numpy()) != len(data):  # type: ignore[attr-defined]
         raise CheckpointError(f"{what} must have all its numbers; got fewer. Copy the file again.")
     if swap:

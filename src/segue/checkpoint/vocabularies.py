@@ -1,7 +1,7 @@
 """Tokenisers that come with others' checkpoints, read and written in their files.
 
-In: a folder or a file with `spiece.model`, `vocab.txt`, or a pickled vocabulary of Transformer-XL. Out: a Tokenizer;
-and back, `spiece.model` or `vocab.txt`.
+In: a folder or a file with `spiece.model`, `vocab.txt`, a pickled vocabulary of Transformer-XL, the `tokenizer.json` of
+an XLNet of transformers 5, or a tokeniser of this project. Out: a Tokenizer; and back, `spiece.model` or `vocab.txt`.
 
 The vocabularies of Transformer-XL are symbols in the order of their ids. Those of WikiText and the billion words are
 words. Those of enwik8 are the numbers of bytes, and those of text8 letters with `_` for a space: the text was written
@@ -10,15 +10,18 @@ so, with spaces between, before it was counted. Neither has a symbol for a line 
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from segue.checkpoint.pickles import Record
+from segue.checkpoint.pickles import Name, Record
 from segue.checkpoint.torch_files import read_object
+from segue.checkpoint.unigram import FILE as JSON
+from segue.checkpoint.unigram import rebuilt_pieces
 from segue.errors import CheckpointError, DataError
-from segue.text.files import save_tokenizer
-from segue.text.folder import MAX_DATA, PIECES_FILE, read_limited
+from segue.text.files import load_tokenizer, save_tokenizer
+from segue.text.folder import FORMAT, HEADER, MAX_DATA, MAX_HEADER, PIECES_FILE, read_limited
 from segue.text.pieces import PieceTokenizer
 from segue.text.released import ReleasedPieces, read_pieces
 from segue.text.symbols import CharacterTokenizer, ListedBytes
@@ -28,31 +31,79 @@ from segue.text.words import EOS, WordTokenizer
 WORDS = "vocab.txt"
 PICKLED = ("vocab.bin", "vocab.pkl", "cache.pkl", "cache.pt")
 _SETTINGS = "tokenizer_config.json"
+NAMES = (PIECES_FILE, WORDS, *PICKLED, JSON)
+"""Files with a vocabulary, the first of which counts."""
+_KINDS = {
+    ListedBytes: "its numbers are bytes, as in enwik8; line breaks have no id and are left out",
+    CharacterTokenizer: "its symbols are characters, with _ for a space, as in text8",
+}
 
 
-def find_tokenizer(place: Path, *, size: int, settings: Mapping[str, object]) -> tuple[Tokenizer | None, list[str]]:
-    """The tokeniser of a folder, or of one of its files, and what to know about it; None if there is none. `size` is
-    that of the model, which may be larger. `settings` are those of `tokenizer_config.json`."""
-    names = (PIECES_FILE, WORDS, *PICKLED)
-    path = place if place.is_file() else next((place / name for name in names if (place / name).is_file()), None)
+@dataclass(frozen=True, kw_only=True)
+class FoundTokenizer:
+    """A tokeniser, the file that it was read from, and what to know about it."""
+
+    tokenizer: Tokenizer | None = None
+    path: Path | None = None
+    notes: tuple[str, ...] = ()
+
+
+def find_tokenizer(place: Path, *, size: int | None, settings: Mapping[str, object]) -> FoundTokenizer:
+    """The tokeniser of a folder, or of one of its files. `size` is that of the model, which may be larger. `settings`
+    are those of `tokenizer_config.json`. A `tokenizer.json` in a folder that cannot be read exactly is a note."""
+    path = place if place.is_file() else next((place / name for name in NAMES if (place / name).is_file()), None)
     if path is None:
-        return None, []
+        return FoundTokenizer()
+    calls: set[Name] = set()
     try:
-        tokenizer = _read(path, settings)
+        tokenizer = _read(path, settings, calls)
     except DataError as error:
         raise CheckpointError(f"{path} must hold a vocabulary; {error}") from None
-    if tokenizer.size > size:
+    except CheckpointError as error:
+        if path == place or path.name != JSON:
+            raise
+        return FoundTokenizer(notes=(f"no tokeniser was read: {error}",))
+    notes = [f"{path.name}: {note}." for kind, note in _KINDS.items() if isinstance(tokenizer, kind)]
+    notes += [f"{path.name}: {note}" for note in notes_on_calls(calls)]
+    if path.name == JSON and isinstance(tokenizer, ReleasedPieces):
+        notes.append(f"{JSON}: the SentencePiece model was rebuilt from its pieces, scores and table of characters.")
+    return FoundTokenizer(tokenizer=tokenizer, path=path, notes=(*notes, *_sizes(path, tokenizer.size, size)))
+
+
+def _sizes(path: Path, tokens: int, size: int | None) -> list[str]:
+    """A note where the model has more ids than the tokeniser; an error where it has fewer."""
+    if size is None or tokens == size:
+        return []
+    if tokens > size:
         raise CheckpointError(
-            f"{path} must have at most the {size} ids of the model; got {tokenizer.size}. It belongs to another model."
+            f"{path} must have at most the {size} ids of the model; got {tokens}. It belongs to another model."
         )
-    notes = {
-        ListedBytes: "its numbers are bytes, as in enwik8; line breaks have no id and are left out",
-        CharacterTokenizer: "its symbols are characters, with _ for a space, as in text8",
-    }
-    return tokenizer, [f"{path.name}: {note}." for kind, note in notes.items() if isinstance(tokenizer, kind)]
+    return [f"{path.name}: {tokens:,} tokens for the {size:,} ids of the model; those from {tokens:,} on have no text."]
 
 
-def _read(path: Path, settings: Mapping[str, object]) -> Tokenizer:
+def notes_on_calls(calls: Iterable[Name]) -> list[str]:
+    """What to know of a pickle that asks to call something; none if it does not."""
+    names = sorted(map(str, calls))
+    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    why = "nothing of it was run. Do not load this file with torch.load or pickle unless you trust its author."
+    return [f"the pickle asks to call {shown}; {why}"] if names else []
+
+
+def is_own(folder: Path) -> bool:
+    """Whether a folder holds a tokeniser of this project, which has files of the same names."""
+    try:
+        header = json.loads(read_limited(folder / HEADER, limit=MAX_HEADER))
+    except (CheckpointError, ValueError, RecursionError):
+        return False
+    return isinstance(header, dict) and header.get("format") == FORMAT
+
+
+def _read(path: Path, settings: Mapping[str, object], calls: set[Name]) -> Tokenizer:
+    if path.name in (PIECES_FILE, JSON) and is_own(path.parent):
+        return load_tokenizer(path.parent)
+    if path.name == JSON:
+        lower, accents = settings.get("do_lower_case") is True, settings.get("keep_accents") is True
+        return ReleasedPieces(rebuilt_pieces(path, settings), lower=lower, keep_accents=accents)
     if path.suffix == ".model":
         lower, accents = settings.get("do_lower_case") is True, settings.get("keep_accents") is True
         try:
@@ -65,12 +116,12 @@ def _read(path: Path, settings: Mapping[str, object]) -> Tokenizer:
         except UnicodeDecodeError as error:
             raise CheckpointError(f"{path} must be UTF-8, a word a line; got {error}. Convert it.") from None
         return _symbols([word.removesuffix("\r") for word in (words[:-1] if words[-1] == "" else words)], lower=False)
-    return _pickled(path)
+    return _pickled(path, calls)
 
 
-def _pickled(path: Path) -> Tokenizer:
+def _pickled(path: Path, calls: set[Name]) -> Tokenizer:
     """A vocabulary by the original code or by transformers, alone or in a pickled corpus."""
-    value = read_object(path)
+    value = read_object(path, calls=calls)
     for _ in range(3):
         values = value.state if isinstance(value, Record) else value
         if isinstance(values, dict) and isinstance(words := values.get("idx2sym"), list):

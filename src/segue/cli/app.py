@@ -373,7 +373,15 @@ def convert(
         str | None, typer.Option(help="Which of several fine-tuned heads of a TensorFlow checkpoint; none: no head.")
     ] = None,
     vocabulary: Annotated[
-        Path | None, typer.Option(help="A spiece.model, vocab.txt or pickled vocabulary that is not beside the source.")
+        Path | None, typer.Option(help="A spiece.model, vocab.txt, pickled vocabulary or tokeniser folder elsewhere.")
+    ] = None,
+    sha256: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]DIGEST",
+            help="Expected sha256 of the weights, or of the file NAME that is read; anything else is refused. "
+            "Repeatable.",
+        ),
     ] = None,
     compare: Annotated[
         bool, typer.Option(help="Compare logits on real text with transformers, where it is installed.")
@@ -390,6 +398,7 @@ def convert(
         settings=settings or [],
         head=head,
         vocabulary=vocabulary,
+        sha256=sha256 or [],
         compare=compare,
         replace=replace,
     )

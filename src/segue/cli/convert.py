@@ -18,6 +18,7 @@ def run_conversion(
     settings: Sequence[str],
     head: str | None,
     vocabulary: Path | None,
+    sha256: Sequence[str],
     compare: bool,
     replace: bool,
 ) -> None:
@@ -30,6 +31,7 @@ def run_conversion(
         overrides=settings,
         head=head,
         vocabulary=vocabulary,
+        sha256=sha256,
         compare=compare,
         replace=replace,
     )

@@ -9,11 +9,12 @@ from typing import Any
 from rich.console import Console
 
 from segue.checkpoint.detect import Detected, detect
-from segue.checkpoint.folder import CONFIG, read_config
+from segue.checkpoint.folder import CONFIG, read_config, read_toml
 from segue.checkpoint.heads import read_head
 from segue.checkpoint.source import TensorInfo
 from segue.cli.paragraphs import say
 from segue.config import ModelConfig
+from segue.tasks.folder import TASK
 
 _LARGEST = 5
 _FAMILIES = {
@@ -32,6 +33,8 @@ def run_inspection(path: Path, *, tensors: bool) -> None:
     console = Console(highlight=False)
     found = detect(path)
     family = "" if found.family is None else f": {_FAMILIES[found.family]}"
+    if (found.path / TASK).is_file():
+        family = ", fine-tuned"
     say(console, f"{path}: {found.kind}{family}", hang=2, style="bold")
     for line in _settings(found):
         say(console, line, indent=2, hang=2)
@@ -43,13 +46,22 @@ def _settings(found: Detected) -> Iterator[str]:
     match found.kind:
         case "segue model":
             yield _in_short(read_config(found.path)[0])
+            yield from _task(found.path)
         case "segue model with a head":
             config, head, _ = read_head(found.path)
             yield _in_short(config)
             yield f"head: {_listed(head.model_dump(exclude_defaults=True))}"
+            yield from _task(found.path)
         case "segue run":
             parts = sorted(part.parent.name for part in found.path.glob(f"*/{CONFIG}"))
             yield f"with {' and '.join(parts)}: `segue inspect {found.path / parts[0]}` says more"
+            yield from _task(found.path / parts[0])
+        case "segue session":
+            model, tokens = (str(found.settings.get(name)) for name in ("model", "count"))
+            yield f"{tokens} tokens read, by the model with the fingerprint {model[:12]}"
+        case "segue export":
+            shown = ("what", "file", "objective", "vocabulary_size", "opset", "torch")
+            yield _listed({name: found.settings[name] for name in shown if name in found.settings})
         case "segue store":
             counts = ("tokens", "documents", "vocabulary_size", "bytes")
             yield _listed({name: found.settings.get(name) for name in counts})
@@ -58,6 +70,12 @@ def _settings(found: Detected) -> Iterator[str]:
                 yield f"settings: {listed}"
             if root := found.attributes.get(""):
                 yield f"attributes: {_listed(root)}"
+
+
+def _task(folder: Path) -> Iterator[str]:
+    """What a fine-tuned model is for."""
+    if (folder / TASK).is_file():
+        yield f"task: {_listed({'': read_toml(folder / TASK).get('task')}).strip()}"
 
 
 def _in_short(config: ModelConfig) -> str:

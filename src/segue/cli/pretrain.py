@@ -13,6 +13,7 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from segue.checkpoint.targets import only_for_segue
 from segue.cli.paragraphs import duration, say
 from segue.config import Config, ModelConfig
 from segue.errors import ConfigError, DataError
@@ -94,6 +95,8 @@ class LiveView:
         say(self.console, f"{self.run} {verb} step {event.step} of {event.steps}; {size}.")
         for change in event.changed:
             say(self.console, f"changed: {change}", indent=2)
+        if event.step == 0 and (why := only_for_segue(self.model)):
+            say(self.console, f"For segue alone: {why}", indent=2, hang=2)
         if self.console.is_terminal and event.step < event.steps:
             self.task = self.progress.add_task("pretrain", total=event.steps, completed=event.step, line="")
             self.progress.start()
@@ -182,6 +185,8 @@ def print_plan(config: Config) -> None:
     needed = plan(config)
     console.print(f"parameters  {needed.parameters:,}")
     console.print(f"tokens      {needed.tokens:,} in {config.train.steps:,} steps")
+    if why := only_for_segue(config.model):
+        say(console, f"written     for segue alone: {why}", hang=12)
     if needed.measured_memory is None or needed.seconds_per_step is None:
         console.print(
             f"memory      {needed.formula_memory / 2**30:.1f} GiB by formula, more than is free: not measured"

@@ -24,6 +24,7 @@ that differ by rounding, as those of a batch and of one row do, give the same to
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,9 @@ class SamplingSettings:
     """The same seed gives the same tokens."""
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name != "logit_bias" and value is not None and not isinstance(value, Number):
+                raise ConfigError(f"{name} must be a number; got {value!r}. Leave the quotes out.")
         problems = [
             f"{name} must be {rule}; got {getattr(self, name)}. {remedy}"
             for name, right, rule, remedy in self._rules()

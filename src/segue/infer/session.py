@@ -99,6 +99,10 @@ class Session:
     def __init__(
         self, source: TextModel, *, memory_length: int | None = None, int8: bool = False, device: str = "cpu"
     ) -> None:
+        if not isinstance(source, TextModel):
+            raise ConfigError(
+                f"a session is made of a TextModel; got a {type(source).__name__}. Open a model: segue.open(PATH)."
+            )
         model = source.model.to(device)
         if device == "cpu" and next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
             model = model.float()  # a CPU computes slowly with these

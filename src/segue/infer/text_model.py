@@ -7,9 +7,9 @@ segments it was trained on.
 from dataclasses import dataclass
 from pathlib import Path
 
-from segue.checkpoint.folder import CONFIG, TOKENIZER
+from segue.checkpoint.folder import CONFIG
 from segue.checkpoint.folder import load as load_folder
-from segue.checkpoint.hub import find, model_folder
+from segue.checkpoint.hub import find, model_folder, tokenizer_folder
 from segue.config import load as load_config
 from segue.errors import CheckpointError
 from segue.model import LanguageModel
@@ -32,16 +32,12 @@ class TextModel:
 def load_text_model(source: str | Path) -> TextModel:
     """From a model folder, a run folder, a checkpoint of another library, or a name on the hub."""
     folder = model_folder(find(source))
-    if not (folder / TOKENIZER).is_dir():
-        raise CheckpointError(
-            f"{folder} must have its tokeniser in {TOKENIZER}/ to read text; got none. Save the model with it, or copy "
-            "the tokeniser of its store there."
-        )
+    tokenizer_place = tokenizer_folder(source, folder)
     model = load_folder(folder)
-    tokenizer = load_tokenizer(folder / TOKENIZER)
+    tokenizer = load_tokenizer(tokenizer_place)
     if tokenizer.size > model.config.vocabulary.size:
         raise CheckpointError(
-            f"{folder / TOKENIZER} must have no more tokens than the model, {model.config.vocabulary.size}; got "
+            f"{tokenizer_place} must have no more tokens than the model, {model.config.vocabulary.size}; got "
             f"{tokenizer.size}. It belongs to another model."
         )
     data = load_config(folder / CONFIG).data

@@ -3,7 +3,7 @@
 Which loss a training run minimises, and on what data, is for `train` and `data`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from segue.config import AuxiliaryConfig, ModelConfig, changed
-from segue.errors import DataError
+from segue.errors import ConfigError, DataError
 from segue.model.build import initialise, shapes_only
 from segue.model.cross_entropy import weighted_nll
 from segue.model.embeddings import AdaptiveSoftmax, Bin
@@ -44,6 +44,11 @@ class LanguageModel(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        if not isinstance(config, ModelConfig):
+            raise ConfigError(
+                f"a language model is made of a ModelConfig; got a {type(config).__name__}. Use "
+                'segue.named("xlnet-base"), or segue.config.model_config(...).'
+            )
         self.config = config
         self.trunk = Trunk(config)
         self.softmax = AdaptiveSoftmax(
@@ -103,8 +108,20 @@ class LanguageModel(nn.Module):
         weights = self.state_dict()
         if other.trunk.backward_reader is None:
             weights = {name: weight for name, weight in weights.items() if not name.startswith(BACKWARD_READER)}
+        wanted = other.state_dict()
+        for name in wanted | weights:
+            here, there = (tuple(state[name].shape) if name in state else None for state in (weights, wanted))
+            if here != there:
+                raise ConfigError(
+                    f"adjusted may change settings that leave the weights as they are; got {_settings(settings)}, with "
+                    f"which {name} has the shape {there} in place of {here}. Make a new model for that."
+                )
         other.load_state_dict(weights, assign=True)
         return other.train(self.training)
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:

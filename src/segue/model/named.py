@@ -246,7 +246,7 @@ def named(name: str) -> ModelConfig:
     """The config of a named model; `segue models` lists them."""
     models = named_models()
     if name not in models:
-        nearest = difflib.get_close_matches(name, models, n=1, cutoff=0.3)
+        nearest = difflib.get_close_matches(str(name), models, n=1, cutoff=0.3)
         hint = f"Did you mean {nearest[0]}?" if nearest else "`segue models` lists them."
         raise ConfigError(f"a named model must be one of {', '.join(models)}; got {name!r}. {hint}")
     return models[name].config

@@ -47,6 +47,7 @@ class Trunk(nn.Module):
 
     def forward(self, batch: Batch, memory: Memory | None = None, *, remember: bool = True) -> Output:
         """Without a memory, rows start anew. Without `remember`, none is made of this segment: it is the last one."""
+        _check_types(batch, memory)
         output: Output = self.reader(self.vocabulary(batch.ids_BQ), batch, memory, remember=remember)
         if self.backward_reader is None:
             return output
@@ -61,6 +62,20 @@ class Trunk(nn.Module):
     def new_memory(self, rows: int) -> Memory | None:
         """The memory of rows that have read nothing; None if the model has no memory."""
         return self.reader.new_memory(rows)
+
+
+def _check_types(batch: object, memory: object) -> None:
+    """Every model is entered here, so a call with something else ends with a rule and not inside the layers."""
+    if not isinstance(batch, Batch):
+        raise DataError(
+            f"a model reads a Batch; got a {type(batch).__name__}. Use segue.Batch(ids_BQ=ids), with ids of shape "
+            "[rows, positions]."
+        )
+    if memory is not None and not isinstance(memory, Memory):
+        raise DataError(
+            f"a memory must be what the model gave for the segment before; got a {type(memory).__name__}. Pass "
+            "output.memory on."
+        )
 
 
 class Stack(nn.Module):

@@ -36,6 +36,12 @@ class Batch:
     """Rows whose text runs backwards, so distances change sign; None: none."""
 
     def __post_init__(self) -> None:
+        for name, given in vars(self).items():
+            if given is not None and not isinstance(given, Tensor):
+                raise DataError(
+                    f"batch.{name} must be a tensor; got a {type(given).__name__}. Use torch.tensor(...), a row for "
+                    "each text."
+                )
         if self.ids_BQ.dim() != 2 or 0 in self.ids_BQ.shape or self.ids_BQ.dtype != torch.long:
             raise DataError(
                 "a batch needs ids of shape [rows, positions], neither zero, dtype int64; got "

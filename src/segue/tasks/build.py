@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from segue.checkpoint.folder import HEAD, TOKENIZER, load
+from segue.checkpoint.folder import HEAD, load
 from segue.checkpoint.heads import build, load_head
+from segue.checkpoint.hub import tokenizer_folder
 from segue.config import ModelConfig, ReadConfig, changed
 from segue.errors import ConfigError, DataError
 from segue.model import Trunk
@@ -38,12 +39,7 @@ def build_task_model(
         source, source_head = load_head(folder)
     else:
         source = load(folder)
-    if not (folder / TOKENIZER).is_dir():
-        raise DataError(
-            f"{folder} must have a tokeniser to read text; got none. Convert it with --vocabulary, or prepare a store "
-            "and pretrain on it."
-        )
-    tokenizer = load_tokenizer(folder / TOKENIZER)
+    tokenizer = load_tokenizer(tokenizer_folder(folder, folder))
     trunk = source.get_submodule("trunk")
     assert isinstance(trunk, Trunk)
     segment_length = _segment_length(trunk.config, read)

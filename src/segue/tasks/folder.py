@@ -4,6 +4,7 @@ In: a model, its task and its settings, or a path. Out: a folder, or the three w
 """
 
 import tomllib
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from torch import nn
 
 from segue.checkpoint.card import Facts
 from segue.checkpoint.files import locate, read_small
-from segue.checkpoint.folder import TOKENIZER, load, save
-from segue.checkpoint.heads import HeadConfig, load_head, save_head
+from segue.checkpoint.folder import HEAD, TOKENIZER, load, save
+from segue.checkpoint.heads import HeadConfig, load_head, model_config_of, save_head
+from segue.checkpoint.hub import tokenizer_folder
+from segue.checkpoint.source import readable
 from segue.config import ModelConfig, ReadConfig
-from segue.errors import CheckpointError
+from segue.errors import CheckpointError, SegueWarning
 from segue.model import LanguageModel, Trunk
 from segue.tasks.layout import Layout
 from segue.tasks.reader import Reader
@@ -28,6 +31,8 @@ from segue.text.tokenizer import Tokenizer
 
 TASK = "task.toml"
 LARGEST_TASK = 1 << 22  # ten thousand labels have room
+SEGMENT_LENGTH = 512
+"""Tokens that a converted model reads at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,25 +78,23 @@ def save_task_model(made: TaskModel, folder: Path, *, tokenizer: Path, facts: Fa
         assert isinstance(made.model, LanguageModel)
         save(made.model, folder, tokenizer=tokenizer, facts=facts, also=also)
     else:
-        save_head(made.model, head, folder, tokenizer=tokenizer, also=also)
+        save_head(made.model, head, folder, tokenizer=tokenizer, facts=facts, also=also)
 
 
 def load_task_model(folder: str | Path) -> TaskModel:
-    """The model with its task as it was saved; its files are checked."""
-    path = locate(Path(folder))
-    if not (path / TASK).is_file():
+    """The model with its task as it was saved; its files are checked. A classifier that was converted, and so has no
+    task, is one for `classify`, or for `regress` where it gives a number."""
+    with readable(Path(folder)):
+        path = locate(Path(folder))
         for inner in ("best", "last"):
-            if (path / inner / TASK).is_file():
+            if not (path / TASK).is_file() and (path / inner / TASK).is_file():
                 path = locate(path / inner)
-                break
-        else:
-            raise CheckpointError(
-                f"{path} must hold a fine-tuned model, with {TASK}; got none there. Make one: segue finetune."
-            )
+        if not (path / TASK).is_file():
+            return _converted(folder, path)
     values = _values(path / TASK)
     model: nn.Module
     head: HeadConfig | None = None
-    if (path / "head.toml").is_file():
+    if (path / HEAD).is_file():
         model, head = load_head(path)
     else:
         model = load(path)
@@ -116,6 +119,43 @@ def load_task_model(folder: str | Path) -> TaskModel:
             f"{path / TASK} must fit head.toml beside it; got another head. They belong to different models."
         )
     return made
+
+
+def _converted(folder: str | Path, path: Path) -> TaskModel:
+    """A model with a head of another library. What its file does not say is said in a note."""
+    if not (path / HEAD).is_file():
+        raise CheckpointError(
+            f"{folder} must hold a fine-tuned model, with {TASK}; got none there. Make one: segue finetune. A head of "
+            "another library must be converted first: segue convert."
+        )
+    tokenizer = load_tokenizer(tokenizer_folder(folder, path))
+    model, head = load_head(path)
+    if head.kind != "sequence_classifier":
+        raise CheckpointError(
+            f"{folder} must have {TASK}, which says how rows become inputs of a {head.kind}; got none, as it was "
+            "converted. Use segue.checkpoint.heads.load_head, and make its batches yourself."
+        )
+    values: dict[str, Any] = {"roles": ["text"], "settings": {}}
+    if head.task == "regression":
+        name, what = "regress", "numbers as the head gives them"
+        values |= {"mean": 0.0, "scale": 1.0}
+    else:
+        name, labels = "classify", head.labels or tuple(map(str, range(head.num_labels)))
+        values |= {"labels": list(labels), "settings": {"multiple": head.task == "multiple"}}
+        what = f"labels {', '.join(labels[:8])}{', ...' if len(labels) > 8 else ''}"
+    kind = task_kind(name)
+    warnings.warn(
+        f"{folder} has no {TASK}: read for the task {name}, one text a row, {what}.", SegueWarning, stacklevel=3
+    )
+    config = model_config_of(model)
+    return TaskModel(
+        kind=kind,
+        task=kind.restore(values),
+        model=model,
+        tokenizer=tokenizer,
+        read=ReadConfig(summary=head.summary, pool=head.pool, carry=config.memory is not None),
+        segment_length=SEGMENT_LENGTH,
+    )
 
 
 def summary_of(read: ReadConfig, config: ModelConfig) -> str:

@@ -27,7 +27,7 @@ from torch import Tensor
 from segue.checkpoint.card import Facts
 from segue.checkpoint.card import Metric as CardMetric
 from segue.checkpoint.folder import TOKENIZER
-from segue.checkpoint.hub import find, model_folder
+from segue.checkpoint.hub import find, model_folder, tokenizer_folder
 from segue.config import FinetuneConfig, ReadConfig, Section, settings
 from segue.data.tables import Table, open_table
 from segue.errors import ConfigError, DataError
@@ -124,6 +124,7 @@ def _events(
         torch.manual_seed(chosen.train.seed)
         with first_of_machine_first():  # it may have to be converted
             folder = model_folder(find(request.model))
+            tokenizer_folder(request.model, folder)
         data = _read_data(request, chosen)
         made = build_task_model(
             folder,

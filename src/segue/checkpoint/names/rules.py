@@ -190,8 +190,8 @@ class Mapped:
     explained: list[Row] = field(default_factory=list)
 
 
-def to_theirs(table: Table, ours: Mapping[str, Tensor], *, copies: bool = True) -> Mapped:
-    """Our state dict under their names. `copies`: with the copies and buffers that the format holds."""
+def to_theirs(table: Table, ours: Mapping[str, Tensor]) -> Mapped:
+    """Our state dict under their names, with the copies and buffers that the format holds."""
     known = {name for r in table.rules for name in r.ours} | {zero.ours for zero in table.zeros}
     assert known == set(ours), f"{table.family}: the table and the model differ in {sorted(known ^ set(ours))}"
     result = Mapped(tensors={})
@@ -206,16 +206,15 @@ def to_theirs(table: Table, ours: Mapping[str, Tensor], *, copies: bool = True) 
                 f"{zero.ours} must be zero for {table.family}, where {zero.why}; it is not. Write another format."
             )
         result.explained.append(Row(theirs=(), ours=(zero.ours,), shape=tuple(value.shape), words=zero.why))
-    if copies:
-        for copy in table.copies:
-            if copy.written:
-                value = result.tensors[copy.theirs] = result.tensors[copy.of]
-                words = f"equal to {copy.of}"
-                result.explained.append(Row(theirs=(copy.theirs,), ours=(), shape=tuple(value.shape), words=words))
-        for computed in table.computed:
-            value = result.tensors[computed.theirs] = computed.make()
-            row = Row(theirs=(computed.theirs,), ours=(), shape=tuple(value.shape), words=computed.why)
-            result.explained.append(row)
+    for copy in table.copies:
+        if copy.written:
+            value = result.tensors[copy.theirs] = result.tensors[copy.of]
+            words = f"equal to {copy.of}"
+            result.explained.append(Row(theirs=(copy.theirs,), ours=(), shape=tuple(value.shape), words=words))
+    for computed in table.computed:
+        value = result.tensors[computed.theirs] = computed.make()
+        row = Row(theirs=(computed.theirs,), ours=(), shape=tuple(value.shape), words=computed.why)
+        result.explained.append(row)
     return result
 
 

@@ -201,7 +201,10 @@ def notes(settings: Mapping[str, Any]) -> list[str]:
     """What the constructor was told that has no place in segue."""
     found = []
     if settings.get("ext_len"):
-        found.append("ext_len: segue reads no token twice; use a longer memory.")
+        found.append(
+            f"ext_len: there, segments overlap by {settings['ext_len']} tokens. Set model.memory.reuse_length="
+            f"{settings['tgt_len']} to read such segments as there; without it, none are read twice."
+        )
     if settings["attn_type"] in (2, 3) and settings["mem_len"]:
         found.append("mem_len: with absolute positions the original adds them to its memory again and again; left out.")
     if settings["attn_type"] == 1 and settings.get("clamp_len", -1) > 0:

@@ -112,8 +112,13 @@ def values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings(config: ModelConfig, head: HeadConfig | None = None) -> dict[str, Any]:
-    """A `config.json` for a config that transformers can express."""
+    """A `config.json` for a config that transformers can express; CheckpointError for another."""
     words, memory = config.vocabulary, config.memory
+    if head is not None and (words.width or config.width) != config.width:  # it takes one for the other
+        raise CheckpointError(
+            f"model.vocabulary.width must be model.width for a head of {FAMILY}; got {words.width} and {config.width}. "
+            "Keep it as segue."
+        )
     clamp = config.positions.clamp_distance if isinstance(config.positions, XLPositions) else None
     shared = isinstance(config.positions, XLPositions) and config.positions.shared_biases
     result: dict[str, Any] = {

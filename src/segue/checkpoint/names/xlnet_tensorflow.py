@@ -134,7 +134,9 @@ def _head_rules(config: ModelConfig, head: HeadConfig | None, scope: str) -> Ite
             yield from _dense("answer_class/dense_1", "impossible", bias=False)
         case _:
             raise CheckpointError(
-                f"a head must be one that {FAMILY} has; got {head.kind}. Write it for transformers: --to hf."
+                f"a head must be one that {FAMILY} has; got {head.kind}.",
+                remedy='Keep it as segue, or write it with to="hf".',
+                option="Keep it as segue, or write it with --to hf.",
             )
 
 

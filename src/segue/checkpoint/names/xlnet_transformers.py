@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
+
 from segue.checkpoint.heads import HeadConfig, head_config
 from segue.checkpoint.names.rules import (
     SAME,
     VECTOR,
+    Computed,
     Copy,
-    Explained,
     Rule,
     Table,
     heads_apart,
@@ -71,13 +73,13 @@ _HEADS = {
 def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = False) -> Table:
     """`base`: the names of the model without any head, which has no output bias either."""
     prefix = "" if base else "transformer."
-    explained = []
+    computed = []
     rules = [rule(f"{prefix}word_embedding.weight", "trunk.vocabulary.tables.0")]
     if config.objective == "permutation":
         rules.append(rule(f"{prefix}mask_emb", "trunk.reader.mask_embedding_D", VECTOR))
     else:
-        why = "of the query stream, which a model that reads in one direction does not have"
-        explained.append(Explained(rf"{prefix}mask_emb", why))
+        why = "zeros: of the query stream, which a model that reads in one direction does not have"
+        computed.append(Computed(f"{prefix}mask_emb", lambda: torch.zeros(1, 1, config.width), why))
     rules += _biases(config, prefix)
     for layer in range(config.num_layers):
         rules += _layer(config, f"{prefix}layer.{layer}.", f"trunk.reader.layers.{layer}.")
@@ -91,7 +93,7 @@ def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = F
             copies.append(Copy("lm_loss.weight", f"{prefix}word_embedding.weight", written=False))
         else:
             rules.append(rule("lm_loss.weight", "softmax.tables.0"))
-    return Table(family=FAMILY, rules=rules, copies=copies, explained=explained)
+    return Table(family=FAMILY, rules=rules, copies=copies, computed=computed)
 
 
 def _biases(config: ModelConfig, prefix: str) -> Iterable[Rule]:
@@ -176,7 +178,14 @@ def notes(settings: Mapping[str, Any]) -> list[str]:
 
 
 def settings(config: ModelConfig, head: HeadConfig | None = None) -> dict[str, Any]:
-    """A `config.json` for a config that transformers can express."""
+    """A `config.json` for a config that transformers can express; CheckpointError for another."""
+    if config.num_heads * config.resolved_head_width != config.width:
+        raise CheckpointError(
+            f"model.num_heads * model.head_width must be model.width for {FAMILY}; got {config.num_heads} * "
+            f"{config.resolved_head_width} and {config.width}.",
+            remedy='Keep it as segue, or write it with to="tf".',
+            option="Keep it as segue, or write it with --to tf.",
+        )
     clamp = config.positions.clamp_distance if isinstance(config.positions, XLPositions) else None
     activations = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     memory = config.memory
@@ -220,8 +229,9 @@ def _head_settings(head: HeadConfig, dropout: float) -> dict[str, Any]:
     if head.kind in ("sequence_classifier", "sequence_scorer"):
         if head.summary == "attention":
             raise CheckpointError(
-                f'head.summary must be "first", "last" or "mean" for {FAMILY}; got "attention". '
-                "Write it as TensorFlow: --to tf."
+                f'head.summary must be "first", "last" or "mean" for {FAMILY}; got "attention".',
+                remedy='Keep it as segue, or write it with to="tf".',
+                option="Keep it as segue, or write it with --to tf.",
             )
         result |= {
             "summary_type": head.summary,
@@ -230,6 +240,10 @@ def _head_settings(head: HeadConfig, dropout: float) -> dict[str, Any]:
             "summary_last_dropout": dropout,
         }
     if head.kind == "sequence_classifier":
+        if head.task == "single" and head.num_labels == 1:
+            raise CheckpointError(
+                f'head.num_labels must be 2 or more for {FAMILY} where head.task is "single"; got 1. Keep it as segue.'
+            )
         tasks = {"single": "single_label", "multiple": "multi_label"}
         task = "regression" if head.task == "regression" else f"{tasks[head.task]}_classification"
         result["problem_type"] = task

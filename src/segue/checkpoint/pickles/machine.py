@@ -48,6 +48,8 @@ class Machine:
         self.memo: dict[int, object] = {}
         self.steps = 0
         self.containers = 0
+        self.calls: set[Name] = set()
+        """What the pickle asks to call; nothing is called."""
         position = file.tell()
         self.end = file.seek(0, 2)
         file.seek(position)
@@ -245,8 +247,9 @@ class Machine:
         module, attribute = self.pop_count(2)
         self.push(self.name(module, attribute))
 
-    def call(self, name: object, arguments: object, keywords: object = None) -> None:
-        """Pushes what a known constructor gives, or the record of a call."""
+    def call(self, name: object, arguments: object, keywords: object = None, *, made: bool = False) -> None:
+        """Pushes what a known constructor gives, or the record of a call. `made`: an object without calling anything
+        but what makes it."""
         if not isinstance(name, Name) or not isinstance(arguments, tuple):
             raise ValueError(f"a name must be called with a tuple; got {describe(name)} and {describe(arguments)}")
         if name in _NEW_OBJECT and arguments:
@@ -254,6 +257,8 @@ class Machine:
             name, arguments = arguments[0], arguments[1:]
         elif name in _RECONSTRUCTOR and len(arguments) == 3:
             name, arguments = arguments[0], arguments[2:]
+        elif not made and name not in self.constructors:
+            self.calls.add(name)
         if not isinstance(name, Name):
             raise ValueError(f"an object must be made by a name; got {describe(name)}")
         construct = self.constructors.get(name)
@@ -391,8 +396,8 @@ _OPCODES: dict[bytes, Callable[[Machine], None]] = {
     b"c": lambda m: m.push(m.name_lines()),
     b"\x93": Machine.stack_name,
     b"R": lambda m: m.call(*m.pop_count(2)),
-    b"\x81": lambda m: m.call(*m.pop_count(2)),
-    b"\x92": lambda m: m.call(*m.pop_count(3)),
+    b"\x81": lambda m: m.call(*m.pop_count(2), made=True),
+    b"\x92": lambda m: m.call(*m.pop_count(3), made=True),
     b"i": lambda m: m.call(m.name_lines(), tuple(m.pop_mark())),
     b"o": Machine.call_object,
     b"b": Machine.build,

@@ -8,10 +8,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
-from segue.checkpoint.pickles import machine
+from segue.checkpoint.pickles import machine as limits
 from segue.checkpoint.pickles.containers import PLAIN
 from segue.checkpoint.pickles.machine import REMEDY, Machine
-from segue.checkpoint.pickles.values import Constructors, PlainCheck
+from segue.checkpoint.pickles.values import Constructors, Name, PlainCheck
 from segue.errors import CheckpointError
 
 
@@ -21,7 +21,7 @@ def read_plain(source: bytes | Path, *, what: str | None = None) -> object:
     OrderedDict, Counter and defaultdict become dicts, bytearrays bytes."""
     what = what or _what(source)
     value = read_record(source, what=what)
-    problem = PlainCheck(limit=machine.MAX_STEPS).problem(value)
+    problem = PlainCheck(limit=limits.MAX_STEPS).problem(value)
     if problem is not None:
         raise CheckpointError(
             f"{what} must hold plain values only (None, bool, int, float, str, bytes, list, tuple, set, dict); "
@@ -30,16 +30,16 @@ def read_plain(source: bytes | Path, *, what: str | None = None) -> object:
     return value
 
 
-def read_record(source: bytes | Path, *, what: str | None = None) -> object:
+def read_record(source: bytes | Path, *, what: str | None = None, calls: set[Name] | None = None) -> object:
     """The value of a pickle with inert `Name` and `Record` in the place of whatever is not plain.
 
-    Values may be shared and may contain themselves, as in the pickle."""
+    Values may be shared and may contain themselves, as in the pickle. What it asks to call is added to `calls`."""
     what = what or _what(source)
     if isinstance(source, bytes):
-        return _read_whole(BytesIO(source), what)
+        return _read_whole(BytesIO(source), what, calls)
     try:
         with source.open("rb") as file:
-            return _read_whole(file, what)
+            return _read_whole(file, what, calls)
     except OSError as error:
         raise CheckpointError(f"{what} must be a readable file; got {error}. Check the path.") from None
 
@@ -50,20 +50,25 @@ def interpret(
     what: str,
     constructors: Constructors | None = None,
     persistent: Callable[[object], object] | None = None,
+    calls: set[Name] | None = None,
 ) -> object:
     """The value of the pickle at the file's position, and the position moved behind it.
 
     `what` names the file in errors; `constructors` are known besides those of plain containers; `persistent` gives the
-    value for a persistent id, or raises ValueError."""
-    return Machine(file, what, {**PLAIN, **(constructors or {})}, persistent).run()
+    value for a persistent id, or raises ValueError; what the pickle asks to call is added to `calls`."""
+    machine = Machine(file, what, {**PLAIN, **(constructors or {})}, persistent)
+    value = machine.run()
+    if calls is not None:
+        calls |= machine.calls
+    return value
 
 
 def _what(source: bytes | Path) -> str:
     return "the given bytes" if isinstance(source, bytes) else str(source)
 
 
-def _read_whole(file: BinaryIO, what: str) -> object:
-    value = interpret(file, what=what)
+def _read_whole(file: BinaryIO, what: str, calls: set[Name] | None) -> object:
+    value = interpret(file, what=what, calls=calls)
     if file.read(1):
         raise CheckpointError(f"{what} must end with its pickle; got more behind it. {REMEDY}")
     return value

@@ -65,6 +65,9 @@ class TensorflowCheckpoint:
     def __init__(self, prefix: Path, num_shards: int, entries: dict[bytes, Entry]) -> None:
         _check_places(prefix, num_shards, [entry for entry in entries.values() if not entry.slices])
         self.prefix = prefix
+        shards = sorted({entry.shard for entry in entries.values() if not entry.slices})
+        index = prefix.with_name(prefix.name + INDEX)
+        self.files = (index, *(shard_path(prefix, shard, num_shards) for shard in shards))
         self._num_shards = num_shards
         self._parts = _gather(entries)
         self.tensors: dict[str, TensorInfo] = {}

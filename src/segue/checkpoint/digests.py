@@ -1,0 +1,53 @@
+"""The sha256 of the files that a checkpoint is read from, to be compared with what their author published.
+
+In: files, and the digests that they must have. Out: the digests of all of them; an error where one differs. Formats of
+others carry no checksum: one flipped bit in a weight is another model, and nothing else would notice.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from segue.checkpoint.files import shortened
+from segue.checkpoint.source import readable
+from segue.errors import CheckpointError
+
+
+class Expected:
+    """The digests that the files of a checkpoint must have: `DIGEST` of its only file of weights, `NAME=DIGEST` of
+    any."""
+
+    def __init__(self, digests: Sequence[str]) -> None:
+        self._by_name: dict[str, str] = {}
+        for text in digests:
+            name, _, digest = text.rpartition("=")
+            if not re.fullmatch("[0-9a-fA-F]{64}", digest):
+                raise CheckpointError(
+                    f"a sha256 must read DIGEST or NAME=DIGEST, with 64 hexadecimal digits; got {shortened(text)!r}. "
+                    "Copy it whole."
+                )
+            self._by_name[name] = digest.lower()
+
+    def digests(self, files: Sequence[Path]) -> dict[str, str]:
+        """The sha256 of each file by its name, those that are expected checked. The first file is the weights."""
+        weights = [file for file in files if file.suffix not in (".json", ".toml")]
+        found = {}
+        for path in files:
+            with readable(path), path.open("rb") as file:
+                found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+            wanted = self._by_name.pop(path.name, None)
+            if wanted is None and weights == [path]:
+                wanted = self._by_name.pop("", None)
+            if wanted not in (None, found[path.name]):
+                raise CheckpointError(
+                    f"{path} must have the sha256 {wanted}; got {found[path.name]}. Its bytes are not those that you "
+                    "expect: copy it again, and do not use this one."
+                )
+        return found
+
+    def check_all_met(self) -> None:
+        """Raises where a digest was expected of a file that was not read."""
+        for name in self._by_name:
+            what = f"{name}, which was not read" if name else "no file of weights, or several"
+            raise CheckpointError(f"a sha256 must be of a file that is read; got one for {what}. Write NAME=DIGEST.")
