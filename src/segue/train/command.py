@@ -2,10 +2,10 @@
 
 import json
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Any
 
+from segue.config import toml_value
 from segue.train.events import Request
 
 
@@ -43,12 +43,8 @@ def changed_settings(settings: Any) -> list[str]:
 def written(value: Any) -> str:
     """A value behind the equals sign: TOML, where plain text would be read as something else."""
     if isinstance(value, str):
-        try:
-            tomllib.loads(f"value = {value}")
-        except tomllib.TOMLDecodeError:
-            if not {"\n", "\r"} & set(value):
-                return value
-        return json.dumps(value, ensure_ascii=False)
+        plain = toml_value(value) == value and not {"\n", "\r"} & set(value)
+        return value if plain else json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value, ensure_ascii=False)
