@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 import segue
-from segue.cli.table_verbs import OverridesArgument, finetune, predict, tune
+from segue.cli.table_verbs import ExpansionOption, OverridesArgument, finetune, predict, tune
 from segue.cli.text_verbs import embed, generate, infill, score
 from segue.errors import ConfigError
 
@@ -258,9 +258,7 @@ def prepare(
     malformed_share: Annotated[
         float, typer.Option(help="A file with a larger share of unreadable records is an error.")
     ] = 0.05,
-    largest_expansion: Annotated[
-        int | None, typer.Option(help="Refuse compressed files that grow more than this many times.")
-    ] = None,
+    largest_expansion: ExpansionOption = None,
     seed: Annotated[int, typer.Option(help="Decides the sample for training and the validation documents.")] = 0,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
 ) -> None:

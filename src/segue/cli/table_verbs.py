@@ -29,6 +29,13 @@ QuotingOption: TypeAlias = Annotated[
 ]
 EncodingOption: TypeAlias = Annotated[str, typer.Option(help="Of tables without a byte order mark: gb18030, say.")]
 
+ExpansionOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--largest-expansion", min=1, help="Refuse compressed files that grow more than this many times. Default: 100."
+    ),
+]
+
 
 def finetune(
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
@@ -46,6 +53,7 @@ def finetune(
     delimiter: DelimiterOption = None,
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
+    largest_expansion: ExpansionOption = None,
     new_weights: Annotated[
         bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL: what pretraining brings.")
     ] = False,
@@ -63,7 +71,14 @@ def finetune(
     if train is None or out is None:
         raise ConfigError("fine-tuning needs examples and a folder; got none. Give --train FILE and --out RUN.")
     names = tuple(columns.split(",")) if columns else None
-    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
+    tables = TableSettings(
+        format=format,
+        encoding=encoding,
+        columns=names,
+        delimiter=delimiter,
+        quoting=quoting,
+        largest_expansion=largest_expansion,
+    )
     finished = run_finetuning(
         model,
         out,
@@ -102,6 +117,7 @@ def tune(
     delimiter: DelimiterOption = None,
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
+    largest_expansion: ExpansionOption = None,
     new_weights: Annotated[
         bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL, not its weights.")
     ] = False,
@@ -113,7 +129,14 @@ def tune(
     if train is None or out is None:
         raise ConfigError("a search needs examples and a folder; got none. Give --train FILE and --out STUDY.")
     names = tuple(columns.split(",")) if columns else None
-    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
+    tables = TableSettings(
+        format=format,
+        encoding=encoding,
+        columns=names,
+        delimiter=delimiter,
+        quoting=quoting,
+        largest_expansion=largest_expansion,
+    )
     finished = run_search(
         model,
         out,
@@ -145,6 +168,7 @@ def predict(
     delimiter: DelimiterOption = None,
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
+    largest_expansion: ExpansionOption = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows read together; changes the speed only.")] = 32,
 ) -> None:
     """Answer every row of a table with a fine-tuned model."""
@@ -152,5 +176,12 @@ def predict(
     from segue.data.tables import TableSettings
 
     names = tuple(columns.split(",")) if columns else None
-    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
+    tables = TableSettings(
+        format=format,
+        encoding=encoding,
+        columns=names,
+        delimiter=delimiter,
+        quoting=quoting,
+        largest_expansion=largest_expansion,
+    )
     run_prediction(model, source, out=out, to=to, columns=column or [], tables=tables, batch_size=batch_size)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
-from segue.data.decode import CHUNK, Position, arrow, lines, opened
+from segue.data.decode import Position, arrow, lines, opened
 from segue.data.inputs import InputFile
 from segue.data.problems import Problems
 from segue.errors import DataError
@@ -42,8 +42,17 @@ class Rows(NamedTuple):
 class Reading:
     """One pass over one table: its text, and what was wrong with its rows."""
 
-    def __init__(self, where: str, pieces: Iterable[str], problems: Problems, *, malformed_share: float) -> None:
+    def __init__(
+        self,
+        where: str,
+        pieces: Iterable[str],
+        problems: Problems,
+        *,
+        malformed_share: float,
+        largest_expansion: int | None = None,
+    ) -> None:
         self.where, self.pieces, self.problems = where, pieces, problems
+        self.largest_expansion = largest_expansion
         self.unit: Unit = "line"
         self._share = malformed_share
         self._total = self._bad = 0
@@ -319,11 +328,11 @@ def read_parquet(reading: Reading, file: InputFile) -> Rows:
 def _parquet(reading: Reading, file: InputFile) -> Iterator[tuple[int, Row]]:
     """First the columns, as keys; then the rows."""
     pyarrow = arrow(file)
-    with opened(file, Position()) as stream, tempfile.TemporaryFile() as unpacked:
+    limit = reading.largest_expansion
+    with opened(file, Position(), largest_expansion=limit) as content, tempfile.TemporaryFile() as unpacked:
         source: Any = file.path
         if file.compression:  # Parquet is read from its end
-            while data := stream.read(CHUNK):
-                unpacked.write(data)
+            unpacked.writelines(content.blocks())
             unpacked.flush()
             source = unpacked
         try:

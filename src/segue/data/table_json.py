@@ -14,7 +14,7 @@ from segue.data.table_choices import questions_apart
 from segue.data.table_formats import Reading, Row, Rows, Unit, count, peek
 from segue.errors import DataError
 
-LARGEST_DOCUMENT = 2**30  # characters
+LARGEST_DOCUMENT = 2**27  # characters; in memory, a document of many small values takes twenty times its size
 
 
 def read_json_lines(reading: Reading, *, columns: tuple[str, ...] | None, ahead: int) -> Rows:

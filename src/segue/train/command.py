@@ -23,6 +23,7 @@ def finetune_command(request: Request, out: Path | str) -> str:
     words += ["--delimiter", tables.delimiter] if tables.delimiter is not None else []
     words += ["--quoting" if tables.quoting else "--no-quoting"] if tables.quoting is not None else []
     words += ["--encoding", tables.encoding] if tables.encoding != type(tables)().encoding else []
+    words += ["--largest-expansion", str(limit)] if (limit := tables.largest_expansion) is not None else []
     words += ["--new-weights"] if request.new_weights else []
     return shlex.join([*words, *changed_settings(request.settings)])
 
