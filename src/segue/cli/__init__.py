@@ -1,5 +1,6 @@
 """The command line: one small file a verb; the only place that prints or exits."""
 
+import atexit
 import io
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 def main() -> None:
     """The console script. Whatever happens ends in a message and an exit code, never in a traceback (`cli.errors`).
 
-    Until the verbs are imported, and again when all is over, an interrupt ends the process as the system does it: there
+    Until the verbs are imported, and again while Python shuts down, an interrupt ends the process as the system does it: there
     is nothing to clean up, and an exception that is raised inside an import may come out of it as another one.
     """
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a job in the background may not listen
@@ -22,8 +23,7 @@ def main() -> None:
     if heard:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     code = ended(app)
-    if heard:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
     raise SystemExit(code)
 
 

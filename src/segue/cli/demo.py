@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from segue.checkpoint.folder import load
-from segue.cli.paragraphs import say
+from segue.cli.paragraphs import moving_line, progress_console, say
 from segue.cli.plot import plot_runs
 from segue.config import Config, parse
 from segue.data.manifest import StoreManifest
@@ -177,11 +176,11 @@ def _train_and_evaluate(console: Console, config: Config, run: Path, *, name: st
     memory = config.model.memory.length if config.model.memory else 0
     label = f"{name}, {'memory ' + str(memory) if memory else 'no memory'}"
     started = time.perf_counter()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(label, total=config.train.steps)
+    with moving_line(progress_console()) as progress:
+        task = progress.add_task(label, total=config.train.steps, line=label)
         for event in pretrain(config, run):
             if isinstance(event, StepReport):
-                progress.update(task, completed=event.step, description=f"{label}: loss {event.loss:.3f}")
+                progress.update(task, completed=event.step, line=f"{label}: loss {event.loss:.3f}")
     seconds = time.perf_counter() - started
     store = Store.open(Path(config.data.store).with_name(Path(config.data.store).name + "-valid"))
     model, length = load(run / "last"), config.data.segment_length
@@ -261,11 +260,11 @@ def _finetuned(console: Console, out: Path, run: Path, *, label: str, new_weight
             settings=finetune_settings(kind, {}, FINETUNE),
             new_weights=new_weights,
         )
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-            task = progress.add_task(label, total=None)
+        with moving_line(progress_console()) as progress:
+            task = progress.add_task(label, total=None, line=label)
             for event in finetune(request, run):
                 if isinstance(event, Updated):
-                    progress.update(task, completed=event.step, description=f"{label}: loss {event.loss:.3f}")
+                    progress.update(task, completed=event.step, line=f"{label}: loss {event.loss:.3f}")
                 if isinstance(event, Ended):
                     say(console, f"{label}: {event.reason} after {event.seconds:.0f} s.")
     accuracy = json.loads((run / "results.json").read_text(encoding="utf-8"))["test"]["accuracy"]

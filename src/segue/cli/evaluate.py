@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from segue.checkpoint.folder import load
+from segue.cli.paragraphs import moving_line, progress_console
 from segue.config import load as load_config
 from segue.data.store import Store
 from segue.errors import ConfigError, DataError
@@ -51,10 +51,10 @@ def check_options(*, speed: bool, recl: bool, given: Mapping[str, object]) -> No
 
 
 @contextmanager
-def reporting(console: Console, what: str) -> Iterator[Report]:
+def reporting(what: str) -> Iterator[Report]:
     """A bar while something is measured, in a terminal."""
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
+    with moving_line(progress_console()) as progress:
+        task = progress.add_task(what, total=None, line=what)
 
         def report(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
@@ -103,7 +103,7 @@ def run_evaluation(
     scores: list[tuple[int, Score]] = []
     for length in lengths:
         reader = _adjusted(model, memory_length=length, attention_span=attention_span, clamp_distance=clamp_distance)
-        with reporting(console, "evaluate") as report:
+        with reporting("evaluate") as report:
             if pseudo:
                 mask = store.specials.get("mask")
                 score = evaluate_pseudo(reader, store, segment_length=segment, mask=mask, limit=limit, progress=report)

@@ -24,7 +24,7 @@ def run_speed(model: str, data: Path | None, *, lengths: str | None, segment_len
     store = None if data is None else Store.open(data)
     if store is not None:
         check_tokenizer(Path(model), store, reader)
-    with reporting(console, "time") as report:
+    with reporting("time") as report:
         rows = measure_speed(
             reader,
             attention_lengths=attention_lengths,

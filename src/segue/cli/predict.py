@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from segue.cli.finetune import chosen_columns
+from segue.cli.paragraphs import moving_line
 from segue.data.tables import TableSettings, open_table
 from segue.errors import DataError
 from segue.tasks.examples import column_names
@@ -46,7 +46,7 @@ def run_prediction(
     console = Console(stderr=True, highlight=False)
     with (
         _opened(out) as file,
-        Progress(TextColumn("{task.fields[line]}"), BarColumn(), console=console, transient=True) as progress,
+        moving_line(console) as progress,
     ):
         bar = progress.add_task("", total=None, line="")
         writer = _Writer(file, to or _format_of(out), list(table.columns))

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import TaskID
 
-from segue.cli.paragraphs import duration, say
+from segue.cli.paragraphs import duration, finish, moving_line, progress_console, say
 from segue.config import Config, ModelConfig
 from segue.errors import ConfigError
 from segue.evaluate.cost import matrix_product_peak, multiply_adds
@@ -29,7 +29,7 @@ Board: TypeAlias = Callable[[str, float, int], object]
 def run_pretraining(config: Config, run: Path, *, tensorboard: bool = False, wandb: bool = False) -> bool:
     """Shows the run; True if it finished, False if it was told to stop before."""
     boards = ([_tensorboard(run)] if tensorboard else []) + ([_wandb(run, config)] if wandb else [])
-    view = LiveView(Console(highlight=False), config, run, boards=boards)
+    view = LiveView(progress_console(), config, run, boards=boards)
     finished = False
     with view:
         for event in pretrain(config, run, command=shlex.join(["segue", *sys.argv[1:]])):
@@ -56,12 +56,7 @@ class LiveView:
             predicted=predicted_positions(config.data, config.model),
         )
         self.peak = 0.0
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[line]}"),
-            console=console,
-        )
+        self.progress = moving_line(console)
         self.task: TaskID | None = None
         self.boards = boards
 
@@ -71,8 +66,7 @@ class LiveView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
-            self.progress.stop()
+        finish(self.progress)
 
     def show(self, event: Event) -> None:
         match event:
@@ -97,8 +91,9 @@ class LiveView:
                 pass
             case Ended():
                 word = "Done" if event.finished else "Stopped"
+                finish(self.progress)
                 say(
-                    self.console,
+                    Console(highlight=False),
                     f"{word} at step {event.step}. The model is in {self.run / 'last'}; the same command goes on.",
                 )
 
@@ -132,8 +127,8 @@ class LiveView:
         left = (self.steps - report.step) * seconds / len(self.recent)
         share = speed * self.flops / self.peak if self.peak else 0.0
         return (
-            f"{loss_in_words(loss, self.model)}  {speed:,.0f} tokens/s  {share:.0%} of peak  "
-            f"{peak_memory() / 2**30:.1f} GiB  {duration(left)} left"
+            f"{duration(left)} left  {loss_in_words(loss, self.model)}  {speed:,.0f} tokens/s  {share:.0%} of peak  "
+            f"{peak_memory() / 2**30:.1f} GiB"
         )
 
 
@@ -148,7 +143,7 @@ def print_plan(config: Config) -> None:
     """Parameters, memory and time of a run."""
     assert config.train is not None
     console = Console(highlight=False)
-    say(console, "Measuring a few updates with random ids ...", style="dim")
+    say(progress_console(), "Measuring a few updates with random ids ...", style="dim")
     needed = plan(config)
     console.print(f"parameters  {needed.parameters:,}")
     console.print(f"tokens      {needed.tokens:,} in {config.train.steps:,} steps")

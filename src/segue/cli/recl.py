@@ -52,7 +52,7 @@ def run_recl(
     stop = limit or min(store.length, contexts[-1] + (TOKENS_BY_WINDOW if any(windows) else TOKENS))
     losses = []
     for number, model in enumerate(group, start=1):
-        with reporting(console, f"model {number} of {len(group)}") as report:
+        with reporting(f"model {number} of {len(group)}") as report:
             losses.append(context_losses(model, store, contexts=contexts, limit=stop, exact=exact, progress=report))
     losses_NCT = np.stack(losses)
     for number, (path, model, by_window) in enumerate(zip(models, group, windows, strict=True), start=1):

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, get_args
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import Progress
 from rich.table import Table
 
-from segue.cli.paragraphs import say
+from segue.cli.paragraphs import moving_line, say
 from segue.data.problems import MEANING
 from segue.errors import ConfigError, DataError
 from segue.infer.documents import TextFiles
@@ -169,8 +169,7 @@ class Meter:
 @contextmanager
 def metered(console: Console, files: TextFiles) -> Iterator[Meter]:
     """Shows a Meter while the work is done."""
-    columns = (TextColumn("{task.fields[line]}"), BarColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with moving_line(console) as progress:
         yield Meter(progress, files)
 
 

@@ -39,8 +39,8 @@ class ReadSettings:
     malformed_share: float = 0.05
     """A file with a larger share of malformed records than this is an error."""
     largest_expansion: int | None = None
-    """Refuse a compressed file that grows to more than this many times its size; left out, 100 times, but not what stays
-    below 64 MiB. Memory stays flat in any case."""
+    """Refuse a compressed file that grows to more than this many times its size; left out, 100 times, but never what
+    stays below 64 MiB. Memory stays flat in any case."""
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
