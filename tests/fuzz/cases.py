@@ -93,7 +93,19 @@ COMMANDS: dict[str, list[list[str]]] = {
     ],
     "inspect": [
         ["inspect", name]
-        for name in "hf tf state.pt legacy.pt model run store session model/tokenizer tuned/best vocab.txt".split()
+        for name in [
+            "hf",
+            "tf",
+            "state.pt",
+            "legacy.pt",
+            "model",
+            "run",
+            "store",
+            "session",
+            "model/tokenizer",
+            "tuned/best",
+            "vocab.txt",
+        ]
     ],
 }
 """For every verb, commands that work. A test compares the names with the verbs that there are."""
@@ -106,13 +118,50 @@ WORK |= {"--limit", "--sweep", "--workers", "--sample-characters", "--vocabulary
 
 NUMBERS = ["0", "1", "-1", "2", "3.5", "nan", "inf", "-inf", "1e400", "1e-400", "0x10", "", "ten", "１", "1_0"]
 LARGE = ["2147483648", "9223372036854775808", "9" * 400, "1e30", "1048576"]
-WORDS = ["", " ", "-", "--", "=", ".", "..", "/", "~", "a" * 300, "b" * 5000, "\u202eabc", "naïve 中文 🎵", "\udcff\udcfe"]
-WORDS += ["*", "[", "${HOME}", "%s%n", "[bold]", "[/]", "\x1b[31m", "a\nb", "\t", "null", "me/../..", "datasets:x", "{}"]
+WORDS = [
+    "",
+    " ",
+    "-",
+    "--",
+    "=",
+    ".",
+    "..",
+    "/",
+    "~",
+    "a" * 300,
+    "b" * 5000,
+    "\u202eabc",
+    "naïve 中文 🎵",
+    "\udcff\udcfe",
+]
+WORDS += [
+    "*",
+    "[",
+    "${HOME}",
+    "%s%n",
+    "[bold]",
+    "[/]",
+    "\x1b[31m",
+    "a\nb",
+    "\t",
+    "null",
+    "me/../..",
+    "datasets:x",
+    "{}",
+]
 PATHS = ["/dev/null", "/dev/full", "/dev/zero", "fifo", "missing", "missing/x", "text.txt/x", "self", "noaccess"]
 PATHS += ["empty", "emptydir", "/proc/self/mem", "/", "socket"]
 KEYS = ["model.width", "model.num_layers", "model.memory.length", "data.lanes", "data.segment_length", "train.steps"]
 KEYS += ["model.vocabulary.size", "train.seed", "model.objective", "model.positions.kind", "data.store", "nonsense"]
-KEYS += ["train.batch_size", "read.segment_length", "read.pool", "task.threshold", "train.learning_rate", "model", "a.b.c"]
+KEYS += [
+    "train.batch_size",
+    "read.segment_length",
+    "read.pool",
+    "task.threshold",
+    "train.learning_rate",
+    "model",
+    "a.b.c",
+]
 VALUES = [*NUMBERS, *LARGE, "[]", "{}", "[1,2]", '"x"', "true", "permutation", "masked", "shaw", "[" * 500, "1.0"]
 
 
@@ -166,7 +215,9 @@ def make_case(seed: int, verb: str | None = None) -> Case:
             case.arguments = ["demo", "--out", "text.txt", "--steps", "1"]
     for _ in range(chance.choice([0, 0, 1, 1, 2])):
         _worsen_files(case, chance)
-    case.stdin = chance.choice([b"", b"text\nThe room\n", b"The room\n\nwas\n", chance.randbytes(300), b"\xff\xfe" * 50])
+    case.stdin = chance.choice(
+        [b"", b"text\nThe room\n", b"The room\n\nwas\n", chance.randbytes(300), b"\xff\xfe" * 50]
+    )
     kind = chance.random()
     if kind < 0.05:
         case.stdout = chance.choice(["full", "closed", "pipe"])
@@ -266,9 +317,13 @@ def _change(path: Path, files: Sequence[Path], chance: random.Random) -> str:
         case "number":
             path.write_bytes(_other_number(data, chance))
         case "nest":
-            path.write_bytes(chance.choice([b"[" * 5000, b'{"a":' * 3000 + b"1" + b"}" * 3000, b"a." * 3000 + b"a = 1"]))
+            path.write_bytes(
+                chance.choice([b"[" * 5000, b'{"a":' * 3000 + b"1" + b"}" * 3000, b"a." * 3000 + b"a = 1"])
+            )
         case "text":
-            path.write_bytes(chance.choice([b"{}", b"[]", b"null", b"5", b'"x"', b"{\"a\": 1}\n", b"a = 1\n", b"\n" * 99]))
+            path.write_bytes(
+                chance.choice([b"{}", b"[]", b"null", b"5", b'"x"', b'{"a": 1}\n', b"a = 1\n", b"\n" * 99])
+            )
     return kind
 
 
@@ -281,7 +336,9 @@ def _other_number(data: bytes, chance: random.Random) -> bytes:
     end = at
     while data[end : end + 1].isdigit():
         end += 1
-    number = chance.choice([b"0", b"-1", b"1e400", b"NaN", b"9" * 20, b"9" * 5000, b"2147483647", b"null", b"[]", b'"x"'])
+    number = chance.choice(
+        [b"0", b"-1", b"1e400", b"NaN", b"9" * 20, b"9" * 5000, b"2147483647", b"null", b"[]", b'"x"']
+    )
     return data[:at] + number + data[end:]
 
 

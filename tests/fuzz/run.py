@@ -78,7 +78,9 @@ def _child(case: Case, place: Path, streams: dict[str, Path]) -> None:
     try:
         os.setsid()
         os.chdir(place)
-        target = os.open("/dev/full" if case.stdout == "full" else streams["out"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        target = os.open(
+            "/dev/full" if case.stdout == "full" else streams["out"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        )
         if case.stdout == "pipe":
             reader, target = os.pipe()
             os.close(reader)
@@ -90,9 +92,9 @@ def _child(case: Case, place: Path, streams: dict[str, Path]) -> None:
             os.dup2(descriptor, number)
         if case.stdout == "closed":
             os.close(1)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)
-        sys.stdout = None if case.stdout == "closed" else open(1, "w", encoding="utf-8", closefd=False)
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, errors="backslashreplace", buffering=1)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stdout = None if case.stdout == "closed" else open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, errors="backslashreplace", buffering=1)  # noqa: SIM115
         if case.file_limit is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (case.file_limit, case.file_limit))
         if case.memory_limit is not None:

@@ -135,7 +135,7 @@ def _checkpoints() -> None:
     convert("head", "hf", to="hf", compare=False)
     save(LanguageModel(config), Path("plain"))
     convert("plain", "hf-plain", to="hf", compare=False)
-    weights = {name: value for name, value in load("plain").state_dict().items()}
+    weights = dict(load("plain").state_dict())
     torch.save(weights, "state.pt")
     torch.save(weights, "legacy.pt", _use_new_zipfile_serialization=False)
     variables = tensors(arrays(FIXTURES / "transformer_xl_tf" / "D1_wt103_like" / "model.npz"))

@@ -10,7 +10,7 @@ import sys
 def main() -> None:
     """The console script. Whatever happens ends in a message and an exit code, never in a traceback (`cli.errors`).
 
-    Until the verbs are imported, and again while Python shuts down, an interrupt ends the process as the system does it:
+    Until the verbs are imported, and again while Python shuts down, an interrupt ends the process as the system does:
     there is nothing to clean up, and an exception raised inside an import may come out of it as another one.
     """
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a job in the background may not listen

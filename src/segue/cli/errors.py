@@ -83,10 +83,10 @@ def explained(error: BaseException) -> str | None:
         what = " and ".join(names) or "a file or a stream"
         remedy = _REMEDIES.get(error.errno, "Check the path and the disk.")
         return f"{what} must be usable; got {os.strerror(error.errno)}. {remedy}"
-    if isinstance(error, MemoryError) or _is_memory(error):
+    if is_memory(error):
         return (
-            f"the work must fit into memory; got {_short(error) or 'too little of it'}. Use a smaller model, batch, "
-            "segment or memory: `segue plan` says what a run needs."
+            f"the work must fit into memory; got {first_line(error) or 'too little of it'}. Use a smaller model, "
+            "batch, segment or memory: `segue plan` says what a run needs."
         )
     if isinstance(error, RecursionError):
         return "the inputs must not be nested so deeply; Python gave up. Check how they were made."
@@ -97,11 +97,16 @@ def explained(error: BaseException) -> str | None:
     return None
 
 
-def _is_memory(error: BaseException) -> bool:
-    """Whether torch, which has errors of its own, could not allocate."""
+def is_memory(error: BaseException) -> bool:
+    """Whether memory could not be had; torch has errors of its own for that."""
     text = str(error)
-    return isinstance(error, RuntimeError) and (
-        type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in text or "can't allocate memory" in text
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (
+            type(error).__name__ == "OutOfMemoryError"
+            or "DefaultCPUAllocator" in text
+            or "can't allocate memory" in text
+        )
     )
 
 
@@ -118,7 +123,7 @@ def _was_interrupt(error: BaseException | None) -> bool:
 
 def _fault(error: BaseException) -> str:
     """Says where the traceback is, for a report."""
-    short = f"{type(error).__name__}: {_short(error)}"
+    short = f"{type(error).__name__}: {first_line(error)}"
     where = "Run the command again with SEGUE_TRACEBACK=1 to see the traceback"
     with suppress(OSError, ValueError):
         descriptor, name = tempfile.mkstemp(prefix="segue-fault-", suffix=".txt")
@@ -128,7 +133,8 @@ def _fault(error: BaseException) -> str:
     return f"this is a fault of segue, not yours ({short}). {where}; please report it with what you did."
 
 
-def _short(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Of what it says; nothing if it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else ""
 

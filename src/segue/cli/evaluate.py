@@ -182,10 +182,10 @@ def _sweep_lengths(text: str) -> list[int | None]:
 
 
 def _plot(scores: list[tuple[int, Score]], path: Path) -> None:
-    from segue.cli.plot import figure
+    from segue.cli.plot import figure, save_figure
 
     made, axes = figure()
     axes.plot([length for length, _ in scores], [score.perplexity for _, score in scores], marker="o")
     axes.set_xlabel("memory length")
     axes.set_ylabel("perplexity")
-    made.savefig(path)
+    save_figure(made, path)

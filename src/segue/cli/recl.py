@@ -114,7 +114,7 @@ def _length(length: EffectiveLength, contexts: Sequence[int]) -> str:
 
 
 def _plot(lengths: list[EffectiveLength], contexts: Sequence[int], path: Path) -> None:
-    from segue.cli.plot import figure
+    from segue.cli.plot import figure, save_figure
 
     made, axes = figure()
     for number, length in enumerate(lengths, start=1):  # names may have characters that the font lacks
@@ -123,4 +123,4 @@ def _plot(lengths: list[EffectiveLength], contexts: Sequence[int], path: Path) -
     axes.set_xlabel("context length, from the one before")
     axes.set_ylabel(f"relative gain in % (r = {SHARES[0]})")
     axes.legend()
-    made.savefig(path)
+    save_figure(made, path)
