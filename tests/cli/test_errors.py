@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from segue.cli.errors import ended, explained
+from segue.data.prepare import prepare
 from segue.errors import DataError
 from segue.model.named import named_models
 from tests.cli.test_pretrain import both, segue
@@ -149,11 +150,15 @@ def test_an_interrupt_at_any_moment_leaves_no_traceback(seconds: float) -> None:
 # ------------------------------------------------------------------------------------------------- no torch, no waste
 
 
-@pytest.mark.parametrize("arguments", [["models"], ["models", "xlnet-base"], ["--help"], ["sample"]])
-def test_verbs_that_need_no_torch_do_not_import_it(arguments: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["models"], ["models", "xlnet-base"], ["--help"], ["inspect", "store"]])
+def test_verbs_that_need_no_torch_do_not_import_it(arguments: list[str], tmp_path: Path) -> None:
+    if arguments[0] == "inspect":
+        (tmp_path / "a.txt").write_text("some text\n")
+        prepare([tmp_path / "a.txt"], out=tmp_path / "store", kind="bytes", workers=1)
     code = "import sys; sys.argv[1:] = sys.argv[1:]\nfrom segue.cli import main\ntry:\n main()\nfinally:\n"
     code += " print('torch' in sys.modules, file=sys.stderr)"
-    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", code, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert result.stderr.splitlines()[-1] == "False"
     assert result.returncode == 0
 

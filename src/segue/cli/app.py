@@ -420,6 +420,9 @@ def inspect(
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
 ) -> None:
     """Say what a file or folder is, of anyone's format, without loading weights."""
-    from segue.cli.inspect import run_inspection
+    from segue.cli.inspect_store import print_store
 
-    run_inspection(path, tensors=tensors)
+    if not print_store(path):
+        from segue.cli.inspect import run_inspection
+
+        run_inspection(path, tensors=tensors)
