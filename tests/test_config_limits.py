@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
@@ -20,9 +21,11 @@ from segue.checkpoint.heads import HeadConfig, build, save_head
 from segue.cli.settings import run_config
 from segue.config import (
     Config,
+    DataConfig,
     FinetuneConfig,
     ReadConfig,
     Section,
+    TrainConfig,
     changed,
     load,
     model_config,
@@ -36,6 +39,7 @@ from segue.model.build import shapes_only
 from segue.model.named import named_models
 from segue.model.room import machine_memory
 from segue.tasks.table import TASKS
+from segue.train.plan import check_memory
 from tests.tiny import MODELS
 
 ROOTS = [Config, ReadConfig, FinetuneConfig, HeadConfig, *(kind.settings for kind in TASKS.values())]
@@ -253,3 +257,17 @@ def test_a_foreign_config_with_a_number_without_end(foreign: Any, name: str, val
     with within(20), pytest.raises(SegueError) as caught:
         read_foreign(folder)
     assert len(str(caught.value)) < 2000
+
+
+def test_a_run_that_cannot_fit_is_refused_before_it_begins() -> None:
+    config = model_config(vocabulary={"size": 99}, width=64, num_heads=8, num_layers=2, memory={"length": 8})
+    train, cpu = TrainConfig(), torch.device("cpu")
+    check_memory(config, DataConfig(store="x"), train, cpu)
+    for data in (DataConfig(store="x", lanes=2**31 - 1), DataConfig(store="x", segment_length=2**24, lanes=2**12)):
+        with pytest.raises(ConfigError, match=r"the run must fit into the .* GiB .* fewer data\.lanes"):
+            check_memory(config, data, train, cpu)
+    endless = changed(config, memory={"length": 2**24})
+    with pytest.raises(ConfigError, match="the run must fit into"):
+        check_memory(endless, DataConfig(store="x", lanes=64), train, cpu)
+    with pytest.raises(ConfigError, match=r"the memory must fit into .* Use a shorter model\.memory\.length"):
+        LanguageModel(endless).new_memory(64)

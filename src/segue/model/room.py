@@ -11,6 +11,8 @@ import torch
 
 from segue.errors import ConfigError
 
+ALWAYS = 2**28
+"""Bytes that every machine has on which torch runs."""
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -28,15 +30,16 @@ def machine_memory() -> int:
     return min(found + ([int(limit)] if limit.isdigit() else []))
 
 
-def check_room(numbers: int, *, what: str, remedy: str) -> None:
-    """Refuses what needs more than there is; `numbers` are of torch's default type, and on its default device."""
-    device = torch.get_default_device()
-    if device.type == "meta":
+def check_room(numbers: int, *, what: str, remedy: str, device: torch.device | None = None) -> None:
+    """Refuses what needs more than there is; `numbers` are of torch's default type, and on its default device if no
+    other is named."""
+    device = torch.get_default_device() if device is None else device
+    needed = numbers * torch.get_default_dtype().itemsize
+    if device.type == "meta" or needed < ALWAYS:
         return
     there = machine_memory()
     if device.type == "cuda":
         there = torch.cuda.get_device_properties(device).total_memory
-    needed = numbers * torch.get_default_dtype().itemsize
     if needed > there:
         raise ConfigError(
             f"{what} must fit into the {there / 2**30:,.1f} GiB of memory that there are; got "

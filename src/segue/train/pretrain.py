@@ -34,6 +34,7 @@ from segue.train.distributed import any_process, place, processes, rank, sum_ove
 from segue.train.loop import StepReport, TrainState, train
 from segue.train.machine import peak_memory
 from segue.train.optim import WeightAverage, make_optimizer
+from segue.train.plan import check_memory
 from segue.train.run_folder import Metrics, one_at_a_time, stop_signal
 from segue.train.state import load_state, save_state
 
@@ -86,6 +87,7 @@ def pretrain(config: Config, run: Path, *, command: str | None = None) -> Iterat
     with processes() as device, one_at_a_time(run), stop_signal() as stop:
         store = Store.open(data.store)
         _check(config, data, store)
+        check_memory(config.model, data, settings, device)
         torch.manual_seed(settings.seed)
         batches = Batches(store, data, config.model, seed=settings.seed, rank=rank(), world=world())
         state, changed = _start(config, run, batches, settings, device)
