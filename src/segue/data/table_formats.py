@@ -84,6 +84,13 @@ class Reading:
         if self._bad >= 1000:
             self.check()
 
+    def is_too_long(self, number: int, row: Row) -> bool:
+        """Whether the texts of a row, which come out of a document of any size, are too long; it is then malformed."""
+        if sum(len(value) for value in row.values() if isinstance(value, str | bytes)) <= LONGEST_ROW:
+            return False
+        self.bad(number, f"longer than {LONGEST_ROW} characters")
+        return True
+
     def check(self) -> None:
         """Too many malformed rows are an error."""
         if self._bad > self._share * self._total:
@@ -349,6 +356,8 @@ def _parquet(reading: Reading, file: InputFile) -> Iterator[tuple[int, Row]]:
                         row = {name: column[place].as_py() for name, column in zip(names, batch.columns, strict=True)}
                     except (ValueError, OverflowError, TypeError, KeyError) as error:
                         reading.bad(number, str(error))
+                        continue
+                    if reading.is_too_long(number, row):
                         continue
                     reading.good()
                     yield number, reading.cleaned(with_names(row, classes), number)

@@ -100,6 +100,8 @@ def _objects(
             got = "an empty one" if value == {} else type(value).__name__
             reading.bad(number, f"an object with fields is needed; got {got}")
             continue
+        if reading.is_too_long(number, value):
+            continue
         try:
             row = reading.cleaned(value, number)
         except RecursionError:
@@ -141,6 +143,8 @@ def _questions(reading: Reading, entries: list[Any]) -> Iterator[tuple[int, Row]
                     row = _question(paragraph, question, number)
                 except (TypeError, RecursionError) as error:
                     reading.bad(number, str(error))
+                    continue
+                if reading.is_too_long(number, row):
                     continue
                 reading.good()
                 yield number, reading.cleaned(row, number)
