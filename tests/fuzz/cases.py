@@ -209,10 +209,9 @@ def make_case(seed: int, verb: str | None = None) -> Case:
             verb = chance.choice([name for name in COMMANDS if name not in SLOW])
     case = Case(seed=seed, verb=verb, arguments=list(chance.choice(COMMANDS[verb])))
     _worsen_arguments(case, chance)
-    if verb == "demo":  # what it does with a place to work takes minutes
-        case.arguments = ["demo", *(word for word in case.arguments[1:] if word not in ("--help",))]
-        if "--out" not in case.arguments or _usable(case.arguments[case.arguments.index("--out") + 1 :]):
-            case.arguments = ["demo", "--out", "text.txt", "--steps", "1"]
+    if verb == "demo":  # where it has a place to work it takes minutes
+        place = chance.choice(["text.txt", "/dev/null", "fifo", "text.txt/x", "self", "/proc/x", "a" * 300])
+        case.arguments = ["demo", "--steps", chance.choice([*NUMBERS, *LARGE]), "--out", place]
     for _ in range(chance.choice([0, 0, 1, 1, 2])):
         _worsen_files(case, chance)
     case.stdin = chance.choice(
@@ -228,10 +227,6 @@ def make_case(seed: int, verb: str | None = None) -> Case:
     elif kind < 0.26:
         case.memory_limit = chance.choice([2**20, 2**26, 2**28])
     return case
-
-
-def _usable(rest: Sequence[str]) -> bool:
-    return not rest or rest[0] not in ("text.txt", "/dev/null", "fifo", "text.txt/x", "table.csv")
 
 
 def _worsen_arguments(case: Case, chance: random.Random) -> None:

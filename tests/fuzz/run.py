@@ -8,6 +8,7 @@ after its time is no finding: it is interrupted, and must then end.
 """
 
 import argparse
+import codecs
 import contextlib
 import os
 import resource
@@ -173,6 +174,8 @@ def imports() -> None:
 
     for path in sorted(Path(segue.cli.__path__[0]).glob("*.py")):
         import_module(f"segue.cli.{path.stem}")
+    for encoding in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be", "gb18030", "latin-1", "ascii"):
+        codecs.lookup(encoding)
     for name in ("pyarrow.compute", "matplotlib.figure", "matplotlib.backends.backend_agg", "optuna"):
         with contextlib.suppress(ImportError):
             import_module(name)
