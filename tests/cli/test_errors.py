@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from segue.cli.errors import ended, explained
+from segue.cli.writing import enough_memory
 from segue.data.prepare import prepare
-from segue.errors import DataError
+from segue.errors import ConfigError, DataError
 from segue.model.named import named_models
 from tests.cli.test_pretrain import both, segue
 
@@ -97,6 +98,13 @@ def test_an_interrupt_inside_an_import_may_come_out_as_another_error(capsys: pyt
 
     assert ended(fail) == 130
     assert capsys.readouterr().err == "segue: interrupted\n"
+
+
+def test_a_lack_of_memory_without_a_word() -> None:
+    with pytest.raises(ConfigError, match="must fit into memory; got too little of it"), enough_memory():
+        raise MemoryError
+    with pytest.raises(RuntimeError, match="something else"), enough_memory():
+        raise RuntimeError("something else")
 
 
 # ----------------------------------------------------------------------------------------------------------- streams

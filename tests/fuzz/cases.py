@@ -208,11 +208,12 @@ def make_case(seed: int, verb: str | None = None) -> Case:
         if verb in SLOW and chance.random() < 0.8:
             verb = chance.choice([name for name in COMMANDS if name not in SLOW])
     case = Case(seed=seed, verb=verb, arguments=list(chance.choice(COMMANDS[verb])))
-    _worsen_arguments(case, chance)
+    changes = chance.choice([0, 0, 0, 1, 1, 2, 3])  # where the words are right, more of the work is done
+    _worsen_arguments(case, chance, changes=changes)
     if verb == "demo":  # where it has a place to work it takes minutes
         place = chance.choice(["text.txt", "/dev/null", "fifo", "text.txt/x", "self", "/proc/x", "a" * 300])
         case.arguments = ["demo", "--steps", chance.choice([*NUMBERS, *LARGE]), "--out", place]
-    for _ in range(chance.choice([0, 0, 1, 1, 2])):
+    for _ in range(chance.choice([0, 0, 1, 1, 2]) if changes else chance.choice([1, 1, 1, 2])):
         _worsen_files(case, chance)
     case.stdin = chance.choice(
         [b"", b"text\nThe room\n", b"The room\n\nwas\n", chance.randbytes(300), b"\xff\xfe" * 50]
@@ -225,13 +226,13 @@ def make_case(seed: int, verb: str | None = None) -> Case:
     elif kind < 0.23 and os.getuid() == 0:
         case.user = 65534
     elif kind < 0.26:
-        case.memory_limit = chance.choice([2**20, 2**26, 2**28])
+        case.memory_limit = chance.choice([2**24, 2**26, 2**28])
     return case
 
 
-def _worsen_arguments(case: Case, chance: random.Random) -> None:
+def _worsen_arguments(case: Case, chance: random.Random, *, changes: int) -> None:
     options = verbs()[case.verb]
-    for _ in range(chance.choice([0, 1, 1, 2, 3])):
+    for _ in range(changes):
         words = case.arguments
         what = chance.random()
         if what < 0.45 and len(words) > 1:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,11 @@ from tests.fuzz.world import make
 
 FOUND = [
     (["plot", "run", "--out", "text.txt"], {}),
-    (["generate", "model", "--max-tokens", "3", "--chat"], {"memory_limit": 2**20}),
     (["inspect", "fifo"], {}),
     (["plan", "fifo"], {}),
     (["evaluate", "run/last", "text.txt/x"], {}),
+    (["embed", "model", "table.parquet", "--out", "vectors.parquet"], {"spoiled": "table.parquet"}),
+    (["score", "model", "text.txt.zst", "--out", "scores.parquet"], {"spoiled": "text.txt.zst"}),
 ]
 """Commands that once ended in a traceback, or would if a reader were less careful."""
 
@@ -58,8 +60,11 @@ def test_a_few_cases(number: int, world: Path, work: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "settings"), FOUND)
-def test_what_was_found(arguments: list[str], settings: dict[str, int], world: Path, work: Path) -> None:
+def test_what_was_found(arguments: list[str], settings: dict[str, Any], world: Path, work: Path) -> None:
+    spoiled = settings.pop("spoiled", None)
     case = Case(seed=0, verb=arguments[0], arguments=arguments, stdin=b"The room\n", **settings)
+    if spoiled is not None:
+        case.spoil.append(lambda place: (place / spoiled).write_bytes(b"something else"))  # type: ignore[arg-type]
     outcome = attempt(case, world, work, seconds=20)
     assert not outcome.wrong, f"{case}\n{outcome.errors}"
     assert outcome.code == 2

@@ -86,6 +86,23 @@ class _Delimited:
         self.file.flush()
 
 
+class _Sink:
+    """A file for pyarrow, whose writer ends its table when it is collected: if an error closed the file before, what it
+    writes then goes nowhere."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def write(self, data: bytes) -> int:
+        return len(data) if self.file.closed else self.file.write(data)
+
+    def flush(self) -> None:
+        if not self.file.closed:
+            self.file.flush()
+
+
 class _Parquet:
     """Some rows at a time."""
 
@@ -95,7 +112,7 @@ class _Parquet:
         if width is not None:
             types["vector"] = self.arrow.list_(self.arrow.float32(), width)
         self.schema = self.arrow.schema([(name, types[kind]) for name, kind in columns.items()])
-        self.writer = import_module("pyarrow.parquet").ParquetWriter(file, self.schema)
+        self.writer = import_module("pyarrow.parquet").ParquetWriter(_Sink(file), self.schema)
         self.size = _GROUP if width is None else max(1, min(_GROUP, _GROUP_NUMBERS // width))
         self.rows: list[Mapping[str, Any]] = []
 
