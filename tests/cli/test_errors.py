@@ -1,6 +1,7 @@
 """How a command ends: a message and a code for whatever the user, the system or a fault of ours did; no traceback."""
 
 import errno
+import io
 import os
 import resource
 import signal
@@ -10,8 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from segue.cli.errors import ended, explained
+from segue.cli.paragraphs import moving_line
 from segue.cli.writing import enough_memory
 from segue.data.prepare import prepare
 from segue.errors import ConfigError, DataError
@@ -211,6 +214,22 @@ def test_progress_and_results_are_apart(tmp_path: Path) -> None:
     assert "encoding" in progress
     assert "encoding" not in output
     assert "documents" in output
+
+
+@pytest.mark.parametrize("width", [20, 50, 80, 200])
+def test_the_moving_line_fits_the_terminal_and_is_gone_at_the_end(width: int) -> None:
+    """What matters most comes first; a bar takes the room that is left."""
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=True, color_system=None, legacy_windows=False)
+    with moving_line(console) as progress:
+        line = "3 min 5 s left  loss 0.4213  12,345 tokens/s  padding 3.1%"
+        task = progress.add_task("", total=200, completed=50, line=line)
+        progress.refresh()
+        shown = progress.columns[0](progress.tasks[task]).plain  # type: ignore[operator]
+    assert len(shown) < width
+    assert shown.startswith(" 25%  3 min 5 s left"[: width - 2])
+    assert ("━" in shown) == (width >= 80)
+    assert file.getvalue().endswith("\x1b[2K")  # the line is wiped
 
 
 def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
