@@ -162,6 +162,7 @@ KEYS += [
     "model",
     "a.b.c",
 ]
+NOBODY = 65534
 VALUES = [*NUMBERS, *LARGE, "[]", "{}", "[1,2]", '"x"', "true", "permutation", "masked", "shaw", "[" * 500, "1.0"]
 
 
@@ -224,7 +225,7 @@ def make_case(seed: int, verb: str | None = None) -> Case:
     elif kind < 0.13:
         case.file_limit = chance.choice([0, 1, 100, 1000, 4096, 20000])
     elif kind < 0.23 and os.getuid() == 0:
-        case.user = 65534
+        case.user = NOBODY
     elif kind < 0.26:
         case.memory_limit = chance.choice([2**24, 2**26, 2**28])
     return case
@@ -349,15 +350,22 @@ def lay_out(case: Case, world: Path, place: Path) -> None:
     (place / "noaccess").mkdir()
     for spoil in case.spoil:
         spoil(place)
-    if case.user is not None:
+    if os.getuid() == 0:
         chance = random.Random(case.seed)
-        (place / "noaccess").chmod(0)
-        own = chance.random() < 0.5
+        own = case.user is None or chance.random() < 0.5
+        for path in [place, *place.rglob("*")]:
+            if own:
+                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        _take_away(case, place, chance)
+
+
+def _take_away(case: Case, place: Path, chance: random.Random) -> None:
+    """Some of the rights to read and to write."""
+    (place / "noaccess").chmod(0)
+    if case.user is not None:
         for path in [place, *place.rglob("*")]:
             if path.is_symlink():
                 continue
-            if own:
-                os.chown(path, case.user, case.user)
             if chance.random() < 0.05:
                 path.chmod(0)
             elif stat.S_ISDIR(path.stat().st_mode) and chance.random() < 0.05:

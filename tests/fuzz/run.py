@@ -10,6 +10,7 @@ after its time is no finding: it is interrupted, and must then end.
 import argparse
 import codecs
 import contextlib
+import ctypes
 import os
 import resource
 import shutil
@@ -20,7 +21,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fuzz.cases import Case, lay_out, make_case
+from tests.fuzz.cases import NOBODY, Case, lay_out, make_case
 from tests.fuzz.world import make
 
 SECONDS = 60.0
@@ -101,11 +102,8 @@ def _child(case: Case, place: Path, streams: dict[str, Path]) -> None:
         if case.memory_limit is not None:
             size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (size + case.memory_limit, size + case.memory_limit))
-        if case.user is not None:
-            os.setgroups([])
-            os.setgid(case.user)
-            os.setuid(case.user)
-            os.environ["HOME"] = "/nonexistent"
+        if os.getuid() == 0:
+            become_powerless(case.user or NOBODY, may_read=case.user is None)
         sys.argv = ["segue", *case.arguments]
         tempfile.tempdir = str(place.parent)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -125,6 +123,25 @@ def _child(case: Case, place: Path, streams: dict[str, Path]) -> None:
         with contextlib.suppress(BaseException):
             sys.stderr.flush()
         os._exit(code)
+
+
+def become_powerless(user: int, *, may_read: bool) -> None:
+    """From root to a user who can change nothing outside the copy: a hostile path must not be able to do harm, whatever
+    a verb makes of it. With `may_read`, all files can be read, as root can, since Python may be in a home of root."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if may_read:
+        libc.prctl(8, 1, 0, 0, 0)  # PR_SET_KEEPCAPS
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+    if may_read:
+        header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+        reading = 1 << 2  # CAP_DAC_READ_SEARCH
+        data = (ctypes.c_uint32 * 6)(reading, reading, 0, 0, 0, 0)
+        libc.capset(header, data)
+    os.environ["HOME"] = "/nonexistent"
+    if os.access("/dev", os.W_OK) or os.getuid() == 0:
+        raise AssertionError("a case must not run with the rights of root")
 
 
 def _wait(child: int, seconds: float) -> tuple[int, resource.struct_rusage, bool, bool]:

@@ -15,6 +15,14 @@ FOUND = [
     (["inspect", "fifo"], {}),
     (["plan", "fifo"], {}),
     (["evaluate", "run/last", "text.txt/x"], {}),
+    (["prepare", "text.txt", "--out", "new", "--kind", "bytes", "--validation-share", "0.5", "--seed", "9" * 200], {}),
+    (["prepare", "text.txt", "--out", "new", "--vocabulary-size", "99999999999999"], {}),
+    (["prepare", "text.txt", "--out", "new", "--kind", "bytes", "--encoding", "punycode"], {}),
+    (["predict", "tuned", "table.csv", "--out", "fifo"], {}),
+    (["score", "model", "text.txt", "--out", "fifo", "--to", "csv"], {}),
+    (["generate", "model", "The", "--max-tokens", "2", "--save", "fifo"], {}),
+    (["plot", "run", "--out", "fifo"], {}),
+    (["sample", "english", "--out", "fifo", "--replace"], {}),
     (["embed", "model", "table.parquet", "--out", "vectors.parquet"], {"spoiled": "table.parquet"}),
     (["score", "model", "text.txt.zst", "--out", "scores.parquet"], {"spoiled": "text.txt.zst"}),
 ]
@@ -69,6 +77,13 @@ def test_what_was_found(arguments: list[str], settings: dict[str, Any], world: P
     assert not outcome.wrong, f"{case}\n{outcome.errors}"
     assert outcome.code == 2
     assert "Traceback" not in outcome.errors
+
+
+def test_a_segment_longer_than_the_text_takes_no_more_than_the_text(world: Path, work: Path) -> None:
+    arguments = ["evaluate", "run/last", "store", "--segment-length", "2147483647", "--limit", "8"]
+    outcome = attempt(Case(seed=0, verb="evaluate", arguments=arguments), world, work)
+    assert outcome.code == 0, outcome.errors
+    assert not outcome.wrong
 
 
 @pytest.mark.long

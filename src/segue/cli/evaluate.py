@@ -95,7 +95,7 @@ def run_evaluation(
         raise ConfigError("perplexity needs a store; got a model alone. Give the folder of one, or --speed.")
     store, model = Store.open(data), load(model_folder)
     check_tokenizer(model_folder, store, model)
-    segment = segment_length or _trained_segment(model_folder)
+    segment = min(segment_length or _trained_segment(model_folder), max(1, store.length))
     lengths = _sweep_lengths(sweep) if sweep is not None else [memory_length]
     table = Table(
         "memory", "perplexity", "bits/token", "bits/character", "bits/byte", "tokens", box=None, pad_edge=False

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from segue.cli.rows import check_regular
 from segue.errors import ConfigError, DataError
 
 LONGEST_LINE = 2**16
@@ -33,6 +34,7 @@ def figure() -> tuple[Any, Any]:
 
 def save_figure(made: Any, path: Path) -> None:
     """Writes a picture in the format that its name tells."""
+    check_regular(path)
     known = made.canvas.get_supported_filetypes()
     ending = path.suffix.removeprefix(".").lower() or "png"
     if ending not in known:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from segue.cli.finetune import chosen_columns
 from segue.cli.paragraphs import moving_line
+from segue.cli.rows import check_regular
 from segue.data.tables import TableSettings, open_table
 from segue.errors import DataError
 from segue.tasks.examples import column_names
@@ -136,6 +137,7 @@ def _opened(out: Path | None) -> Iterator[TextIO]:
     if out is None:
         yield sys.stdout
         return
+    check_regular(out)
     part = out.with_name(f".{out.name}.part")
     try:
         with part.open("w", encoding="utf-8", newline="") as file:

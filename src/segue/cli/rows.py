@@ -5,6 +5,7 @@ In: rows with the same columns each, and the kinds of these columns. What is in 
 
 import csv
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -142,12 +143,19 @@ def pyarrow() -> Any:
         ) from None
 
 
+def check_regular(out: Path) -> None:
+    """Refuses a device or a pipe: a file that takes its name when it is whole would remove it."""
+    if os.path.exists(out) and not os.path.isfile(out):
+        raise DataError(f"{out} must be a file to write; got a folder, a device or a pipe. Choose another name.")
+
+
 @contextmanager
 def written(out: Path | None) -> Iterator[BinaryIO]:
     """Standard output, or a file that appears when it is whole."""
     if out is None:
         yield sys.stdout.buffer
         return
+    check_regular(out)
     part = out.with_name(f".{out.name}.part")
     try:
         with part.open("w+b") as file:

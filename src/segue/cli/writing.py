@@ -25,6 +25,7 @@ from segue.checkpoint.files import locate
 from segue.checkpoint.folder import read_toml
 from segue.cli.errors import first_line, is_memory
 from segue.cli.paragraphs import say
+from segue.cli.rows import check_regular
 from segue.data.decode import CHUNK, check_encoding, decoded
 from segue.data.problems import MEANING, Problems
 from segue.errors import ConfigError, DataError
@@ -199,6 +200,8 @@ def check_place(path: Path | None) -> None:
     """Refuses, before the work, a place where no file can be."""
     if path is not None and path.is_dir():
         raise DataError(f"{path} must be a file to save the session in; got a folder. Name a file in it.")
+    if path is not None:
+        check_regular(path)
 
 
 def save_session(session: Session, path: Path | None) -> None:

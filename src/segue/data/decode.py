@@ -201,7 +201,9 @@ def check_encoding(encoding: str) -> None:
     """Refuses what is no encoding of text."""
     try:
         b"a".decode(encoding, "replace")  # zlib and the like are encodings too, but not of text
-        codecs.getincrementaldecoder(encoding)
+        codecs.getincrementaldecoder(encoding)("replace").decode(
+            bytes(range(128, 256)), True
+        )  # punycode cannot replace
     except (LookupError, ValueError):
         raise DataError(
             f"the encoding must be one that Python knows for text; got {encoding!r}. Try utf-8, gb18030, big5, latin-1."

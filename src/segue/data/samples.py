@@ -134,7 +134,7 @@ def write_sample(name: str, out: str | Path, *, replace: bool = False) -> tuple[
         names = ", ".join([*known, *tables])
         raise DataError(f"a sample must be one of {names}; got {name!r}. `segue sample` describes them.")
     target = Path(out)
-    if target.is_dir() or (target.exists() and not replace):
+    if target.exists() and not (replace and target.is_file()):
         raise DataError(f"{target} must not exist yet; it does. Choose another file, or replace it with --replace.")
     number = characters = 0
     try:
