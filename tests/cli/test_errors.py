@@ -44,6 +44,7 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         (OSError(errno.ENAMETOOLONG, "long", "n" * 300), "Use a shorter name."),
         (IsADirectoryError(errno.EISDIR, "folder", "x"), "x must be usable; got Is a directory. Name a file."),
         (OSError(errno.ELOOP, "links", "x"), "Remove the link that leads to itself."),
+        (OSError("libnative.so: failed to map segment"), "got libnative.so: failed to map segment. Check the disk"),
         (MemoryError(), "the work must fit into memory; got too little of it."),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes\nmore"),

@@ -83,6 +83,8 @@ def explained(error: BaseException) -> str | None:
         what = " and ".join(names) or "a file or a stream"
         remedy = _REMEDIES.get(error.errno, "Check the path and the disk.")
         return f"{what} must be usable; got {os.strerror(error.errno)}. {remedy}"
+    if isinstance(error, OSError):  # from a library that says no more
+        return f"the system must give what is needed; got {first_line(error)}. Check the disk and the free memory."
     if is_memory(error):
         return (
             f"the work must fit into memory; got {first_line(error) or 'too little of it'}. Use a smaller model, "
