@@ -1,7 +1,7 @@
 # Every target sets up what it needs: Python 3.11 or later, pip and make are enough.
 #   make demo      real text, prepared, pretrained, evaluated, compared
 #   make test      the tests
-#   make test-long the slow tests, which make test leaves out
+#   make test-long the slow ones, which make test leaves out: hostile commands for half an hour (FUZZ_SECONDS=60 for less), and more
 #   make check     lint, format and types
 #   make parity    the comparisons with other libraries, in environments of their own
 #   make wheel     builds the wheel and uses it, in an environment with the required packages alone

@@ -158,7 +158,7 @@ def test_problems_of_data_and_model_are_reported_together() -> None:
     assert problems({"data": data, "model": {"num_heads": 5, "vocabulary": {"size": 9}}}) == [
         "data.store must be given; got nothing. Add store = ... under [data].",
         "data.permutation.spans must be 'pieces', 'words' or 'characters'; got 'word'. Use one of these.",
-        "data.masking.masked must be less than or equal to 1; got 1.5. Correct it, or leave it out for 0.8.",
+        "data.masking.masked must be at most 1; got 1.5. Correct it, or leave it out for 0.8.",
         "data.lane is not a setting. Did you mean data.lanes?",
         "model.num_heads must divide model.width; got 5 and 512. Use 4 or 8 heads, or set model.head_width.",
         "data.lanes must be even with data.backward_lanes; got 3. Use 4.",

@@ -404,13 +404,15 @@ def test_a_folder_is_replaced_only_if_asked_and_only_a_conversion(tmp_path: Path
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n_layer": 10**9}, "must hold the tensors of its config"),
+        ({"n_layer": 10**9}, "num_layers must be at most 2048"),
+        ({"n_layer": 2000}, "must hold the tensors of its config"),
         ({"n_layer": "three"}, "num_layers"),
         ({"clamp_len": "far"}, "settings and tensors of its kind"),
         ({"d_model": 0}, "width"),
         ({"n_head": 0, "d_head": None}, "settings and tensors of its kind"),
         ({"d_inner": 41}, r"must have the shape \[41, 24\]"),
-        ({"vocab_size": 10**15}, "must have the shape"),
+        ({"vocab_size": 10**15}, "size must be at most"),
+        ({"vocab_size": 10**7}, "must have the shape"),
         ({"architectures": 5}, "settings and tensors of its kind"),
         ({"model_type": "bert"}, 'model_type in config.json must be "xlnet"'),
     ],

@@ -1,5 +1,6 @@
 """The command line as a user meets it: through the installed script."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ SCRIPT = Path(sys.executable).parent / "segue"
 
 def segue(*arguments: str, width: int = 80) -> subprocess.CompletedProcess[str]:
     environment = {"COLUMNS": str(width), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+    environment |= {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     return subprocess.run(
         [str(SCRIPT), *arguments], capture_output=True, text=True, check=False, env=environment, timeout=300
     )

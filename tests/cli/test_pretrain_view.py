@@ -54,7 +54,7 @@ STARTED = Started(step=0, steps=100_000, parameters=1_000_000, changed=[])
     ("width", "parts"),
     [
         (50, []),
-        (80, ["step 50003/100000"]),
+        (80, []),
         (120, ["step 50003/100000", "tokens/s", "GiB"]),
         (160, ["step 50003/100000", "tokens/s", "GiB", "of peak"]),
     ],
@@ -68,8 +68,9 @@ def test_the_moving_line_has_a_bar_and_the_time_left(width: int, parts: list[str
         line = moving_line(shown)
         assert len(line) <= width
         assert "…" not in line
-        assert len(re.findall("[━╸╺]", line)) >= 10
-        assert line.endswith("6 h 56 min left")
+        assert len(re.findall("[━─]", line)) >= 6
+        assert "6 h 56 min left" in line
+        assert line.startswith(" 50%")
         assert "loss 10.123" in line
         for part in parts:
             assert part in line
@@ -77,14 +78,14 @@ def test_the_moving_line_has_a_bar_and_the_time_left(width: int, parts: list[str
             assert ("bits" if vocabulary == 256 else "perplexity") in line
 
 
-def test_what_comes_next_is_said_below_the_bar(tmp_path: Path) -> None:
-    shown, output = view(80)
+def test_what_comes_next_is_said_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    shown, _ = view(80)
     with shown:
         shown.show(STARTED)
         shown.show(report(100_000))
         shown.show(Ended(step=100_000, saved=100_000, finished=True, stopped_by=None))
-    last = re.sub("\x1b\\[[?0-9]*[a-z]", "", output.getvalue()).rstrip().splitlines()[-1]
-    assert last == "Done at step 100000. Evaluate the model: segue evaluate run/last store-valid"
+    said = " ".join(capsys.readouterr().out.split())
+    assert said == "Done at step 100000. Evaluate the model: segue evaluate run/last store-valid"
 
 
 @pytest.mark.parametrize(
@@ -100,16 +101,16 @@ def test_what_comes_next_is_said_below_the_bar(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_stopped_run_says_how_to_resume(ended: Ended, text: str) -> None:
+def test_a_stopped_run_says_how_to_resume(ended: Ended, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     shown, output = view(120, terminal=False)
     with shown:
         shown.show(STARTED)
         shown.show(report(9))
         shown.show(ended)
-    first, line, last = output.getvalue().splitlines()
+    first, *_, line = output.getvalue().splitlines()
     assert first == "run starts at step 0 of 100000; 1.00 M parameters."
     assert re.fullmatch(r"step 9/100000  loss 10.123 .* tokens/s .* of peak .* GiB .* left", line)
-    assert last == text
+    assert " ".join(capsys.readouterr().out.split()) == text
 
 
 def test_a_validation_that_is_not_finite_is_shown_as_it_is() -> None:

@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import tracemalloc
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from segue.data.decode import chunks, cut, lines
 from segue.data.inputs import find_inputs
 from segue.data.problems import Problems
 from segue.data.readers import LONGEST_LINE, Part, ReadSettings, read_documents
+from segue.data.tables import open_table
 from segue.errors import DataError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -138,11 +140,28 @@ def test_damaged_archives_are_errors(tmp_path: Path, compression: str) -> None:
     assert documents(two) == ["one\ntwo"]
 
 
-def test_expansion_is_limited_only_if_asked(tmp_path: Path) -> None:
+def test_expansion_is_limited(tmp_path: Path) -> None:
     path = text_file(tmp_path, gzip.compress(b"a line of text\n" * 200_000), "bomb.gz")
     assert len(documents(path)[0]) == 3_000_000 - 1
     with pytest.raises(DataError, match="must not expand to more than 20 times"):
         documents(path, largest_expansion=20)
+
+
+BOMBS = [("txt", ".gz"), ("txt", ".xz"), ("txt", ".bz2"), ("txt", ".zst"), ("csv", ".gz"), ("jsonl", ".bz2")]
+BOMBS += [("json", ".xz"), ("parquet", ".zst"), ("parquet", ".gz")]
+
+
+@pytest.mark.parametrize(("kind", "compression"), BOMBS)
+def test_expansion_is_limited_without_being_asked(tmp_path: Path, kind: str, compression: str) -> None:
+    """One letter, 70 million times: neither the prepared text nor a table takes it, nor the memory for it."""
+    path = text_file(tmp_path, COMPRESS[compression](b"text\n" + b"a" * 70_000_000), f"bomb.{kind}{compression}")
+    expected = r"must not expand to more than 100 times its [\d,]+ bytes; it does\. Allow more with --largest-expansion"
+    (file,) = find_inputs([path], Problems())
+    with pytest.raises(DataError, match=expected):
+        deque(read_documents(file, ReadSettings(), Problems()), maxlen=0)
+    if kind != "txt":
+        with pytest.raises(DataError, match=expected):
+            deque(open_table(path), maxlen=0)
 
 
 def test_parquet_columns(tmp_path: Path) -> None:

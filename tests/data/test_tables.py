@@ -253,6 +253,23 @@ def test_a_text_of_one_line_may_be_long_but_not_endless(tmp_path: Path, monkeypa
     assert "line 101: longer than 1000" in found.problems.first["malformed_records"]
 
 
+def test_a_row_of_a_document_may_be_long_but_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON documents and Parquet have rows of any size, whatever limit their lines have."""
+    monkeypatch.setattr(table_formats, "LONGEST_ROW", 1000)
+    rows = [{"text": "short"}, {"text": "a" * 2000}, {"text": "last"}]
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    paragraph = {"context": "a" * 2000, "qas": [{"id": "1", "question": "what?", "answers": []}]}
+    paragraphs = [paragraph, paragraph | {"context": "short"}]
+    for found, kept in (
+        (open_table(path, TableSettings(malformed_share=0.5)), ["short", "last"]),
+        (table(tmp_path, "a.json", json.dumps(rows), malformed_share=0.5), ["short", "last"]),
+        (table(tmp_path, "b.json", json.dumps({"data": [{"paragraphs": paragraphs}]}), malformed_share=0.5), ["short"]),
+    ):
+        assert [row.get("text", row.get("context")) for _, row in found] == kept
+        assert "longer than 1000 characters" in found.problems.first["malformed_records"]
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.conll"])
 def test_memory_stays_flat_on_an_endless_line(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (table_cells, table_formats):
@@ -266,7 +283,8 @@ def test_memory_stays_flat_on_an_endless_line(tmp_path: Path, name: str, monkeyp
     path = write(tmp_path, name + ".gz", gzip.compress(head[name] + b"x" * 10**8, 1))
     tracemalloc.start()
     try:
-        assert len(list(open_table(path, TableSettings(malformed_share=1.0)))) == 1
+        rows = list(open_table(path, TableSettings(malformed_share=1.0, largest_expansion=10**4)))
+        assert len(rows) == 1
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()

@@ -29,6 +29,13 @@ def test_special_tokens_come_first() -> None:
     assert tokenizer.decode([0, 7, 3, 8]) == "a b"
 
 
+def test_words_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segue.text.words.MOST_WORDS", 100)
+    assert count_words(f"w{n % 90} " for n in range(200)).size > 90
+    with pytest.raises(DataError, match=r"at most 100 different ones; got more\. Train pieces: --kind unigram or bpe"):
+        count_words(f"w{n} " for n in range(200))
+
+
 def test_limits() -> None:
     assert count_words([DATA], specials=(), min_count=2).size == 2
     assert count_words([DATA], specials=("unk",), max_size=3).size == 3

@@ -3,7 +3,6 @@
 In: a path of any supported format, settings that it does not say. Out: a `Foreign`: the model, and how it came about.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -22,7 +21,7 @@ from segue.checkpoint.names.rules import Row, check, to_ours
 from segue.checkpoint.plans import Plan, make_plan
 from segue.checkpoint.source import TensorSource, check_memory, readable
 from segue.checkpoint.vocabularies import NAMES, FoundTokenizer, find_tokenizer, notes_on_calls
-from segue.config import ModelConfig, parse
+from segue.config import ModelConfig, parse, toml_value
 from segue.errors import CheckpointError
 from segue.model.build import shapes_only
 from segue.text.files import load_tokenizer
@@ -249,10 +248,7 @@ def _is_given(name: str, overrides: Sequence[str]) -> bool:
 
 def _parsed(text: str) -> tuple[str, Any]:
     key, _, value = text.partition("=")
-    try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value
+    return key.strip(), toml_value(value)
 
 
 def _guarded(detected: Detected, plan: Callable[[], Plan]) -> Plan:

@@ -28,19 +28,21 @@ from segue.checkpoint.folder import (
 )
 from segue.checkpoint.source import readable
 from segue.config import Config, ModelConfig, dump
-from segue.config.schema import PositiveInt, Section
+from segue.config.schema import Section, SmallCount
 from segue.errors import CheckpointError
 from segue.files import Place
 from segue.model import LanguageModel, Trunk
 from segue.model.answers import BeamAnswerer, SimpleAnswerer
 from segue.model.heads import SequenceClassifier, SequenceScorer, TokenTagger
 
+MOST_LABELS = 2**20
+
 
 class HeadConfig(Section):
     """What stands on the trunk. Settings of other kinds than its own mean nothing."""
 
     kind: Literal["sequence_classifier", "token_tagger", "sequence_scorer", "simple_answerer", "beam_answerer"]
-    num_labels: PositiveInt = 2
+    num_labels: Annotated[int, Field(ge=1, le=MOST_LABELS)] = 2
     """Classes of a sequence_classifier, tags of a token_tagger."""
     labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Their names, if they have any."""
@@ -54,9 +56,9 @@ class HeadConfig(Section):
     """Whether a dense layer with tanh follows it."""
     pool: Literal["last", "mean", "max", "attention"] = "last"
     """How they make one vector of the segments of a long document."""
-    num_starts: PositiveInt = 5
+    num_starts: SmallCount = 5
     """Of a beam_answerer."""
-    num_ends: PositiveInt = 5
+    num_ends: SmallCount = 5
     """Of a beam_answerer, for each start."""
 
 

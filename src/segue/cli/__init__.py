@@ -1,14 +1,48 @@
 """The command line: what is typed, what is shown, how it ends. The only place that prints or exits."""
 
+import atexit
+import io
+import os
+import signal
 import sys
 import warnings
 from typing import Any
 
 
 def main() -> None:
-    """The console script: errors of the user end with their message and exit code 2, without a traceback."""
+    """The console script. Whatever happens ends in a message and an exit code, never in a traceback (`cli.errors`).
+
+    Until the verbs are imported, and again while Python shuts down, an interrupt ends the process as the system does:
+    there is nothing to clean up, and an exception raised inside an import may come out of it as another one.
+    """
+    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a job in the background may not listen
+    if heard:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _mend_streams()
+    _show_notes()
     from segue.cli.app import app
-    from segue.errors import SegueError, SegueWarning
+    from segue.cli.errors import ended
+
+    if heard:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    code = ended(app)
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    raise SystemExit(code)
+
+
+def _mend_streams() -> None:
+    """Output works in every locale, and where it is closed: a character that its encoding lacks becomes an escape."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open for the whole process)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _show_notes() -> None:
+    """Warnings of segue itself are notes for people; all others are shown as Python shows them."""
+    from segue.errors import SegueWarning
 
     show = warnings.showwarning
 
@@ -20,14 +54,3 @@ def main() -> None:
 
     warnings.showwarning = show_note
     warnings.simplefilter("always", SegueWarning)
-    try:
-        app()
-    except SegueError as error:
-        print(f"segue: {error.on_command_line}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("segue: interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
-    except BrokenPipeError:  # `segue models | head`
-        sys.stderr.close()
-        raise SystemExit(141) from None

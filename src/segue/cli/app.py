@@ -7,7 +7,7 @@ import typer
 
 import segue
 from segue.cli.outputs import ReplaceFileOption, ReplaceFolderOption
-from segue.cli.table_verbs import OverridesArgument, finetune, predict, tune
+from segue.cli.table_verbs import ExpansionOption, OverridesArgument, finetune, predict, tune
 from segue.cli.text_verbs import embed, generate, infill, score
 from segue.errors import ConfigError
 
@@ -269,9 +269,7 @@ def prepare(
     malformed_share: Annotated[
         float, typer.Option(help="A file with a larger share of unreadable records is an error.")
     ] = 0.05,
-    largest_expansion: Annotated[
-        int | None, typer.Option(help="Refuse compressed files that grow more than this many times.")
-    ] = None,
+    largest_expansion: ExpansionOption = None,
     seed: Annotated[int, typer.Option(help="Decides the sample for training and the validation documents.")] = 0,
     replace: ReplaceFolderOption = False,
 ) -> None:
@@ -442,6 +440,9 @@ def inspect(
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
 ) -> None:
     """Say what a file or folder is, of anyone's format, without loading weights."""
-    from segue.cli.inspect import run_inspection
+    from segue.cli.inspect_store import print_store
 
-    run_inspection(path, tensors=tensors)
+    if not print_store(path):
+        from segue.cli.inspect import run_inspection
+
+        run_inspection(path, tensors=tensors)

@@ -9,6 +9,7 @@ import dataclasses
 import io
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
 from segue.text.unicode import without_surrogates
 
+LONGEST_LINE = 2**20  # characters from a pipe; what is longer comes as several lines
 HELP = """\
 Every line is read, and the model goes on with a line of its own.
 /reset      forget everything
@@ -114,7 +116,7 @@ def _lines(*, terminal: bool, encoding: str) -> Iterator[str]:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding=None if terminal else encoding, errors="replace")
     if not terminal:
-        for line in sys.stdin:
+        for line in iter(partial(sys.stdin.readline, LONGEST_LINE), ""):
             yield without_surrogates(line.removesuffix("\n"))
         return
     with contextlib.suppress(ImportError):  # editing and a history of lines, where Python has it

@@ -14,11 +14,10 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from segue.checkpoint.folder import load
-from segue.cli.paragraphs import say
+from segue.cli.paragraphs import moving_line, progress_console, say
 from segue.cli.plot import plot_runs
 from segue.config import Config, parse
 from segue.data.manifest import StoreManifest
@@ -185,11 +184,11 @@ def _train_and_evaluate(console: Console, config: Config, run: Path, *, name: st
     memory = config.model.memory.length if config.model.memory else 0
     label = f"{name}, {'memory ' + str(memory) if memory else 'no memory'}"
     started = time.perf_counter()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(label, total=config.train.steps)
+    with moving_line(progress_console()) as progress:
+        task = progress.add_task(label, total=config.train.steps, line=label)
         for event in pretrain(config, run):
             if isinstance(event, StepReport):
-                progress.update(task, completed=event.step, description=f"{label}: loss {event.loss:.3f}")
+                progress.update(task, completed=event.step, line=f"{label}: loss {event.loss:.3f}")
             if isinstance(event, Pretrained) and event.stopped_by is not None:
                 say(console, "Stopped. The same command resumes.")
                 raise typer.Exit(128 + event.stopped_by)
@@ -274,11 +273,11 @@ def _finetuned(console: Console, out: Path, run: Path, *, label: str, new_weight
             baselines=False,
         )
         stopped_by = None
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-            task = progress.add_task(label, total=None)
+        with moving_line(progress_console()) as progress:
+            task = progress.add_task(label, total=None, line=label)
             for event in finetune(request, run):
                 if isinstance(event, Updated):
-                    progress.update(task, completed=event.step, description=f"{label}: loss {event.loss:.3f}")
+                    progress.update(task, completed=event.step, line=f"{label}: loss {event.loss:.3f}")
                 if isinstance(event, Ended):
                     stopped_by = event.stopped_by
                     say(console, f"{label}: {event.reason} after {event.seconds:.0f} s.")

@@ -89,7 +89,7 @@ def run_evaluation(
         check_picture(plot, replace=replace, inputs=inputs)
     store, model = open_store(data, model_folder), load(model_folder)
     check_tokenizer(store, model_folder, model)
-    segment = segment_length or _trained_segment(model_folder)
+    segment = min(segment_length or _trained_segment(model_folder), max(1, store.length))
     lengths = _sweep_lengths(sweep) if sweep is not None else [memory_length]
     table = Table(
         "memory", "perplexity", "bits/token", "bits/character", "bits/byte", "tokens", box=None, pad_edge=False

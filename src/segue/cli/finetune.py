@@ -6,10 +6,10 @@ from pathlib import Path
 from signal import Signals
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import TaskID
 from rich.table import Table
 
-from segue.cli.paragraphs import duration, say
+from segue.cli.paragraphs import duration, finish, moving_line, progress_console, say
 from segue.config import FinetuneConfig, ReadConfig, Section
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
@@ -61,7 +61,7 @@ def run_finetuning(
         baselines=baselines,
     )
     stopped_by = None
-    with _LiveView(Console(highlight=False), run) as view:
+    with _LiveView(progress_console(), run) as view:
         for event in finetune(request, run):
             if rank() == 0:
                 view.show(event)
@@ -110,9 +110,7 @@ class _LiveView:
         self.metric = ""
         self.compared: Compared | None = None
         self.steps = 0
-        self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[line]}"), console=console
-        )
+        self.progress = moving_line(console)
         self.task: TaskID | None = None
 
     def __enter__(self) -> "_LiveView":
@@ -121,8 +119,7 @@ class _LiveView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
-            self.progress.stop()
+        finish(self.progress)
 
     def show(self, event: Event) -> None:
         match event:
@@ -178,25 +175,27 @@ class _LiveView:
         loss = sum(update.loss for update in self.recent) / len(self.recent)
         speed = sum(update.tokens for update in self.recent) / seconds
         left = (self.steps - event.step) * seconds / len(self.recent)
-        line = f"loss {loss:.4f}  {speed:,.0f} tokens/s  padding {event.padding_share:.1%}  {duration(left)} left"
+        line = f"{duration(left)} left  loss {loss:.4f}  {speed:,.0f} tokens/s  padding {event.padding_share:.1%}"
         if self.console.is_terminal and self.task is not None:
             self.progress.update(self.task, completed=event.step, line=line)
         elif event.step % max(1, self.steps // 20) == 0:
             self.console.print(f"step {event.step}/{self.steps}  {line}", soft_wrap=True)
 
     def _ended(self, event: Ended) -> None:
-        say(self.console, f"Ended: {event.reason}. The best model is that of step {event.best_step}.")
+        finish(self.progress)
+        console = Console(highlight=False)
+        say(console, f"Ended: {event.reason}. The best model is that of step {event.best_step}.")
         if event.truncated:
-            say(self.console, f"{event.truncated:,} training documents were cut to read.max_length.")
+            say(console, f"{event.truncated:,} training documents were cut to read.max_length.")
         for part in event.judged:
-            self.console.print(metric_table(f"{part.name}, {len(part.examples):,} examples", part.metrics))
+            console.print(metric_table(f"{part.name}, {len(part.examples):,} examples", part.metrics))
         if self.compared is not None:
-            self.console.print(comparison_table(self.compared, event.judged, self.metric))
+            console.print(comparison_table(self.compared, event.judged, self.metric))
         worse = no_better(self.compared, event.judged, self.metric)
         if worse is not None:
-            say(self.console, worse, style="yellow")
-        say(self.console, f"Report: {self.run / 'report.html'}, and report.md beside it.")
-        say(self.console, f"Took {duration(event.seconds)}. Use it: segue predict {self.run / 'best'} FILE")
+            say(console, worse, style="yellow")
+        say(console, f"Report: {self.run / 'report.html'}, and report.md beside it.")
+        say(console, f"Took {duration(event.seconds)}. Use it: segue predict {self.run / 'best'} FILE")
 
 
 def metric_table(title: str, metrics: dict[str, Metric]) -> Table:

@@ -1,9 +1,55 @@
-"""Text for a terminal of any width: paragraphs with an indent, wrapped where the terminal ends."""
+"""Text for a terminal of any width: paragraphs with an indent, wrapped where the terminal ends, and a moving line.
+
+Results go to standard output; whatever says how far the work is goes to standard error (`progress_console`), so that
+`segue ... | head` shows the result and ends nothing.
+"""
 
 import textwrap
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.progress import Progress, ProgressColumn, Task
 from rich.text import Text
+
+_LONGEST_BAR, _SHORTEST_BAR = 30, 6
+
+
+def progress_console() -> Console:
+    """Where progress is shown."""
+    return Console(stderr=True, highlight=False)
+
+
+class _Line(ProgressColumn):
+    """How much is done, `line` of the task, and a bar where there is room for one."""
+
+    max_refresh = 0.1
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.console = console
+
+    def render(self, task: Task) -> Text:
+        share = task.percentage / 100 if task.total else 0.0
+        text = Text(f"{share:>4.0%}  {task.fields['line']}" if task.total else f"{task.fields['line']}", no_wrap=True)
+        room = min(self.console.width - cell_len(text.plain) - 3, _LONGEST_BAR)
+        if task.total and room >= _SHORTEST_BAR:
+            done, rest = ("#", "-") if self.console.options.ascii_only else ("━", "─")
+            full = round(share * room)
+            text.append("  ").append(done * full, style="cyan").append(rest * (room - full), style="dim")
+        text.truncate(self.console.width - 1, overflow="ellipsis")
+        return text
+
+
+def moving_line(console: Console) -> Progress:
+    """One line that moves while work is done and is gone afterwards. Tasks have the field `line`; what matters most
+    comes first in it, since a narrow terminal cuts the end."""
+    return Progress(_Line(console), console=console, transient=True, disable=not console.is_terminal)
+
+
+def finish(progress: Progress) -> None:
+    """Ends the moving line, if it moves; otherwise an empty line would be printed."""
+    if progress.live.is_started:
+        progress.stop()
 
 
 def say(console: Console, text: str, *, indent: int = 0, hang: int = 0, style: str = "") -> None:

@@ -13,6 +13,9 @@ from segue.train.metrics import read_metrics
 
 METRICS = "metrics.jsonl"
 
+LARGEST = 1e100
+"""What can be drawn."""
+
 
 def figure() -> tuple[Any, Any]:
     """A figure with one pair of axes; matplotlib is an extra."""
@@ -22,6 +25,7 @@ def figure() -> tuple[Any, Any]:
     except ImportError:
         raise ConfigError("plots need matplotlib; got an installation without. pip install matplotlib.") from None
     mpl.use("agg")
+    mpl.rcParams["text.parse_math"] = False  # the name of a run may have dollar signs
     made = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     axes = made.subplots()
     axes.grid(alpha=0.3)
@@ -58,10 +62,8 @@ def plot_runs(runs: list[Path], out: Path, *, replace: bool) -> None:
         if not (run / METRICS).is_file():
             raise DataError(f"a run must hold {METRICS}; got {run} without. Check the path.")
         steps = read_metrics(run / METRICS)
-        trained = [(line["step"], line["loss"]) for line in steps if isinstance(line.get("loss"), float)]
-        validated = [
-            (line["step"], line["validation_loss"]) for line in steps if isinstance(line.get("validation_loss"), float)
-        ]
+        trained = [(line["step"], line["loss"]) for line in steps if _is_number(line, "loss")]
+        validated = [(line["step"], line["validation_loss"]) for line in steps if _is_number(line, "validation_loss")]
         colour = f"C{number}"
         if trained:
             axes.plot(
@@ -76,6 +78,12 @@ def plot_runs(runs: list[Path], out: Path, *, replace: bool) -> None:
     axes.legend()
     write_picture(made, out, replace=replace, inputs=inputs)
     Console(highlight=False).print(f"Plot: {out}")
+
+
+def _is_number(line: dict[str, Any], key: str) -> bool:
+    """Whether there is such a number; of a step that was skipped there is none."""
+    value = line.get(key)
+    return isinstance(value, int | float) and math.isfinite(value) and abs(value) < LARGEST
 
 
 def smooth(values: list[float], weight: float = 0.8) -> list[float]:

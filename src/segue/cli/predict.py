@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from segue.checkpoint.folder import model_of_run
 from segue.cli.finetune import chosen_columns
-from segue.cli.paragraphs import say
+from segue.cli.paragraphs import moving_line, say
 from segue.cli.prediction_table import PROBLEM, PredictionFormat, PredictionWriter
 from segue.data.problems import MEANING
 from segue.data.tables import Record, Table, TableSettings, Unread, open_table
@@ -59,7 +58,7 @@ def run_prediction(
     console = Console(stderr=True, highlight=False)
     with (
         _opened(out, replace=replace_existing, inputs=inputs) as file,
-        Progress(TextColumn("{task.fields[line]}"), BarColumn(), console=console, transient=True) as progress,
+        moving_line(console) as progress,
     ):
         bar = progress.add_task("", total=None, line="")
         writer = PredictionWriter(file, to or _format_of(out), table.columns, escape_formulas=escape_formulas)

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
-from segue.cli.paragraphs import duration, say
+from segue.cli.paragraphs import duration, progress_console, say
 from segue.data.manifest import StoreManifest
 from segue.data.prepare import PrepareSettings, Progress, Report, examples, preparation
 from segue.data.problems import MEANING
@@ -22,11 +22,11 @@ _PLAIN_SECONDS = 10.0  # between lines where output is not a terminal
 
 def run(inputs: Sequence[str], *, out: Path, settings: PrepareSettings, workers: int | None, replace: bool) -> None:
     """Prepares and reports."""
-    console = Console(highlight=False)
+    progress = progress_console()
     steps = preparation(inputs, out=out, settings=settings, workers=workers, replace=replace)
     with closing(steps):  # an interrupt anywhere in here stops the workers and removes the work folder
-        report = _watch_live(console, steps) if console.is_terminal else _watch_plain(console, steps)
-    _print_report(console, report)
+        report = _watch_live(progress, steps) if progress.is_terminal else _watch_plain(progress, steps)
+    _print_report(Console(highlight=False), report)
 
 
 class _Meter:

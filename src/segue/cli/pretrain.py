@@ -11,10 +11,10 @@ from signal import Signals
 from typing import TypeAlias
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import TaskID
 
 from segue.checkpoint.targets import only_for_segue
-from segue.cli.paragraphs import duration, say
+from segue.cli.paragraphs import duration, finish, moving_line, progress_console, say
 from segue.config import Config, ModelConfig
 from segue.errors import ConfigError, DataError
 from segue.evaluate.cost import matrix_product_peak, multiply_adds
@@ -26,8 +26,8 @@ from segue.train.pretrain import Ended, Event, Saved, Started, Validated, pretra
 
 Board: TypeAlias = Callable[[str, float, int], object]
 """Takes a name, a value and a step, to show them elsewhere."""
-NARROWEST_BAR = 10
-"""Columns."""
+BESIDE_LINE = 15
+"""Columns of the share that is done, before the moving line, and of a short bar behind it."""
 
 
 def run_pretraining(
@@ -35,7 +35,7 @@ def run_pretraining(
 ) -> Signals | None:
     """Shows the run; returns the signal that stopped it, or None if all steps are done."""
     boards = ([_tensorboard(run)] if tensorboard else []) + ([_wandb(run, config)] if wandb else [])
-    view = LiveView(Console(highlight=False), config, run, boards=boards)
+    view = LiveView(progress_console(), config, run, boards=boards)
     stopped_by = None
     with view:
         for event in pretrain(config, run, command=shlex.join(["segue", *sys.argv[1:]]), verify=verify):
@@ -62,7 +62,7 @@ class LiveView:
             predicted=predicted_positions(config.data, config.model),
         )
         self.peak = 0.0
-        self.progress = Progress(BarColumn(bar_width=None), TextColumn("{task.fields[line]}"), console=console)
+        self.progress = moving_line(console)
         self.task: TaskID | None = None
         self.boards = boards
 
@@ -70,7 +70,7 @@ class LiveView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop_moving()
+        finish(self.progress)
 
     def show(self, event: Event) -> None:
         match event:
@@ -101,13 +101,8 @@ class LiveView:
             self.task = self.progress.add_task("pretrain", total=event.steps, completed=event.step, line="")
             self.progress.start()
 
-    def _stop_moving(self) -> None:
-        if self.task is not None:
-            self.progress.stop()
-            self.task = None
-
     def _ended(self, event: Ended) -> None:
-        self._stop_moving()  # the bar stays above what is said now
+        finish(self.progress)
         if event.finished:
             best = self.run / "best"
             model = best if best.exists() else self.run / "last"
@@ -118,7 +113,7 @@ class LiveView:
             text = (
                 f"Stopped at step {event.step}. The same command resumes from step {event.saved}, in {self.run}/last."
             )
-        say(self.console, text)
+        say(Console(highlight=False), text)
 
     def _step(self, report: StepReport) -> None:
         if report.skipped:
@@ -130,7 +125,7 @@ class LiveView:
         else:
             self.recent.append(report)
         if self.task is not None:
-            room = self.console.width - NARROWEST_BAR - 1
+            room = self.console.width - BESIDE_LINE
             self.progress.update(self.task, completed=report.step, line=self._line(report, room))
         elif report.step % self.log_every == 0:
             self.console.print(self._line(report, None), soft_wrap=True)
@@ -158,7 +153,7 @@ class LiveView:
             "memory": f"{peak_memory() / 2**30:.1f} GiB",
             "left": f"{duration(left)} left",
         }
-        for dispensable in ("share", "memory", "speed", "perplexity", "step"):
+        for dispensable in ("share", "memory", "speed", "step", "perplexity"):
             if room is None or len("  ".join(parts.values())) <= room:
                 break
             if dispensable == "perplexity":
@@ -181,7 +176,7 @@ def print_plan(config: Config) -> None:
     """Parameters, memory and time of a run."""
     assert config.train is not None
     console = Console(highlight=False)
-    say(console, "Measuring a few updates with random ids ...", style="dim")
+    say(progress_console(), "Measuring a few updates with random ids ...", style="dim")
     needed = plan(config)
     console.print(f"parameters  {needed.parameters:,}")
     console.print(f"tokens      {needed.tokens:,} in {config.train.steps:,} steps")

@@ -5,6 +5,7 @@ In: rows with the same columns each, and the kinds of these columns. What is in 
 
 import csv
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,10 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, get_args
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import Progress
 from rich.table import Table
 
-from segue.cli.paragraphs import say
+from segue.cli.paragraphs import moving_line, say
 from segue.data.problems import MEANING
 from segue.errors import ConfigError, DataError
 from segue.files import new_file
@@ -87,6 +88,23 @@ class _Delimited:
         self.file.flush()
 
 
+class _Sink:
+    """A file for pyarrow, whose writer ends its table when it is collected: if an error closed the file before, what it
+    writes then goes nowhere."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def write(self, data: bytes) -> int:
+        return len(data) if self.file.closed else self.file.write(data)
+
+    def flush(self) -> None:
+        if not self.file.closed:
+            self.file.flush()
+
+
 class _Parquet:
     """Some rows at a time."""
 
@@ -96,7 +114,7 @@ class _Parquet:
         if width is not None:
             types["vector"] = self.arrow.list_(self.arrow.float32(), width)
         self.schema = self.arrow.schema([(name, types[kind]) for name, kind in columns.items()])
-        self.writer = import_module("pyarrow.parquet").ParquetWriter(file, self.schema)
+        self.writer = import_module("pyarrow.parquet").ParquetWriter(_Sink(file), self.schema)
         self.size = _GROUP if width is None else max(1, min(_GROUP, _GROUP_NUMBERS // width))
         self.rows: list[Mapping[str, Any]] = []
 
@@ -122,6 +140,12 @@ def pyarrow() -> Any:
         return import_module("pyarrow")
     except ImportError:
         raise DataError("parquet needs pyarrow to be written; got none. Install it: pip install pyarrow.") from None
+
+
+def check_regular(out: Path) -> None:
+    """Refuses a device or a pipe: a file that takes its name when it is whole would remove it."""
+    if os.path.exists(out) and not os.path.isfile(out):
+        raise DataError(f"{out} must be a file to write; got a folder, a device or a pipe. Choose another name.")
 
 
 @contextmanager
@@ -159,8 +183,7 @@ class Meter:
 @contextmanager
 def metered(console: Console, files: TextFiles) -> Iterator[Meter]:
     """Shows a Meter while the work is done."""
-    columns = (TextColumn("{task.fields[line]}"), BarColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with moving_line(console) as progress:
         yield Meter(progress, files)
 
 

@@ -1,11 +1,11 @@
 """Configs on the command line: a file or the name of a preset, with overrides, completed by the store."""
 
-import tomllib
+import os
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from segue.config import Config, parse
+from segue.config import Config, parse, read_config_file, toml
 from segue.data.store import Store
 from segue.errors import ConfigError
 
@@ -19,26 +19,25 @@ def preset_names() -> list[str]:
 
 def run_config(source: str, overrides: list[str]) -> Config:
     """A config for a run. The size of the vocabulary may be left out: the store knows it."""
-    text = _text(source)
-    try:
-        values: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source} must be TOML; got {error}. Correct that place.") from None
+    values = toml(_text(source), source=source)
     store = next((text.partition("=")[2] for text in reversed(overrides) if text.startswith("data.store=")), None)
-    store = store or values.get("data", {}).get("store")
-    words = values.setdefault("model", {}).setdefault("vocabulary", {})
-    if store and "size" not in words and not any(text.startswith("model.vocabulary.size=") for text in overrides):
+    store = store or _table(values, "data").get("store")
+    words = _table(_table(values, "model"), "vocabulary")
+    given = "size" in words or any(text.startswith("model.vocabulary.size=") for text in overrides)
+    if isinstance(store, str) and store and not given:
         words["size"] = Store.open(store.strip("\"'"), verify=False).vocabulary_size
     return parse(values, overrides)
 
 
+def _table(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """The table of this name, a new one where there is none. Where something else is, `parse` will say so."""
+    table = values.setdefault(name, {})
+    return table if isinstance(table, dict) else {}
+
+
 def _text(source: str) -> str:
-    path = Path(source)
-    if path.suffix == ".toml" or path.exists():
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{source} must be a readable UTF-8 TOML file; got {error}. Check the path.") from None
+    if Path(source).suffix == ".toml" or os.path.exists(source):
+        return read_config_file(source)
     if source not in preset_names():
         raise ConfigError(
             f"a config must be a file or one of {', '.join(preset_names())}; got {source!r}. Check the name."

@@ -38,6 +38,13 @@ MalformedShareOption: TypeAlias = Annotated[
 ]
 EncodingOption: TypeAlias = Annotated[str, typer.Option(help="Of tables without a byte order mark: gb18030, say.")]
 
+ExpansionOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--largest-expansion", min=1, help="Refuse compressed files that grow more than this many times. Default: 100."
+    ),
+]
+
 
 def finetune(
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
@@ -56,6 +63,7 @@ def finetune(
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
     malformed_share: MalformedShareOption = 0.05,
+    largest_expansion: ExpansionOption = None,
     new_weights: Annotated[
         bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL: what pretraining brings.")
     ] = False,
@@ -87,6 +95,7 @@ def finetune(
         delimiter=delimiter,
         quoting=quoting,
         malformed_share=malformed_share,
+        largest_expansion=largest_expansion,
     )
     stopped_by = run_finetuning(
         model,
@@ -128,6 +137,7 @@ def tune(
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
     malformed_share: MalformedShareOption = 0.05,
+    largest_expansion: ExpansionOption = None,
     new_weights: Annotated[
         bool, typer.Option("--new-weights", help="Only the shape and tokeniser of MODEL, not its weights.")
     ] = False,
@@ -146,6 +156,7 @@ def tune(
         delimiter=delimiter,
         quoting=quoting,
         malformed_share=malformed_share,
+        largest_expansion=largest_expansion,
     )
     stopped_by = run_search(
         model,
@@ -179,6 +190,7 @@ def predict(
     delimiter: DelimiterOption = None,
     quoting: QuotingOption = None,
     encoding: EncodingOption = "utf-8",
+    largest_expansion: ExpansionOption = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows read together; changes the speed only.")] = 32,
     escape_formulas: Annotated[
         bool,
@@ -197,7 +209,14 @@ def predict(
     from segue.data.tables import TableSettings
 
     names = tuple(columns.split(",")) if columns else None
-    tables = TableSettings(format=format, encoding=encoding, columns=names, delimiter=delimiter, quoting=quoting)
+    tables = TableSettings(
+        format=format,
+        encoding=encoding,
+        columns=names,
+        delimiter=delimiter,
+        quoting=quoting,
+        largest_expansion=largest_expansion,
+    )
     run_prediction(
         model,
         source,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 from segue.cli.outputs import ReplaceFileOption
+from segue.cli.table_verbs import ExpansionOption
 
 TextsArgument: TypeAlias = Annotated[
     list[str],
@@ -51,6 +52,7 @@ def score(
     documents: DocumentsOption = None,
     field: FieldOption = "text",
     encoding: InputEncodingOption = "utf-8",
+    largest_expansion: ExpansionOption = None,
     input_format: InputFormatOption = "text",
     segment_length: SegmentLengthOption = None,
     batch_tokens: BatchTokensOption = 4096,
@@ -74,7 +76,7 @@ def score(
         seed=seed,
         segment_length=segment_length,
         batch_tokens=batch_tokens,
-        read=ReadSettings(document=documents, field=field, encoding=encoding),
+        read=ReadSettings(document=documents, field=field, encoding=encoding, largest_expansion=largest_expansion),
         standard_input=input_format,
     )
 
@@ -100,6 +102,7 @@ def embed(
     documents: DocumentsOption = None,
     field: FieldOption = "text",
     encoding: InputEncodingOption = "utf-8",
+    largest_expansion: ExpansionOption = None,
     input_format: InputFormatOption = "text",
     segment_length: SegmentLengthOption = None,
     batch_tokens: BatchTokensOption = 4096,
@@ -119,7 +122,7 @@ def embed(
         ),
         segment_length=segment_length,
         text=text,
-        read=ReadSettings(document=documents, field=field, encoding=encoding),
+        read=ReadSettings(document=documents, field=field, encoding=encoding, largest_expansion=largest_expansion),
         standard_input=input_format,
     )
 

@@ -39,6 +39,11 @@ def _model(name: str, vocabulary: int, **settings: object) -> LanguageModel:
     return LanguageModel(config).double().eval()
 
 
+def _marks(console: Console) -> tuple[str, str]:
+    """For what cannot be seen and what can."""
+    return (".", "#") if console.options.ascii_only else ("·", "█")
+
+
 def _reach(model: LanguageModel, ids_BQ: Tensor, segment: int) -> list[bool]:
     """Which tokens move the last state when they change: tried, not assumed."""
 
@@ -61,6 +66,7 @@ def _reach(model: LanguageModel, ids_BQ: Tensor, segment: int) -> list[bool]:
 
 def _memory(console: Console) -> None:
     console.print("[bold]1. Memory: context does not stop at the segment boundary[/]")
+    marks = _marks(console)
     say(console, "A text of 24 tokens, read 6 at a time. Which tokens can the last state know of?")
     console.print()
     ids_BQ = torch.randint(0, 99, (1, 24))
@@ -68,7 +74,7 @@ def _memory(console: Console) -> None:
     forgetful = remembering.adjusted(memory=None)
     for label, model in (("no memory", forgetful), ("memory 6", remembering)):
         reach = _reach(model, ids_BQ, 6)
-        cells = "".join("█" if moved else "·" for moved in reach)
+        cells = "".join(marks[moved] for moved in reach)
         bars = " ".join(cells[start : start + 6] for start in range(0, 24, 6))
         console.print(f"  {label:<10} {bars}  {sum(reach)} tokens", soft_wrap=True)
     whole = remembering.adjusted(memory={"length": 24})
@@ -102,9 +108,9 @@ def _permutation(console: Console) -> None:
         change_Q = (after.predicted_BPD - before.predicted_BPD)[0].abs().amax(dim=1)
         for q in range(length):
             sees[q].append(bool(change_Q[q] > 1e-12))
-    widest = max(map(len, SENTENCE))
+    widest, marks = max(map(len, SENTENCE)), _marks(console)
     for q, word in enumerate(SENTENCE):
-        row = " ".join("█" if seen else "·" for seen in sees[q])
+        row = " ".join(marks[seen] for seen in sees[q])
         console.print(f"  {word:>{widest}}  {row}  place {order.index(q) + 1}, sees {sum(sees[q])}", soft_wrap=True)
     own = sum(sees[q][q] for q in range(length))
     console.print()

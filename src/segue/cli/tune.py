@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from segue.cli.finetune import chosen_columns
-from segue.cli.paragraphs import duration, say
+from segue.cli.paragraphs import duration, progress_console, say
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
 from segue.tasks.table import task_kind
@@ -49,7 +49,7 @@ def run_search(
     )
     keys = {one.partition("=")[0].strip(): one for one in fixed}
     space = search_space(searched, kind=kind, fixed=fixed) if searched else usual_space(request, keys)
-    console = Console(highlight=False)
+    console = progress_console()
     for one in space:
         say(console, f"Searching {one}")
     view = _View(console, folder, trials)
@@ -102,25 +102,26 @@ class _View:
                 say(self.console, f"step {restarted.step}: collapsed: {restarted.reason}. Starting again.", indent=2)
 
     def _ended(self, event: SearchEnded) -> None:
-        say(self.console, f"Ended: {event.reason}.")
+        console = Console(highlight=False)
+        say(console, f"Ended: {event.reason}.")
         if event.stopped_by is not None:
             say(
-                self.console,
+                console,
                 f"Nothing is lost: {self.folder} keeps what is over ({len(event.trials)} so far); a trial cut short is "
                 "made again. The same command goes on.",
             )
         if event.best is None or event.command is None:
-            say(self.console, "No trial has come to its end yet.")
+            say(console, "No trial has come to its end yet.")
             return
         best = self.folder / "trials" / f"{event.best.number:04d}" / "best"
         value = f"{self.metric or 'a validation of'} {event.best.value:.4f}"
         say(
-            self.console,
+            console,
             f"The best is trial {event.best.number}, with {value}. Its model is {best}; the weights of the other "
             "trials are deleted.",
         )
-        say(self.console, f"Report: {self.folder / 'report.html'}, and report.md beside it. The same run again:")
-        self.console.print(event.command, soft_wrap=True, markup=False)
+        say(console, f"Report: {self.folder / 'report.html'}, and report.md beside it. The same run again:")
+        console.print(event.command, soft_wrap=True, markup=False)
 
 
 def _shown(value: Any) -> str:

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from segue.checkpoint.files import locate
 from segue.checkpoint.folder import model_of_run, read_toml
+from segue.cli.errors import first_line, is_memory
 from segue.cli.paragraphs import say
 from segue.cli.reporting import reporting
 from segue.data.decode import CHUNK, check_encoding, decoded
@@ -139,11 +140,11 @@ def enough_memory() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+        if not is_memory(error):
             raise
         raise ConfigError(
-            f"the model and the settings must fit into memory; got {str(error).splitlines()[0][-200:]}. Use a shorter "
-            "--memory-length or a smaller --beam."
+            f"the model and the settings must fit into memory; got {first_line(error) or 'too little of it'}. Use a "
+            "shorter --memory-length or a smaller --beam."
         ) from None
 
 

@@ -1,9 +1,20 @@
-"""Settings: what there is (`schema`), what goes together (`rules`), how they are read and written (`load`).
+"""Settings: what there is (`schema`), what goes together (`rules`), how they are read and written (`load`), and how
+large the model is that they describe (`size`).
 
 Knows nothing of torch. What the settings do is the business of `model/`.
 """
 
-from segue.config.load import changed, dump, load, model_config, parse, settings
+from segue.config.load import (
+    changed,
+    dump,
+    load,
+    model_config,
+    parse,
+    read_config_file,
+    settings,
+    toml,
+    toml_value,
+)
 from segue.config.schema import (
     AbsolutePositions,
     AlibiPositions,
@@ -25,6 +36,7 @@ from segue.config.schema import (
     VocabularyConfig,
     XLPositions,
 )
+from segue.config.size import parameter_count, trunk_parameter_count
 
 __all__ = [
     "AbsolutePositions",
@@ -50,6 +62,11 @@ __all__ = [
     "dump",
     "load",
     "model_config",
+    "parameter_count",
     "parse",
+    "read_config_file",
     "settings",
+    "toml",
+    "toml_value",
+    "trunk_parameter_count",
 ]

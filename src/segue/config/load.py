@@ -4,6 +4,7 @@ In: a TOML file, a nested dict, `section.key=value` overrides. Out: a frozen `Co
 every problem.
 """
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,27 +13,58 @@ from typing import Any, TypeVar
 import tomli_w
 from pydantic import ValidationError
 
-from segue.config.messages import explain, parts, path_of
+from segue.config.messages import explain, parts, path_of, shown
 from segue.config.rules import broken_rules
-from segue.config.schema import Config, ModelConfig, Section
+from segue.config.schema import LARGEST_VOCABULARY, Config, ModelConfig, Section
 from segue.errors import ConfigError
 
 S = TypeVar("S", bound=Section)
+LARGEST_FILE = 2**18  # bytes
+LONGEST_LINE = 2**13  # a key with very many dots takes time that grows with their square
+DEEPEST = 8  # tables in tables; no setting is deeper than four
+MOST_SHOWN = 20  # problems
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Reads a TOML file, applies `section.key=value` overrides, validates all of it."""
+    return parse(toml(read_config_file(path), source=str(path)), overrides)
+
+
+def read_config_file(path: str | Path) -> str:
+    """The text of a config file. A pipe or a device, which may have no end, is none."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ConfigError(f"{path} must be a readable UTF-8 TOML file; got a folder or a device. Check the path.")
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        text = data.decode("utf-8")
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path} must be a readable UTF-8 TOML file; got {error}. Check the path and the encoding."
         ) from None
+    if len(data) > LARGEST_FILE:
+        raise ConfigError(f"{path} must have at most {LARGEST_FILE:,} bytes; it has more. It is no config.")
+    return text
+
+
+def toml(text: str, *, source: str) -> dict[str, Any]:
+    """The values of a TOML text; `source` is what a message calls it."""
+    if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:
+        raise ConfigError(f"{source} must have lines of at most {LONGEST_LINE:,} characters; one is longer. Break it.")
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} must be TOML; got {error}. Correct that place.") from None
-    return parse(values, overrides)
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{source} must be TOML; got {error}. Correct that place.") from None
+    except RecursionError:
+        raise ConfigError(f"{source} must be TOML of a config; got lists or tables nested too deeply.") from None
+
+
+def toml_value(text: str) -> Any:
+    """What is written after `key=` on the command line: a TOML value, or else the text as it is."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"] if len(text) <= LONGEST_LINE else text
+    except (ValueError, RecursionError):  # an integer of too many digits too is then no number
+        return text
 
 
 def parse(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
@@ -42,9 +74,8 @@ def parse(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
     try:
         config = Config.model_validate(merged)
     except ValidationError as error:
-        problems += [explain(detail) for detail in error.errors()]
-        bad = {path_of(detail["loc"]) for detail in error.errors()}
-        problems += _rules_among_the_good(merged, error, bad)
+        problems += _explained(error, Config)
+        problems += _rules_among_the_good(merged, error)
     else:
         problems += [message for _, message in broken_rules(config)]
         if not problems:
@@ -59,7 +90,7 @@ def settings(root: type[S], values: Mapping[str, Any], overrides: Sequence[str] 
     try:
         result = root.model_validate(merged)
     except ValidationError as error:
-        problems += [explain(detail, root) for detail in error.errors()]
+        problems += _explained(error, root)
     else:
         if not problems:
             return result
@@ -81,9 +112,18 @@ def dump(config: Config) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
+def _explained(error: ValidationError, root: type[Section]) -> list[str]:
+    """Each problem in words; of very many, as a file of another kind has them, only the first: it takes time."""
+    details = error.errors()
+    rest = [f"{path_of(detail['loc'])}: {detail['msg']}" for detail in details[MOST_SHOWN:]]
+    return [explain(detail, root) for detail in details[:MOST_SHOWN]] + rest
+
+
 def _listed(what: str, problems: Sequence[str]) -> str:
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    return "\n".join([f"{what} {count}:", *(f"- {text}" for text in problems)])
+    lines = [f"- {text}" for text in problems[:MOST_SHOWN]]
+    more = [f"- and {len(problems) - MOST_SHOWN} more"] if len(problems) > MOST_SHOWN else []
+    return "\n".join([f"{what} {count}:", *lines, *more])
 
 
 def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,31 +139,33 @@ def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+def _copy(values: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
+    if depth > DEEPEST:
+        raise ConfigError(f"a config must have tables at most {DEEPEST} deep; got deeper ones. Check its brackets.")
+    return {k: _copy(v, depth + 1) if isinstance(v, Mapping) else v for k, v in values.items()}
 
 
 def _apply(values: dict[str, Any], override: str) -> str | None:
     """Sets one `section.key=value` in place; returns what is wrong with it, if anything."""
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
-    if not equals or not all(parts):
-        return f"an override must read section.key=value; got {override!r}. Write model.width=512, say."
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
+    if not equals or not all(parts) or len(parts) > DEEPEST:
+        return f"an override must read section.key=value; got {shown(override)}. Write model.width=512, say."
+    value = toml_value(text)
     for part in parts[:-1]:
         inner = values.setdefault(part, {})
         if not isinstance(inner, dict):
-            return f"{key} must name a setting inside a section; got {part}, which is none. Check the name."
+            return (
+                f"{shown(key)} must name a setting inside a section; got {shown(part)}, which is none. Check the name."
+            )
         values = inner
     values[parts[-1]] = value
     return None
 
 
-def _rules_among_the_good(merged: dict[str, Any], error: ValidationError, bad: set[str]) -> list[str]:
+def _rules_among_the_good(merged: dict[str, Any], error: ValidationError) -> list[str]:
     """The broken rules that read only settings which are fine by themselves, so that all is said at once."""
+    bad = {path_of(detail["loc"]) for detail in error.errors()}
     for detail in error.errors():
         table: Any = merged
         keys = [part for part in parts(detail["loc"]) if isinstance(part, str)]
@@ -134,7 +176,7 @@ def _rules_among_the_good(merged: dict[str, Any], error: ValidationError, bad: s
     if not isinstance(merged.get("model"), dict):
         merged["model"] = {}
     try:
-        merged["model"].setdefault("vocabulary", {}).setdefault("size", 2**31)
+        merged["model"].setdefault("vocabulary", {}).setdefault("size", LARGEST_VOCABULARY)
         if isinstance(merged["model"].get("memory"), dict):
             merged["model"]["memory"].setdefault("length", 1)
         if isinstance(merged.get("data"), dict):

@@ -8,6 +8,21 @@ from pydantic_core import ErrorDetails
 
 from segue.config.schema import POSITION_KINDS, Config, Section
 
+SHOWN = 120
+"""Characters of a value in a message."""
+
+
+def shown(value: object) -> str:
+    """A value at a length that fits a message, whatever it is."""
+    try:
+        text = repr(value)
+    except (
+        ValueError,
+        RecursionError,
+    ):  # an integer of more digits than Python prints, or tables without end in tables
+        return f"a value of type {type(value).__name__} that is too large to show"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
 
 def parts(loc: tuple[str | int, ...]) -> list[str | int]:
     """A pydantic location without the union tag that it inserts after `positions`."""
@@ -19,7 +34,8 @@ def parts(loc: tuple[str | int, ...]) -> list[str | int]:
 
 
 def path_of(loc: tuple[str | int, ...]) -> str:
-    return ".".join(map(str, parts(loc)))
+    path = ".".join(map(str, parts(loc)))
+    return path if len(path) <= SHOWN else f"{path[:SHOWN]}..."
 
 
 def _sections(section: type[Section], prefix: str = "") -> Iterator[tuple[str, type[Section]]]:
@@ -34,7 +50,7 @@ def _sections(section: type[Section], prefix: str = "") -> Iterator[tuple[str, t
 
 def explain(detail: ErrorDetails, root: type[Section] = Config) -> str:
     """One finding about settings of `root`."""
-    path, value = path_of(detail["loc"]), detail["input"]
+    path, value = path_of(detail["loc"]), shown(detail["input"])
     context = detail.get("ctx", {})
     table, _, key = path.rpartition(".")
     match detail["type"]:
@@ -46,24 +62,32 @@ def explain(detail: ErrorDetails, root: type[Section] = Config) -> str:
             return f"{path} must be given; got nothing. Add {key} = ... under [{table}]."
         case "literal_error" | "union_tag_invalid":
             expected = context.get("expected") or context["expected_tags"]
-            got = context.get("tag", value)
+            got = shown(context["tag"]) if "tag" in context else value
             where = f"{path}.kind" if "tag" in context else path
-            return f"{where} must be {expected}; got {got!r}. Use one of these."
+            return f"{where} must be {expected}; got {got}. Use one of these."
         case "greater_than_equal":
-            return f"{path} must be at least {context['ge']:g}; got {value!r}. {_remedy(root, table, key)}"
+            return f"{path} must be at least {context['ge']:g}; got {value}. {_remedy(root, table, key)}"
         case "greater_than":
-            return f"{path} must be above {context['gt']:g}; got {value!r}. {_remedy(root, table, key)}"
+            return f"{path} must be above {context['gt']:g}; got {value}. {_remedy(root, table, key)}"
         case "less_than":
-            return f"{path} must be below {context['lt']:g}; got {value!r}. {_remedy(root, table, key)}"
+            return f"{path} must be below {context['lt']:g}; got {value}. {_remedy(root, table, key)}"
+        case "less_than_equal":
+            return f"{path} must be at most {_number(context['le'])}; got {value}. {_remedy(root, table, key)}"
+        case "too_long":
+            return f"{path} must have at most {context['max_length']} entries; it has more. {_remedy(root, table, key)}"
         case "int_type" | "int_from_float":
-            return f"{path} must be a whole number; got {value!r}. {_remedy(root, table, key)}"
+            return f"{path} must be a whole number; got {value}. {_remedy(root, table, key)}"
         case "float_type" | "finite_number":
-            return f"{path} must be a finite number; got {value!r}. {_remedy(root, table, key)}"
+            return f"{path} must be a finite number; got {value}. {_remedy(root, table, key)}"
         case "bool_type":
-            return f"{path} must be true or false; got {value!r}. {_remedy(root, table, key)}"
+            return f"{path} must be true or false; got {value}. {_remedy(root, table, key)}"
         case _:
             rule = detail["msg"].removeprefix("Input should be ")
-            return f"{path} must be {rule}; got {value!r}. {_remedy(root, table, key)}"
+            return f"{path} must be {rule}; got {value}. {_remedy(root, table, key)}"
+
+
+def _number(value: int | float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _explain_unknown(root: type[Section], path: str, table: str, key: str, loc: tuple[str | int, ...]) -> str:

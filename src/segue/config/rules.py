@@ -1,5 +1,6 @@
 """Rules that settings must keep together: each broken one with its values and its remedy."""
 
+import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -33,13 +34,10 @@ def _model_rules(model: ModelConfig) -> Iterator[Problem]:
 def _shape_rules(model: ModelConfig) -> Iterator[Problem]:
     width, heads = model.width, model.num_heads
     if model.head_width is None and width % heads:
-        divisors = [n for n in range(1, width + 1) if width % n == 0]
-        below, above = [n for n in divisors if n < heads], [n for n in divisors if n > heads]
-        nearest = below[-1:] + above[:1]
         yield (
             ("num_heads", "width", "head_width"),
             f"model.num_heads must divide model.width; got {heads} and {width}. "
-            f"Use {' or '.join(map(str, nearest))} heads, or set model.head_width.",
+            f"Use {' or '.join(map(str, _nearest_divisors(width, heads)))} heads, or set model.head_width.",
         )
     kind = model.positions.kind
     sinusoidal = kind == "xl" or (
@@ -56,6 +54,13 @@ def _shape_rules(model: ModelConfig) -> Iterator[Problem]:
             f"model.head_width must be even for rotary positions; got {model.resolved_head_width}. "
             f"Set it to {model.resolved_head_width + 1}.",
         )
+
+
+def _nearest_divisors(width: int, heads: int) -> list[int]:
+    """The next below and the next above; both small and large divisors come from those up to the square root."""
+    small = [n for n in range(1, math.isqrt(width) + 1) if width % n == 0]
+    divisors = sorted({*small, *(width // n for n in small)})
+    return [n for n in divisors if n < heads][-1:] + [n for n in divisors if n > heads][:1]
 
 
 def _vocabulary_rules(model: ModelConfig) -> Iterator[Problem]:

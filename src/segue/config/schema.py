@@ -7,9 +7,18 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PositiveInt: TypeAlias = Annotated[int, Field(ge=1)]
+# Every number has a largest value, far above that of any published model: no config can ask for work without end.
+LARGEST_VOCABULARY = 2**24
+PositiveInt: TypeAlias = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Length: TypeAlias = Annotated[int, Field(ge=1, le=2**24)]
+"""In tokens."""
+Width: TypeAlias = Annotated[int, Field(ge=1, le=2**20)]
+SmallCount: TypeAlias = Annotated[int, Field(ge=1, le=2**11)]
+"""Of what a model has a separate part for, such as its layers."""
+Seed: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Probability: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
-PositiveFloat: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PositiveFloat: TypeAlias = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+WeightDecay: TypeAlias = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -24,15 +33,15 @@ class Section(BaseModel):
 class VocabularyConfig(Section):
     """How ids become vectors and hidden states become probabilities."""
 
-    size: PositiveInt
+    size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
     """Number of tokens."""
-    width: PositiveInt | None = None
+    width: Width | None = None
     """Width of the (first) token table; `model.width` if left out. A projection bridges a difference."""
     scale: bool = False
     """Multiply embeddings by the square root of `model.width`, as Transformer-XL does and XLNet does not."""
-    cutoffs: Annotated[tuple[PositiveInt, ...], Field(strict=False)] = ()
+    cutoffs: Annotated[tuple[PositiveInt, ...], Field(strict=False, max_length=64)] = ()
     """Ids at which the bins of the adaptive softmax begin, ascending; none means a plain softmax."""
-    shrink: PositiveInt = 1
+    shrink: Width = 1
     """Bin i has width `width // shrink**i` (div_val of the original); 1 keeps one table for all bins."""
     project_first_bin: bool = True
     """With `shrink` above 1: project the first bin even where its width is `model.width` already."""
@@ -56,7 +65,7 @@ class XLPositions(Section):
     kind: Literal["xl"] = "xl"
     shared_biases: bool = True
     """One u and v for all layers (paper, enwik8 and text8 releases) or one for each (wt103, lm1b, XLNet)."""
-    clamp_distance: PositiveInt | None = None
+    clamp_distance: Length | None = None
     """Longer distances, either way, count as this one; the releases use it at evaluation only."""
 
 
@@ -64,7 +73,7 @@ class ShawPositions(Section):
     """Shaw et al. 2018: a learned vector for each clipped distance, on the keys and on the values."""
 
     kind: Literal["shaw"] = "shaw"
-    clip_distance: PositiveInt = 16
+    clip_distance: Length = 16
     """Longer distances, either way, share the vector of this one."""
 
 
@@ -73,7 +82,7 @@ class LearnedRelativePositions(Section):
     learned key and a scalar, and the bias u. No value side."""
 
     kind: Literal["learned_relative"] = "learned_relative"
-    max_distance: PositiveInt = 512
+    max_distance: Length = 512
     """The longest distance with a key of its own; longer ones share it."""
 
 
@@ -83,7 +92,7 @@ class AbsolutePositions(Section):
     kind: Literal["absolute"] = "absolute"
     encoding: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Computed, or learned."""
-    max_length: PositiveInt = 512
+    max_length: Length = 512
     """Number of learned positions; sinusoids have no limit."""
     count_from: Literal["start", "end"] = "start"
     """`end` gives the last token of the segment position 0, as the original PyTorch code's type 2 does."""
@@ -93,7 +102,7 @@ class PerLayerPositions(Section):
     """A learned position vector added to the input of every layer (Al-Rfou et al. 2018)."""
 
     kind: Literal["per_layer"] = "per_layer"
-    max_length: PositiveInt = 512
+    max_length: Length = 512
     """Number of learned positions."""
 
 
@@ -129,11 +138,11 @@ POSITION_KINDS: dict[str, type[Section]] = {cls.model_fields["kind"].default: cl
 class MemoryConfig(Section):
     """What a segment leaves for the next one."""
 
-    length: PositiveInt
+    length: Length
     """Most positions that each layer keeps."""
     initial: Literal["empty", "zeros"] = "empty"
     """A new row remembers nothing, or attends to zeros, as the TensorFlow code and its releases do."""
-    reuse_length: PositiveInt | None = None
+    reuse_length: Length | None = None
     """Remember only this many first positions of a segment, because the next one begins there (XLNet)."""
     backprop_segments: PositiveInt | None = None
     """Let gradients flow through memory, in runs of this many segments and one more: call backward once a run.
@@ -146,7 +155,7 @@ class MemoryConfig(Section):
 class AuxiliaryConfig(Section):
     """The auxiliary losses of Al-Rfou et al. 2018: every layer predicts, and further tokens too."""
 
-    targets: PositiveInt = 2
+    targets: SmallCount = 2
     """How many of the next tokens each position predicts; those after the first weigh one half."""
 
 
@@ -159,22 +168,22 @@ class ModelConfig(Section):
     positions: Annotated[Positions, Field(discriminator="kind")] = XLPositions()
     memory: MemoryConfig | None = None
     """Left out: every segment is read on its own."""
-    attention_span: PositiveInt | None = None
+    attention_span: Length | None = None
     """Each query sees exactly this many latest keys, itself included (causal only). `same_length` of the original
     PyTorch code and of transformers is the memory length; of the TensorFlow code, memory length + 1."""
     segments: Literal["relative", "absolute"] | None = None
     """relative: XLNet's same-or-different score. absolute: BERT's vectors added to the embedding."""
-    num_segments: PositiveInt = 2
+    num_segments: SmallCount = 2
     """Number of absolute segment vectors."""
     directions: Literal["forward", "both"] = "forward"
     """both: a second causal reader reads the segment from its end, and the states are joined."""
 
-    num_layers: PositiveInt = 12
-    width: PositiveInt = 512
-    num_heads: PositiveInt = 8
-    head_width: PositiveInt | None = None
+    num_layers: SmallCount = 12
+    width: Width = 512
+    num_heads: SmallCount = 8
+    head_width: Width | None = None
     """`width / num_heads` if left out; may be anything."""
-    inner_width: PositiveInt = 2048
+    inner_width: Width = 2048
     activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
     """gelu is exact (erf); gelu_tanh is the approximation in the original XLNet and GPT code."""
     attention_bias: bool = False
@@ -227,16 +236,16 @@ class ModelConfig(Section):
 class PermutationConfig(Section):
     """How targets and their order are drawn for the permutation objective (Yang et al. 2019, and their code)."""
 
-    one_in: PositiveInt = 6
+    one_in: Length = 6
     """K of the paper: one token in this many is predicted."""
-    longest_span: PositiveInt = 5
+    longest_span: SmallCount = 5
     """Spans have 1 to this many units, n of them with a probability that falls as 1 / n."""
-    context_ratio: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 6.0
+    context_ratio: Annotated[float, Field(ge=1, le=2**24, allow_inf_nan=False)] = 6.0
     """A span of n units stands in a window of this times n."""
     spans: Literal["pieces", "words", "characters"] = "pieces"
     """What a span counts, and where it may begin. pieces: the released code, spans begin at a word. words: what its
     authors intended. characters: begins anywhere, for text without word borders such as Chinese."""
-    permutation_size: PositiveInt | None = None
+    permutation_size: Length | None = None
     """Tokens that are shuffled together; left out, half of the segment. It divides the text that is permuted: each half
     of the segment where they are kept apart (with pairs, or with memory.reuse_length), else the segment."""
     pairs: bool = True
@@ -255,7 +264,7 @@ class MaskingConfig(Section):
     """Share of these that becomes a random token; the rest stays as it is."""
     whole_words: bool = False
     """Corrupt all pieces of a word together."""
-    longest_word: PositiveInt = 8
+    longest_word: Length = 8
     """A run of more pieces than this without a word border is text without borders, such as Chinese: each of its pieces
     is then a word."""
 
@@ -269,7 +278,7 @@ class DataConfig(Section):
     """Another such folder, with the same tokeniser."""
     lanes: PositiveInt = 8
     """Rows of a batch, over all processes together: row b of a batch continues row b of the one before."""
-    segment_length: PositiveInt = 128
+    segment_length: Length = 128
     """Positions of a batch."""
     reset_at_documents: bool = False
     """A segment that begins a document forgets what came before; segments then end where documents end."""
@@ -289,17 +298,17 @@ class TrainConfig(Section):
 
     steps: PositiveInt = 1000
     """Updates of the weights."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     """Of the initial weights, of dropout and of everything drawn for batches."""
     learning_rate: PositiveFloat = 2.5e-4
     """At its highest."""
     schedule: Literal["cosine", "linear", "inverse_sqrt", "constant"] = "cosine"
     """From the end of the warm-up to the last step."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Steps in which the rate rises from zero."""
     final_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Part of the rate that is left at the last step (cosine, linear)."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    weight_decay: WeightDecay = 0.01
     """Decoupled; on matrices and tables, not on biases and norms."""
     beta1: Probability = 0.9
     """Of Adam: how long the mean of the gradients remembers."""
@@ -339,9 +348,9 @@ class TrainConfig(Section):
 class ReadConfig(Section):
     """How a document is read for a task."""
 
-    segment_length: PositiveInt | None = None
+    segment_length: Length | None = None
     """Tokens read at a time; left out, 512, or all positions of a model that has fewer."""
-    memory_length: PositiveInt | None = None
+    memory_length: Length | None = None
     """What a segment remembers of the ones before; left out, as the model was trained, or a segment if it had none."""
     carry: bool = True
     """Whether segments have a memory at all; models with learned absolute positions never do."""
@@ -370,7 +379,7 @@ class FinetuneConfig(Section):
     """Each layer learns with this times the rate of the one above it; the embeddings are below the first."""
     warmup_share: Probability = 0.1
     """Part of the updates in which the rate rises; it then falls to zero, in a line."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    weight_decay: WeightDecay = 0.01
     """Decoupled; on matrices and tables, not on biases and norms."""
     clip_norm: PositiveFloat = 1.0
     """Longest gradient, over all weights."""
@@ -382,9 +391,9 @@ class FinetuneConfig(Section):
     """In an epoch."""
     early_stopping: PositiveInt = 3
     """Stop after so many validations in a row without a better one."""
-    restarts: Annotated[int, Field(ge=0)] = 2
+    restarts: Annotated[int, Field(ge=0, le=2**11)] = 2
     """A run that collapses starts again with half the rate, at most so many times."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     """Of new weights, of dropout and of the order of the examples."""
 
 

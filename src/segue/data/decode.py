@@ -15,6 +15,7 @@ import lzma
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from typing import Any, BinaryIO, cast
@@ -24,6 +25,10 @@ from segue.data.problems import Problems
 from segue.errors import DataError
 
 CHUNK = 2**18
+LARGEST_EXPANSION = 100
+"""Times that a compressed file may grow where nothing else is said; text grows three to ten times."""
+HARMLESS = 2**26
+"""Bytes that it may grow to in any case, where nothing else is said."""
 TOLERATED_SHARE = 0.1  # of characters that are malformed or NUL, once there are more than a hundred
 STRAY_SHARE = 0.001  # of characters that are malformed, in a text that is read strictly
 _MARKS = (
@@ -58,12 +63,37 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
+class Content:
+    """What is in a file, decompressed as it is read: an error where it grows too much."""
+
+    def __init__(self, file: InputFile, stream: BinaryIO, largest_expansion: int | None) -> None:
+        self._file, self._stream, self._read = file, stream, 0
+        self._expansion = LARGEST_EXPANSION if largest_expansion is None else largest_expansion
+        self._most = max(self._expansion * file.size, HARMLESS if largest_expansion is None else 2**20)
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, at most so many; none at the end."""
+        data = self._stream.read(size)
+        self._read += len(data)
+        if self._file.compression and self._read > self._most:
+            raise DataError(
+                f"{self._file.path} must not expand to more than {self._expansion} times its {self._file.size:,} "
+                "bytes; it does. Allow more with --largest-expansion, or leave it out."
+            )
+        return data
+
+    def blocks(self) -> Iterator[bytes]:
+        """All of it, a piece at a time."""
+        return iter(partial(self.read, CHUNK), b"")
+
+
 @contextmanager
-def opened(file: InputFile, position: Position) -> Iterator[BinaryIO]:
-    """The content, decompressed as it is read; damage is a DataError wherever it shows."""
+def opened(file: InputFile, position: Position, *, largest_expansion: int | None) -> Iterator[Content]:
+    """The content; damage is a DataError wherever it shows. Without `largest_expansion`, LARGEST_EXPANSION holds."""
     try:
         with file.path.open("rb") as raw:
-            yield _decompressed(file, io.BufferedReader(_Counted(raw, position), CHUNK))
+            stream = _decompressed(file, io.BufferedReader(_Counted(raw, position), CHUNK))
+            yield Content(file, stream, largest_expansion)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         what = f"a whole .{file.compression} file" if file.compression else "readable"
         raise DataError(f"{file.path} must be {what}; got {error}. Copy it again, or leave it out.") from None
@@ -95,21 +125,14 @@ def chunks(
     file: InputFile, position: Position, problems: Problems, *, encoding: str, largest_expansion: int | None
 ) -> Iterator[str]:
     """The text in pieces of about CHUNK bytes, line ends as LF, NULs and byte order marks gone."""
-    with opened(file, position) as stream:
-        blocks = _blocks(file, stream, largest_expansion)
-        yield from decoded(blocks, str(file.path), problems, encoding=encoding)
+    with opened(file, position, largest_expansion=largest_expansion) as content:
+        yield from decoded(content.blocks(), str(file.path), problems, encoding=encoding)
 
 
-def _blocks(file: InputFile, stream: BinaryIO, largest_expansion: int | None) -> Iterator[bytes]:
-    read = 0
-    while data := stream.read(CHUNK):
-        read += len(data)
-        if largest_expansion is not None and read > max(largest_expansion * file.size, 2**20):
-            raise DataError(
-                f"{file.path} must not expand to more than {largest_expansion} times its {file.size} bytes; it does. "
-                "Allow more with --largest-expansion, or leave it out."
-            )
-        yield data
+def check_expansion(largest_expansion: int | None) -> None:
+    """Refuses what is no factor."""
+    if largest_expansion is not None and largest_expansion < 1:
+        raise DataError(f"largest_expansion must be at least 1; got {largest_expansion}. Leave it out.")
 
 
 def decoded(
@@ -198,7 +221,9 @@ def check_encoding(encoding: str) -> None:
     """Refuses what is no encoding of text."""
     try:
         b"a".decode(encoding, "replace")  # zlib and the like are encodings too, but not of text
-        codecs.getincrementaldecoder(encoding)
+        codecs.getincrementaldecoder(encoding)("replace").decode(
+            bytes(range(128, 256)), True
+        )  # punycode cannot replace
     except (LookupError, ValueError):
         raise DataError(
             f"the encoding must be one that Python knows for text; got {encoding!r}. Try utf-8, gb18030, big5, latin-1."

@@ -95,6 +95,8 @@ def load_manifest(folder: Path) -> StoreManifest:
             f"Make a store of it first: segue prepare {folder} --out {folder.with_suffix('.store')}."
         )
     try:
+        if path.exists() and not path.is_file():  # a pipe or a device may have no end
+            raise DataError(f"{path} must be a file; got something else. Copy the store again.")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise DataError(

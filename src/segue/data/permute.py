@@ -56,7 +56,8 @@ class SeededDraws:
     def __init__(self, generator: np.random.Generator, *, longest_span: int) -> None:
         weights = [1 / n for n in range(1, longest_span + 1)]
         self._generator = generator
-        self._cumulative = [total / sum(weights) for total in accumulate(weights)][:-1]
+        whole = sum(weights)
+        self._cumulative = [total / whole for total in accumulate(weights)][:-1]
         self._supply: list[float] = []
 
     def _uniform(self) -> float:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from segue.config.schema import LARGEST_VOCABULARY
 from segue.data.decode import Position
 from segue.data.encode import Batch, Item, encode_all
 from segue.data.inputs import InputFile, find_inputs
@@ -54,6 +55,13 @@ class PrepareSettings:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise DataError(f"the kind must be one of {', '.join(get_args(Kind))}; got {self.kind!r}.")
+        if self.vocabulary_size is not None and not 1 <= self.vocabulary_size <= LARGEST_VOCABULARY:
+            raise DataError(
+                f"vocabulary_size must be from 1 to {LARGEST_VOCABULARY}; got {self.vocabulary_size}. 8000 to 32000 is "
+                "usual."
+            )
+        if not -(2**63) <= self.seed < 2**63:
+            raise DataError(f"seed must be from -2**63 to 2**63 - 1; got {self.seed}. Use 0, say.")
         if self.sample_characters < 1:
             raise DataError(f"sample_characters must be at least 1; got {self.sample_characters}. Try {2**22}.")
         if self.validation_share is not None and not 0 < self.validation_share < 1:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
-from segue.data.decode import CHUNK, Position, arrow, lines, opened
+from segue.data.decode import Position, arrow, lines, opened
 from segue.data.inputs import InputFile
 from segue.data.problems import Problems
 from segue.errors import DataError
@@ -56,8 +56,17 @@ class Rows(NamedTuple):
 class Reading:
     """One pass over one table: its text, and what was wrong with its rows."""
 
-    def __init__(self, where: str, pieces: Iterable[str], problems: Problems, *, malformed_share: float) -> None:
+    def __init__(
+        self,
+        where: str,
+        pieces: Iterable[str],
+        problems: Problems,
+        *,
+        malformed_share: float,
+        largest_expansion: int | None = None,
+    ) -> None:
         self.where, self.pieces, self.problems = where, pieces, problems
+        self.largest_expansion = largest_expansion
         self.unit: Unit = "line"
         self._share = malformed_share
         self._total = self._bad = 0
@@ -89,6 +98,13 @@ class Reading:
         if self._bad >= 1000:
             self.check()
         return Unread(why=f"it cannot be read: {why}"[:300], cells=cells or {})
+
+    def too_long(self, number: int, row: Row) -> Unread | None:
+        """What is to stand in the place of a row whose texts, out of a document of any size, are too long; None if
+        they are not."""
+        if sum(len(value) for value in row.values() if isinstance(value, str | bytes)) <= LONGEST_ROW:
+            return None
+        return self.bad(number, f"longer than {LONGEST_ROW} characters")
 
     def check(self) -> None:
         """Too many malformed rows are an error."""
@@ -252,11 +268,11 @@ def read_parquet(reading: Reading, file: InputFile) -> Rows:
 def _parquet(reading: Reading, file: InputFile) -> Iterator[tuple[int, Record]]:
     """First the columns, as keys; then the rows."""
     pyarrow = arrow(file)
-    with opened(file, Position()) as stream, tempfile.TemporaryFile() as unpacked:
+    limit = reading.largest_expansion
+    with opened(file, Position(), largest_expansion=limit) as content, tempfile.TemporaryFile() as unpacked:
         source: Any = file.path
         if file.compression:  # Parquet is read from its end
-            while data := stream.read(CHUNK):
-                unpacked.write(data)
+            unpacked.writelines(content.blocks())
             unpacked.flush()
             source = unpacked
         try:
@@ -273,6 +289,9 @@ def _parquet(reading: Reading, file: InputFile) -> Iterator[tuple[int, Record]]:
                         row = {name: column[place].as_py() for name, column in zip(names, batch.columns, strict=True)}
                     except (ValueError, OverflowError, TypeError, KeyError) as error:
                         yield number, reading.bad(number, str(error))
+                        continue
+                    if (unread := reading.too_long(number, row)) is not None:
+                        yield number, unread
                         continue
                     reading.good()
                     yield number, reading.cleaned(with_names(row, classes), number)

@@ -25,7 +25,7 @@ from segue.data.table_formats import (
 )
 from segue.errors import DataError
 
-LARGEST_DOCUMENT = 2**30  # characters
+LARGEST_DOCUMENT = 2**27  # characters; in memory, a document of many small values takes twenty times its size
 MOST_UNREAD = 1000  # rows at the beginning of a table that cannot be read, until it is no table
 
 
@@ -118,6 +118,9 @@ def _objects(
             got = "an empty one" if value == {} else type(value).__name__
             yield number, reading.bad(number, f"an object with fields is needed; got {got}")
             continue
+        if (unread := reading.too_long(number, value)) is not None:
+            yield number, unread
+            continue
         try:
             row = reading.cleaned(value, number)
         except RecursionError:
@@ -166,6 +169,9 @@ def _questions(reading: Reading, entries: list[Any]) -> Iterator[tuple[int, Reco
                     row = _question(paragraph, question, number)
                 except (TypeError, RecursionError) as error:
                     yield number, reading.bad(number, str(error))
+                    continue
+                if (unread := reading.too_long(number, row)) is not None:
+                    yield number, unread
                     continue
                 reading.good()
                 yield number, reading.cleaned(row, number)

@@ -31,7 +31,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from segue.data.decode import CHUNK, Position, check_encoding, decoded, opened
+from segue.data.decode import CHUNK, Position, check_encoding, check_expansion, decoded, opened
 from segue.data.inputs import COMPRESSIONS, InputFile
 from segue.data.problems import Problems
 from segue.data.table_cells import read_delimited
@@ -108,11 +108,14 @@ class TableSettings:
     every_row: bool = False
     """Whether a table of malformed rows is a table: for readers of `Table.records`, who must not lose one. Then
     `malformed_share` means nothing."""
+    largest_expansion: int | None = None
+    """As in `segue.data.readers.ReadSettings`."""
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
             raise DataError(f"the format of a table must be one of {', '.join(FORMATS)}; got {self.format!r}.")
         check_encoding(self.encoding)
+        check_expansion(self.largest_expansion)
         if not 0 <= self.malformed_share <= 1:
             raise DataError(f"malformed_share must be from 0 to 1; got {self.malformed_share}. Try 0.05.")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
@@ -241,7 +244,8 @@ def _check_columns(where: str, name: TableFormat, settings: TableSettings) -> No
 
 def _file(file: InputFile, name: TableFormat, settings: TableSettings, problems: Problems) -> Rows:
     where = str(file.path)
-    reading = Reading(where, (), problems, malformed_share=settings.malformed_share)
+    limit = settings.largest_expansion
+    reading = Reading(where, (), problems, malformed_share=settings.malformed_share, largest_expansion=limit)
     if name == "parquet":
         return read_parquet(reading, file)
     reading.pieces = _pieces(file, problems, settings)
@@ -249,9 +253,8 @@ def _file(file: InputFile, name: TableFormat, settings: TableSettings, problems:
 
 
 def _pieces(file: InputFile, problems: Problems, settings: TableSettings) -> Iterator[str]:
-    with opened(file, Position()) as stream:
-        blocks = iter(partial(stream.read, CHUNK), b"")
-        yield from decoded(blocks, str(file.path), problems, encoding=settings.encoding, strict=True)
+    with opened(file, Position(), largest_expansion=settings.largest_expansion) as content:
+        yield from decoded(content.blocks(), str(file.path), problems, encoding=settings.encoding, strict=True)
 
 
 def _standard_input(settings: TableSettings, problems: Problems) -> Rows:

@@ -14,9 +14,28 @@ Read in this order: `values` (what travels), `masks`, `memory`, `positions`, `ke
 `cross_entropy`, `embeddings`, `build`, `trunk`, `language_model`, `heads`, `answers`, `named`.
 """
 
-from segue.model.language_model import LanguageModel
-from segue.model.memory import Memory
-from segue.model.trunk import Trunk
-from segue.model.values import Batch, Output
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from segue.model.language_model import LanguageModel as LanguageModel
+    from segue.model.memory import Memory as Memory
+    from segue.model.trunk import Trunk as Trunk
+    from segue.model.values import Batch as Batch
+    from segue.model.values import Output as Output
+
+_HOME = {
+    "Batch": "values",
+    "LanguageModel": "language_model",
+    "Memory": "memory",
+    "Output": "values",
+    "Trunk": "trunk",
+}
 __all__ = ["Batch", "LanguageModel", "Memory", "Output", "Trunk"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads torch only when something that needs it is used: `named` does without."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'segue.model' has no attribute {name!r}")
+    return getattr(import_module(f"segue.model.{_HOME[name]}"), name)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from segue.config import AuxiliaryConfig, ModelConfig, changed
+from segue.config import AuxiliaryConfig, ModelConfig, changed, parameter_count
 from segue.errors import ConfigError, DataError
 from segue.model.build import initialise, shapes_only
 from segue.model.cross_entropy import weighted_nll
@@ -18,7 +18,8 @@ from segue.model.embeddings import AdaptiveSoftmax, Bin
 from segue.model.layers import activate
 from segue.model.masks import order_to_rank, permutation_mask
 from segue.model.memory import Memory
-from segue.model.trunk import Trunk
+from segue.model.room import check_room
+from segue.model.trunk import TOO_LARGE, Trunk
 from segue.model.values import Batch, Output
 
 BACKWARD_READER = "trunk.backward_reader."
@@ -49,6 +50,7 @@ class LanguageModel(nn.Module):
                 f"a language model is made of a ModelConfig; got a {type(config).__name__}. Use "
                 'segue.named("xlnet-base"), or segue.config.model_config(...).'
             )
+        check_room(parameter_count(config), what="the model", remedy=TOO_LARGE)
         self.config = config
         self.trunk = Trunk(config)
         self.softmax = AdaptiveSoftmax(

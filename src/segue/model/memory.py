@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from segue.errors import DataError
+from segue.model.room import check_room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,8 @@ class Memory:
         dtype: torch.dtype | None = None,
     ) -> "Memory":
         """A memory of zeros, to be ignored, or (`valid`) to be attended to."""
+        remedy = "Use a shorter model.memory.length (--memory-length), or fewer rows."
+        check_room(layers * rows * length * width, what="the memory", remedy=remedy, device=device)
         return cls(
             hidden_LBMD=torch.zeros(layers, rows, length, width, device=device, dtype=dtype),
             valid_BM=torch.full((rows, length), valid, device=device),

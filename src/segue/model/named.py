@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from segue.config import ModelConfig, model_config
+from segue.config import ModelConfig, model_config, parameter_count
 from segue.errors import ConfigError
-from segue.model.build import shapes_only
-from segue.model.language_model import LanguageModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +21,8 @@ class NamedModel:
     paper: str
 
     def parameters(self) -> int:
-        """Counted on the model itself, built without memory for its weights."""
-        with shapes_only():
-            return sum(parameter.numel() for parameter in LanguageModel(self.config).parameters())
+        """Of the language model."""
+        return parameter_count(self.config)
 
 
 _TRANSFORMER_XL = "Dai et al. 2019, arXiv 1901.02860"

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from segue.config import AbsolutePositions, ModelConfig, PerLayerPositions, RotaryPositions, ShawPositions, XLPositions
+from segue.config import (
+    AbsolutePositions,
+    ModelConfig,
+    PerLayerPositions,
+    RotaryPositions,
+    ShawPositions,
+    XLPositions,
+    trunk_parameter_count,
+)
 from segue.errors import DataError
 from segue.model import build
 from segue.model.attention import Geometry
@@ -20,7 +28,10 @@ from segue.model.kernels import Dropout, View
 from segue.model.masks import causal_mask
 from segue.model.memory import Memory
 from segue.model.positions import AbsoluteEncoding, distances, rotary_angles
+from segue.model.room import check_room
 from segue.model.values import Batch, Output
+
+TOO_LARGE = "Use fewer or narrower layers or a smaller vocabulary, or another machine."
 
 
 class Trunk(nn.Module):
@@ -28,6 +39,7 @@ class Trunk(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        check_room(trunk_parameter_count(config), what="the model", remedy=TOO_LARGE)
         self.config = config
         words = config.vocabulary
         self.vocabulary = Vocabulary(

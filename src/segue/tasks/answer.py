@@ -4,14 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
-from segue.config.schema import PositiveInt
+from segue.config.schema import Length, SmallCount
 from segue.data.tables import Row
 from segue.errors import ConfigError, DataError
 from segue.evaluate.metrics.answers import Script, answer_scores, answers, best_threshold
@@ -40,21 +41,21 @@ class AnswerSettings(Section):
     head: Literal["beam", "simple"] = "beam"
     """beam: the end depends on the start, and whether there is an answer has its own score, as in XLNet. simple: start
     and end each for itself, as in BERT."""
-    window: PositiveInt = 384
+    window: Length = 384
     """Tokens that are read together at most: the question and a part of the passage. It may be longer than a segment,
     as long as the longest passage: it is then read segment by segment with memory, the question first."""
-    stride: PositiveInt = 128
+    stride: Length = 128
     """Tokens of the passage from the beginning of one window to the beginning of the next."""
     question_first: bool | None = None
     """Left out: XLNet reads the passage first. BERT, models that read in one direction, and windows longer than a
     segment have the question first, so that the passage is read with the question known."""
-    max_answer_length: PositiveInt = 64
+    max_answer_length: Length = 64
     """Tokens of an answer at most."""
-    n_best: PositiveInt = 3
+    n_best: SmallCount = 3
     """How many answers a prediction lists."""
     unanswerable: bool | None = None
     """Whether questions may have no answer; left out, whether training examples are marked so."""
-    null_threshold: float = 0.0
+    null_threshold: Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)] = 0.0
     """With `unanswerable`: a question with a higher no-answer score gets no answer. At 0 both are as likely."""
     script: Script | None = None
     """Whose rules count exact match and F1: squad1, squad2 or cmrc. Left out: squad2 if questions may have no answer,

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from segue.checkpoint.heads import HeadConfig
@@ -36,7 +37,7 @@ class ClassifySettings(Section):
     """A text may have several labels at once, or none: a list in JSON, or text cut at `separator`."""
     separator: str = "|"
     """Between the labels of a text."""
-    threshold: float = 0.5
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
     """With `multiple`: the probability from which on a label is given."""
     missing: Literal["leave_out", "class"] | None = None
     """What labels such as NaN, null and None are: missing, so that their rows are left out, or a class. Default: an

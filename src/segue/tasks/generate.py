@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from segue.checkpoint.heads import HeadConfig
 from segue.config import ModelConfig, ReadConfig, Section
+from segue.config.schema import Length, SmallCount
 from segue.data.tables import Row
 from segue.errors import ConfigError, DataError
 from segue.evaluate.metrics.bootstrap import Metric, measure_means
@@ -60,15 +61,15 @@ Ids = NDArray[np.int64]
 class GenerateSettings(Section):
     """Settings of `generate`."""
 
-    beam: Annotated[int, Field(ge=1)] = 4
+    beam: SmallCount = 4
     """How many hypotheses are followed at a time; 1 takes the likeliest token each time."""
-    length_penalty: Annotated[float, Field(ge=0)] = 0.6
+    length_penalty: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)] = 0.6
     """Hypotheses are compared by log-probability / ((5 + length) / 6) ** length_penalty: more favours longer texts."""
-    max_target_length: Annotated[int, Field(ge=1)] = 128
+    max_target_length: Length = 128
     """Most tokens of a text that the model writes; of a long source, the last segment leaves room for as many."""
-    no_repeat: Annotated[int, Field(ge=1)] | None = None
+    no_repeat: Length | None = None
     """A text may not have the same so many tokens in a row twice; left out, it may."""
-    n_best: Annotated[int, Field(ge=1)] = 1
+    n_best: SmallCount = 1
     """How many texts are given for a source, at most the beam."""
     tokenize: Tokenize | None = None
     """How BLEU cuts words; left out, zh if most letters of the references are Chinese, else 13a."""

@@ -17,11 +17,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 
 from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
+from segue.config.schema import PositiveInt
 from segue.data.tables import Row
 from segue.errors import DataError
 from segue.evaluate.metrics.bootstrap import Metric
@@ -47,7 +48,7 @@ class RankSettings(Section):
 
     loss: Literal["pointwise", "pairwise"] = "pairwise"
     """Learn whether a document is relevant, or which of two is more relevant."""
-    documents: Annotated[int, Field(ge=2)] = 10
+    documents: Annotated[int, Field(ge=2, le=2**11)] = 10
     """Of a query, read in an update: its relevant ones, but not all of them if that leaves no room for another, and
     others drawn anew each time. All documents are ranked when the model is measured and used."""
     cut: PositiveInt = 10

@@ -6,6 +6,7 @@ The header vouches for all of it: `sha256` for the data file, `fingerprint` for 
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,8 +87,11 @@ def read(folder: Path) -> Saved:
 def read_limited(path: Path, *, limit: int) -> bytes:
     """The bytes of a file that is there and not longer than the limit."""
     try:
+        if path.exists() and not path.is_file():  # a pipe or a device may have no end
+            raise CheckpointError(f"{path} must be a file that can be read; got something else. Check the path.")
         with path.open("rb") as file:
-            data = file.read(limit + 1)
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(min(size, limit) + 1)  # memory for what is there, not for what may be
     except OSError as error:
         raise CheckpointError(
             f"{path} must be a file that can be read; got {error.strerror or error}. Check the path."

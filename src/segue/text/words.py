@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.config.schema import LARGEST_VOCABULARY
 from segue.errors import CheckpointError, DataError
 from segue.text import folder as folders
 from segue.text.pieces import check_ids
@@ -19,6 +20,8 @@ from segue.text.tokenizer import SPECIALS, Encoding, Unfinished, special_ids
 from segue.text.unicode import without_surrogates
 
 EOS, UNK, LM1B_UNK = "<eos>", "<unk>", "<UNK>"
+MOST_WORDS = LARGEST_VOCABULARY
+"""That are counted: they are all in memory."""
 _WORDS = re.compile(r"\S+")
 _WORDS_AND_LINES = re.compile(r"\n|\S+")
 _NONE = np.zeros(0, dtype=np.int64)
@@ -165,6 +168,11 @@ def count_words(
     for text in texts:
         words = without_surrogates(text).split()
         counts.update([word.lower() for word in words] if lower else words)
+        if len(counts) > MOST_WORDS:
+            raise DataError(
+                f"a text for a vocabulary of words must have at most {MOST_WORDS:,} different ones; got more. Train "
+                "pieces: --kind unigram or bpe."
+            )
     # Sorting is stable, and a Counter keeps the order in which words first came.
     kept = [word for word, count in counts.most_common() if count >= min_count and word not in reserved]
     limit = None if max_size is None else max_size - len(reserved)

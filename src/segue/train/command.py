@@ -2,10 +2,10 @@
 
 import json
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Any
 
+from segue.config import toml_value
 from segue.train.events import Request
 
 
@@ -25,6 +25,7 @@ def finetune_command(request: Request, out: Path | str) -> str:
     words += ["--encoding", tables.encoding] if tables.encoding != type(tables)().encoding else []
     share = tables.malformed_share
     words += ["--malformed-share", str(share)] if share != type(tables)().malformed_share else []
+    words += ["--largest-expansion", str(limit)] if (limit := tables.largest_expansion) is not None else []
     words += ["--new-weights"] if request.new_weights else []
     words += [] if request.baselines else ["--no-baselines"]
     return shlex.join([*words, *changed_settings(request.settings)])
@@ -46,12 +47,8 @@ def changed_settings(settings: Any) -> list[str]:
 def written(value: Any) -> str:
     """A value behind the equals sign: TOML, where plain text would be read as something else."""
     if isinstance(value, str):
-        try:
-            tomllib.loads(f"value = {value}")
-        except tomllib.TOMLDecodeError:
-            if not {"\n", "\r"} & set(value):
-                return value
-        return json.dumps(value, ensure_ascii=False)
+        plain = toml_value(value) == value and not {"\n", "\r"} & set(value)
+        return value if plain else json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value, ensure_ascii=False)

@@ -19,13 +19,14 @@ from segue.config import (
     ModelConfig,
     ShawPositions,
     TrainConfig,
+    parameter_count,
 )
 from segue.errors import ConfigError
 from segue.model import Batch, LanguageModel
-from segue.model.build import shapes_only
 from segue.model.cross_entropy import CHUNK_BYTES
 from segue.model.kernels.banded import MOST_KEPT
 from segue.model.language_model import order_batch
+from segue.model.room import check_room
 from segue.train.distributed import world
 from segue.train.loop import TrainState, train
 from segue.train.machine import available_memory, peak_memory
@@ -96,8 +97,7 @@ def plan(config: Config) -> Plan:
     if config.data is None or config.train is None:
         raise ConfigError("a plan needs [data] and [train]; got a config without. Add them.")
     data, settings = config.data, config.train
-    with shapes_only():
-        count = sum(parameter.numel() for parameter in LanguageModel(config.model).parameters())
+    count = parameter_count(config.model)
     formula = formula_memory(config.model, data, settings, parameters=count)
     measured, seconds = None, None
     if formula < 0.8 * available_memory():
@@ -124,6 +124,22 @@ def _seconds_per_step(config: ModelConfig, data: DataConfig, settings: TrainConf
         times.append(time.perf_counter() - started)
         started = time.perf_counter()
     return sorted(times[1:])[len(times[1:]) // 2]  # the first one warms up, and has no memory yet
+
+
+def check_memory(config: ModelConfig, data: DataConfig, settings: TrainConfig, device: torch.device) -> None:
+    """Refuses a run that cannot fit. Counted is only what is there in any case: the weights with what their updates
+    need, the input of every layer, the ids and the memory."""
+    rows, length = data.lanes // world(), data.segment_length
+    copies = 4 + (1 if settings.average_decay is not None else 0)
+    weights = copies * parameter_count(config) // (world() if settings.sharded else 1)
+    remembered = config.memory.length if config.memory is not None else 0
+    states = config.num_layers * config.width * (rows * length // settings.accumulate + rows * remembered)
+    check_room(
+        weights + states + 2 * rows * length,  # an id takes the room of two numbers
+        what="the run",
+        remedy="Use a smaller model, fewer data.lanes, or a shorter data.segment_length or model.memory.length.",
+        device=device,
+    )
 
 
 def formula_memory(config: ModelConfig, data: DataConfig, settings: TrainConfig, *, parameters: int) -> int:

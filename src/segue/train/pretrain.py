@@ -36,6 +36,7 @@ from segue.train.loop import REMEDY, DivergedError, StepReport, TrainState, is_s
 from segue.train.machine import peak_memory
 from segue.train.metrics import read_metrics
 from segue.train.optim import WeightAverage, make_optimizer
+from segue.train.plan import check_memory
 from segue.train.run_folder import Metrics, one_at_a_time, stop_signal
 from segue.train.state import load_state, save_state
 
@@ -90,6 +91,7 @@ def pretrain(config: Config, run: Path, *, command: str | None = None, verify: b
     with stop_signal() as stop, processes() as device, one_at_a_time(run, "pretrain"):
         store = Store.open(data.store, verify=verify)
         _check(config, data, store, verify=verify)
+        check_memory(config.model, data, settings, device)
         torch.manual_seed(settings.seed)
         batches = Batches(store, data, config.model, seed=settings.seed, rank=rank(), world=world())
         state, changed = _start(config, run, batches, settings, device)

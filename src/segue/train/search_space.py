@@ -6,11 +6,11 @@ train.batch_size=8,16,32              choices
 """
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from segue.config import toml_value
 from segue.errors import ConfigError
 from segue.tasks.task import TaskKind
 from segue.train.command import written
@@ -133,7 +133,7 @@ def _range(key: str, text: str, kind: TaskKind) -> Range:
 def _choice(key: str, text: str) -> Choice:
     if text.endswith(":log"):
         raise ConfigError(f"--search {key} has choices, which have no scale; got {text!r}. Leave :log out.")
-    values = [_value(part.strip()) for part in text.split(",")]
+    values = [toml_value(part.strip()) for part in text.split(",")]
     if "" in values:
         raise ConfigError(f"--search {key} must have a value on each side of a comma; got {text!r}. {EXAMPLE}")
     if len(values) < 2 or _repeated([repr(value) for value in values]):
@@ -141,13 +141,6 @@ def _choice(key: str, text: str) -> Choice:
             f"--search {key} must have two different values or more; got {text!r}. For one, give {key}=VALUE."
         )
     return Choice(key=key, values=tuple(values))
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _types_of(key: str, kind: TaskKind) -> set[Any]:

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from segue.checkpoint.heads import HeadConfig, head_config
+from segue.checkpoint.files import shortened
+from segue.checkpoint.heads import MOST_LABELS, HeadConfig, head_config
 from segue.checkpoint.names.rules import (
     SAME,
     VECTOR,
@@ -288,7 +289,12 @@ def _summary(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _labels(settings: Mapping[str, Any]) -> dict[str, Any]:
-    named = settings.get("id2label") or {str(i): f"LABEL_{i}" for i in range(settings.get("num_labels") or 2)}
+    count = settings.get("num_labels") or 2
+    if count > MOST_LABELS:
+        raise CheckpointError(
+            f"num_labels must be at most {MOST_LABELS:,}; got {shortened(count)}. Correct the config."
+        )
+    named = settings.get("id2label") or {str(i): f"LABEL_{i}" for i in range(count)}
     labels = [named[key] for key in sorted(named, key=int)]
     own = labels != [f"LABEL_{i}" for i in range(len(labels))]
     return {"num_labels": len(labels), "labels": labels if own else []}

@@ -1,0 +1,155 @@
+"""How a command ends: an exit code, and for everything that went wrong one message on standard error.
+
+| code | what happened |
+|---|---|
+| 0 | done |
+| 1 | done, but a check failed; or whoever read the output stopped reading it |
+| 2 | something that was given, or that the system refused, must be changed: the message says what |
+| 70 | a fault of segue's own; the traceback is in a file |
+| 130, 143 | interrupted by SIGINT or SIGTERM |
+
+`SEGUE_TRACEBACK=1` shows the traceback of whatever ended the command.
+"""
+
+import errno
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+from segue.errors import SegueError
+
+WRONG, BROKEN_PIPE, FAULT, INTERRUPTED = 2, 1, 70, 130
+SHOW = "SEGUE_TRACEBACK"
+_REMEDIES = {
+    errno.ENOSPC: "Make room, or choose another place.",
+    errno.EDQUOT: "Make room, or choose another place.",
+    errno.EFBIG: "Choose a place that takes larger files.",
+    errno.EACCES: "Check its permissions, or choose another place.",
+    errno.EPERM: "Check its permissions, or choose another place.",
+    errno.EROFS: "Choose another place.",
+    errno.ENOENT: "Check the path.",
+    errno.ENOTDIR: "Check the path.",
+    errno.EISDIR: "Name a file.",
+    errno.EEXIST: "Choose another name.",
+    errno.ENOTEMPTY: "Choose another name.",
+    errno.ENAMETOOLONG: "Use a shorter name.",
+    errno.ELOOP: "Remove the link that leads to itself.",
+    errno.EMLINK: "Choose another place.",
+    errno.EMFILE: "Allow more open files: ulimit -n 4096.",
+    errno.ENFILE: "Close other programs.",
+    errno.ENOMEM: "Close other programs, or use smaller sizes.",
+    errno.EAGAIN: "Allow more processes: ulimit -u.",
+    errno.EIO: "Check the disk.",
+}
+
+
+def ended(app: Callable[[], object]) -> int:
+    """Runs the command; returns its exit code, with the message printed."""
+    try:
+        try:
+            app()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0 if end.code is None else WRONG
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:  # `segue models | head`
+        _let_go()
+        return BROKEN_PIPE
+    except BaseException as error:
+        if _was_interrupt(error):
+            _say("interrupted")
+            return INTERRUPTED
+        message = explained(error)
+        if os.environ.get(SHOW):
+            _say("".join(traceback.format_exception(error)).rstrip())
+        _say(_fault(error) if message is None else message)
+        _let_go()
+        return FAULT if message is None else WRONG
+
+
+def explained(error: BaseException) -> str | None:
+    """The message for what the user or the system caused; None for a fault of ours."""
+    if isinstance(error, SegueError):
+        return error.on_command_line
+    if isinstance(error, OSError) and error.errno is not None:
+        names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+        what = " and ".join(names) or "a file or a stream"
+        remedy = _REMEDIES.get(error.errno, "Check the path and the disk.")
+        return f"{what} must be usable; got {os.strerror(error.errno)}. {remedy}"
+    if isinstance(error, OSError):  # from a library that says no more
+        return f"the system must give what is needed; got {first_line(error)}. Check the disk and the free memory."
+    if is_memory(error):
+        return (
+            f"the work must fit into memory; got {first_line(error) or 'too little of it'}. Use a smaller model, "
+            "batch, segment or memory: `segue plan` says what a run needs."
+        )
+    if isinstance(error, RecursionError):
+        return "the inputs must not be nested so deeply; Python gave up. Check how they were made."
+    if isinstance(error, UnicodeEncodeError):
+        return f"names and texts must be Unicode; got {error.object[error.start : error.end]!a}. Rename it."
+    if isinstance(error, ValueError) and "embedded null" in str(error):
+        return "the name of a file must have no NUL character; one has. Check the paths that were given."
+    return None
+
+
+def is_memory(error: BaseException) -> bool:
+    """Whether memory could not be had; torch has errors of its own for that."""
+    text = str(error)
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (
+            type(error).__name__ == "OutOfMemoryError"
+            or "DefaultCPUAllocator" in text
+            or "can't allocate memory" in text
+        )
+    )
+
+
+def _was_interrupt(error: BaseException | None) -> bool:
+    """An interrupt inside an import or a callback of C code comes out as another error that it caused."""
+    for _ in range(20):
+        if error is None:
+            return False
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _fault(error: BaseException) -> str:
+    """Says where the traceback is, for a report."""
+    short = f"{type(error).__name__}: {first_line(error)}"
+    where = "Run the command again with SEGUE_TRACEBACK=1 to see the traceback"
+    with suppress(OSError, ValueError):
+        descriptor, name = tempfile.mkstemp(prefix="segue-fault-", suffix=".txt")
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{sys.argv!r}\n{''.join(traceback.format_exception(error))}")
+        where = f"The traceback is in {name}"
+    return f"this is a fault of segue, not yours ({short}). {where}; please report it with what you did."
+
+
+def first_line(error: BaseException) -> str:
+    """Of what it says; nothing if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else ""
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError):  # standard error may be full or closed too
+        print(f"segue: {text}", file=sys.stderr, flush=True)
+
+
+def _let_go() -> None:
+    """What is left of the output goes nowhere: writing it at exit would fail once more."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        return
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
