@@ -51,6 +51,8 @@ class HeadConfig(Section):
     """Whether a dense layer with tanh follows it."""
     pool: Literal["last", "mean", "max", "attention"] = "last"
     """How they make one vector of the segments of a long document."""
+    bag: bool = False
+    """Whether a sequence_classifier also counts which tokens a document has, by their embeddings."""
     num_starts: PositiveInt = 5
     """Of a beam_answerer."""
     num_ends: PositiveInt = 5
@@ -87,6 +89,7 @@ def build(config: ModelConfig, head: HeadConfig | None) -> nn.Module:
                 summary=head.summary,
                 projected=head.projected,
                 pool=head.pool,
+                bag=head.bag,
             )
         case "token_tagger":
             return TokenTagger(config, num_tags=head.num_labels)

@@ -20,6 +20,7 @@ from segue.train.finetune import (
     Prepared,
     Request,
     Restarted,
+    Unsaved,
     Updated,
     Validated,
     finetune,
@@ -126,6 +127,13 @@ class _LiveView:
                 whole = [metric for name, metric in event.metrics.items() if "/" not in name]
                 shown = "  ".join(f"{metric.name} {metric.value:.4f}" for metric in whole)
                 say(self.console, f"step {event.step}: {shown}{', the best so far' if event.best else ''}")
+            case Unsaved():
+                say(
+                    self.console,
+                    f"step {event.step}: the best model could not be saved: {event.problem}. It is kept in memory, and "
+                    "saved with the next validation or at the end. Make room on the disk.",
+                    style="yellow",
+                )
             case Restarted():
                 say(
                     self.console,
@@ -160,13 +168,21 @@ class _LiveView:
             self.console.print(f"step {event.step}/{self.steps}  {line}", soft_wrap=True)
 
     def _ended(self, event: Ended) -> None:
-        say(self.console, f"Ended: {event.reason}. The best model is that of step {event.best_step}.")
+        if event.validated:
+            say(self.console, f"Ended: {event.reason}. The best model is that of step {event.best_step}.")
+        else:
+            say(
+                self.console,
+                f"Ended: {event.reason} before the first validation. The weights of step {event.best_step} are kept, "
+                f"but nothing is known of how good they are. Go on from them: segue finetune {event.place}",
+                style="yellow",
+            )
         if event.truncated:
             say(self.console, f"{event.truncated:,} training documents were cut to read.max_length.")
         for part in event.judged:
             self.console.print(metric_table(f"{part.name}, {len(part.examples):,} examples", part.metrics))
         say(self.console, f"Report: {self.run / 'report.html'}, and report.md beside it.")
-        say(self.console, f"Took {duration(event.seconds)}. Use it: segue predict {self.run / 'best'} FILE")
+        say(self.console, f"Took {duration(event.seconds)}. Use it: segue predict {event.place} FILE")
 
 
 def metric_table(title: str, metrics: dict[str, Metric]) -> Table:
