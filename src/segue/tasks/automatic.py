@@ -14,7 +14,7 @@ from segue.config import FinetuneConfig, ModelConfig, ReadConfig
 
 COVERED = 95
 """Percent of the documents whose first token the last segment remembers."""
-LONGEST_MEMORY = 1024
+LONGEST_MEMORY = 512
 """Tokens: a memory that is chosen is not longer, because every token pays for it."""
 GRADIENT_TOKENS = 16_384
 """Tokens that have a gradient at the same time, at most: what sixteen documents of two segments have."""
