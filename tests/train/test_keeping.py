@@ -19,7 +19,17 @@ from segue.model.reading import Document
 from segue.tasks.folder import load_task_model
 from segue.tasks.table import TASKS
 from segue.tasks.task import Item
-from segue.train.finetune import Ended, Request, Restarted, Unsaved, Updated, Validated, finetune, finetune_settings
+from segue.train.finetune import (
+    Ended,
+    Event,
+    Request,
+    Restarted,
+    Unsaved,
+    Updated,
+    Validated,
+    finetune,
+    finetune_settings,
+)
 from segue.train.keeper import Keeper, check_room
 from segue.train.loop import DivergedError
 from segue.train.updates import PATIENCE, parts
@@ -81,11 +91,15 @@ def test_a_run_folder_that_cannot_be_written_at_the_end_leaves_the_model_elsewhe
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     train, run = table(tmp_path / "train.jsonl", reviews(32)), tmp_path / "run"
-    with pytest.raises(DataError) as found:
+
+    def spoil() -> None:
         for event in finetune(request(model, train, "train.epochs=1", "train.batch_size=16", valid=train), run):
             if isinstance(event, Updated) and event.step == 1:
                 shutil.rmtree(run)
                 run.write_text("not a folder")
+
+    with pytest.raises(DataError) as found:
+        spoil()
     place = re.search(r"are in (\S+/model)\.", str(found.value))
     assert place is not None
     assert "which no validation has judged" in str(found.value)
@@ -107,12 +121,10 @@ def test_updates_that_stay_not_finite_end_the_last_attempt(model: Path, tmp_path
     train = table(tmp_path / "train.jsonl", reviews(64))
     settings = finetune_settings(KIND, {}, ["train.batch_size=4", "train.restarts=1", "train.epochs=2"])
     asked = Request(model=str(tmp_path / "broken"), kind=KIND, train=train, valid=train, settings=settings)
-    events = []
-    with pytest.raises(
-        DivergedError, match=rf"got {PATIENCE} updates in a row without.*Use a lower train.learning_rate"
-    ):
-        for event in finetune(asked, tmp_path / "run"):
-            events.append(event)
+    events: list[Event] = []
+    words = rf"got {PATIENCE} updates in a row without.*Use a lower train.learning_rate"
+    with pytest.raises(DivergedError, match=words):
+        events.extend(finetune(asked, tmp_path / "run"))
     assert sum(isinstance(event, Restarted) for event in events) == 1
     assert sum(isinstance(event, Updated) for event in events) == 1 + PATIENCE
     assert not any(isinstance(event, Validated) for event in events)
