@@ -26,7 +26,7 @@ def test_memory_and_gradient_reach_the_beginning_of_the_documents_at_hand() -> N
     assert read.memory_length is not None
     assert read.memory_length + 64 >= 252
     assert any("read.memory_length=192" in note and "100%" in note for note in notes)
-    assert (read.summary, read.pool, read.bag) == ("mean", "mean", True)
+    assert (read.summary, read.pool, read.bag) == ("mean", "mean", False)
 
 
 def test_the_memory_covers_most_documents_and_has_a_limit() -> None:
@@ -39,8 +39,8 @@ def test_the_gradient_has_a_limit_in_tokens() -> None:
     assert chosen([10**6]).gradient_segments == GRADIENT_TOKENS // 64
 
 
-def test_short_documents_of_a_large_pretrained_model_are_read_as_ever() -> None:
-    read, notes = choose_reading(ReadConfig(), situation([50, 60], config=changed(XLNET, width=512)), summarised=True)
+def test_short_documents_of_a_pretrained_model_are_read_as_ever() -> None:
+    read, notes = choose_reading(ReadConfig(), situation([50, 60]), summarised=True)
     assert read == ReadConfig(gradient_segments=2, pool="last", bag=False)
     assert not notes
 
@@ -55,8 +55,13 @@ def test_what_is_set_stays() -> None:
     assert choose_reading(read, situation([252], new_weights=True), summarised=True) == (read, [])
 
 
+def test_a_bag_is_for_new_weights() -> None:
+    assert chosen([50], new_weights=True).bag is True
+    assert chosen([252]).bag is False
+
+
 def test_two_texts_or_tokens_have_no_bag() -> None:
-    assert chosen([252], one_text=False).bag is False
+    assert chosen([252], one_text=False, new_weights=True).bag is False
     read, _ = choose_reading(ReadConfig(), situation([252], one_text=False), summarised=False)
     assert (read.summary, read.pool, read.memory_length) == (None, "last", 192)
 

@@ -139,7 +139,13 @@ def test_long_documents_are_learned_from_in_parts_with_the_same_gradient(model: 
     for name, tokens in (("whole", limit), ("parts", 100)):
         updates.GRADIENT_TOKENS = tokens
         try:
-            overrides = ["read.segment_length=16", "train.epochs=1", "train.batch_size=8", "train.learning_rate=1e-3"]
+            overrides = [
+                "read.segment_length=16",
+                "read.bag=false",
+                "train.epochs=1",
+                "train.batch_size=8",
+                "train.learning_rate=1e-3",
+            ]
             events = list(finetune(request(model, train, *overrides, valid=train), tmp_path / name))
         finally:
             updates.GRADIENT_TOKENS = limit

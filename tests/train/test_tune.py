@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,15 +125,17 @@ def pretend(monkeypatch: pytest.MonkeyPatch, values: Values) -> list[Request]:
         asked.append(request)
         (run / "best").mkdir(parents=True)
         told = values(request.settings.train.learning_rate)
+        task: Any = None
+        end = Ended(reason="done", best_step=1, judged=[], seconds=0, truncated=0, task=task, place=run / "best")
         counts = {"train": 2, "valid": 1, "test": 0}
         yield Prepared(counts=counts, notes=[], preview=[], steps=len(told), parameters=1, metric="accuracy")
         for step, value in enumerate(told, start=1):
             metric = Metric(name="accuracy", value=value, low=None, high=None)
             yield Validated(step=step, metrics={"accuracy": metric}, best=False)
             if stop is not None and stop.asked:
-                yield Ended(reason="told to stop", best_step=1, judged=[], seconds=0, truncated=0, task=None)  # type: ignore[arg-type]
+                yield replace(end, reason="told to stop")
                 return
-        yield Ended(reason="done", best_step=1, judged=[], seconds=0, truncated=0, task=None)  # type: ignore[arg-type]
+        yield end
 
     monkeypatch.setattr(tuning, "finetune", run)
     return asked
@@ -296,7 +299,7 @@ def test_a_setting_is_searched_once() -> None:
 
 def test_the_usual_space_fits_the_model_and_leaves_out_what_is_fixed(request_of: Request) -> None:
     rate = usual_space(request_of, {"train.batch_size": "8"})[0]
-    assert rate == default_space(32)[0]
+    assert rate == default_space(32, new_weights=False)[0]
     assert isinstance(rate, Range)
     assert rate.low < 1e-3 < rate.high
     assert [one.key for one in usual_space(request_of, {"train.batch_size": "8"})] == [

@@ -343,7 +343,7 @@ class ReadConfig(Section):
     """Tokens read at a time; left out, 512, or all positions of a model that has fewer."""
     memory_length: PositiveInt | None = None
     """Tokens that a segment remembers of the ones before. Default: enough for 95 % of the documents of several segments
-    to be remembered from their first token, up to 1,024, and not fewer than in pretraining."""
+    to be remembered from their first token, up to 512, and not fewer than in pretraining."""
     carry: bool = True
     """Whether segments have a memory at all; models with learned absolute positions never do."""
     gradient_segments: PositiveInt | None = None
@@ -359,8 +359,7 @@ class ReadConfig(Section):
     """What stands for a document of several segments. Default: mean."""
     bag: bool | None = None
     """For a class or a number: beside what the layers read, count which tokens occur in a document, by the sum of
-    their embeddings. Default: true for single texts, if the weights are new, documents have several segments, or the
-    model is narrower than 512."""
+    their embeddings. Default: true for single texts if the weights are new."""
 
 
 class FinetuneConfig(Section):

@@ -139,6 +139,11 @@ class Bag(nn.Module):
         return result_BC
 
 
+TOGETHER, WEIGHT = 0.25, 2.0
+"""Share of the training documents for which the layers answer beside a bag, drawn anew each time, and what their answer
+then counts; for the others the bag answers alone."""
+
+
 class SequenceClassifier(nn.Module):
     """A class (`logits` [B, classes]), several at once, or a number for each sequence."""
 
@@ -178,7 +183,11 @@ class SequenceClassifier(nn.Module):
     def logits(self, reading: Reading | Readings) -> Tensor:
         """Of whole documents, [B, classes]."""
         result_BC: Tensor = self.classifier(self.pool(*reading.summaries(self.summary)))
-        return result_BC if self.bag is None else result_BC + self.bag(self.trunk, reading.ids)
+        if self.bag is None:
+            return result_BC
+        if self.training:  # or the layers learn a small table by heart, and nothing is left for the bag to learn
+            result_BC = result_BC * (WEIGHT * (torch.rand(len(result_BC), 1, device=result_BC.device) < TOGETHER))
+        return result_BC + self.bag(self.trunk, reading.ids)
 
     def cost(self, logits: Tensor, labels: Tensor, *, weight_C: Tensor | None = None) -> Tensor:
         """The mean loss of the rows; `weight_C` is what each class counts."""

@@ -23,8 +23,6 @@ FEWEST_UPDATES = 600
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 10
 NEW_DROPOUT = 0.1
 """Of new weights, at least."""
-SMALL_WIDTH = 512
-"""Narrower models were pretrained on little text, if at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +77,9 @@ def choose_reading(read: ReadConfig, found: Situation, *, summarised: bool) -> t
         if found.long and summarised:
             notes.append(f"read.pool=mean, the mean of all segments: {why_all}")
     if read.bag is None:
-        small = found.config.width < SMALL_WIDTH
-        values["bag"] = found.one_text and (every or small)
+        values["bag"] = found.one_text and found.new_weights
         if values["bag"]:
-            why = why_all if every else f"the model is small, width {found.config.width}"
-            notes.append(f"read.bag=true, which tokens occur is counted beside what the layers read: {why}")
+            notes.append(f"read.bag=true, which tokens occur is counted beside what the layers read: {trained}")
     return read.model_copy(update=values), notes
 
 
