@@ -1,6 +1,7 @@
 # Every target sets up what it needs: Python 3.11 or later, pip and make are enough.
 #   make demo      real text, prepared, pretrained, evaluated, compared
 #   make test      the tests
+#   make test-long the slow tests
 #   make check     lint, format and types
 #   make parity    the comparisons with other libraries, in environments of their own
 #   make pictures  computes the examples of docs/ and draws its pictures again
@@ -12,13 +13,16 @@
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check parity pictures bench bench-quick bench-finetuning clean
+.PHONY: demo test test-long check parity pictures bench bench-quick bench-finetuning clean
 
 demo: .venv/ready
 	.venv/bin/segue demo
 
 test: .venv/ready
 	.venv/bin/python -m pytest -q -n auto --dist worksteal --ignore=tests/parity
+
+test-long: .venv/ready
+	.venv/bin/python -m pytest -q -m long --ignore=tests/parity
 
 check: .venv/ready
 	.venv/bin/ruff check .

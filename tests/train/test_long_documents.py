@@ -51,7 +51,7 @@ def planted(path: Path, count: int, *, seed: int) -> str:
     with path.open("w", encoding="utf-8") as file:
         for number in range(count):
             letters = random.choice(list(LETTERS), LENGTH)
-            word = ("bad", "good")[number % 2]
+            word = ("poor", "good")[number % 2]
             at = int(random.integers(FIRST - len(word) + 1))
             letters[at : at + len(word)] = list(word)
             file.write(json.dumps({"text": "".join(letters), "label": word}) + "\n")
@@ -82,7 +82,7 @@ def accuracy_with_defaults(tmp_path: Path, *, examples: int, others: int, width:
 
 
 def test_evidence_at_the_beginning_of_long_documents_is_found_with_the_defaults(tmp_path: Path) -> None:
-    assert accuracy_with_defaults(tmp_path, examples=480, others=100, width=32, new_weights=False) > 0.95
+    assert accuracy_with_defaults(tmp_path, examples=400, others=60, width=64, new_weights=False) > 0.95
 
 
 @pytest.mark.long

@@ -306,7 +306,7 @@ def test_the_usual_space_fits_the_model_and_leaves_out_what_is_fixed(request_of:
         "train.learning_rate",
         "train.layer_decay",
     ]
-    for one in default_space(768):
+    for one in default_space(768, new_weights=False):
         assert dimension(str(one), kind=KIND, fixed=[]).key == one.key
     with pytest.raises(ConfigError, match="needs settings to search"):
         next(iter(tune(Search(request=request_of, space=()), Path())))
