@@ -1,7 +1,7 @@
 """Do the defaults of fine-tuning learn from long documents? Film reviews, new weights, beside TF-IDF.
 
 The 1,400 longest training reviews of IMDb, the 350 longest validation reviews, and 1,000 of the longest test reviews.
-A tokeniser of 8,000 pieces is trained on the training reviews, and a small XLNet gets new weights: nothing is pretrained.
+A tokeniser of 8,000 pieces is trained on the training reviews; a small XLNet gets new weights, nothing is pretrained.
 TF-IDF of words and pairs of words has a logistic regression whose C the validation reviews choose.
 
     .venv/bin/python -m benchmarks.long_documents --data DATA --work WORK
