@@ -187,8 +187,8 @@ class SequenceClassifier(nn.Module):
             return result_BC
         if self.training:  # or the layers learn a small table by heart, and nothing is left for the bag to learn
             result_BC = result_BC * (WEIGHT * (torch.rand(len(result_BC), 1, device=result_BC.device) < TOGETHER))
-        result_BC = result_BC + self.bag(self.trunk, reading.ids)
-        return result_BC
+        bag_BC: Tensor = self.bag(self.trunk, reading.ids)
+        return result_BC + bag_BC
 
     def cost(self, logits: Tensor, labels: Tensor, *, weight_C: Tensor | None = None) -> Tensor:
         """The mean loss of the rows; `weight_C` is what each class counts."""
