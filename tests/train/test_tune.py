@@ -125,7 +125,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch, values: Values) -> list[Request]:
         asked.append(request)
         (run / "best").mkdir(parents=True)
         told = values(request.settings.train.learning_rate)
-        done = Ended(reason="done", best_step=1, judged=[], seconds=0, truncated=0, task=None)  # type: ignore[arg-type]
+        task: Any = None
+        done = Ended(reason="done", best_step=1, judged=[], seconds=0, truncated=0, task=task, place=run / "best")
         counts = {"train": 2, "valid": 1, "test": 0}
         yield Prepared(counts=counts, notes=[], preview=[], steps=len(told), parameters=1, metric="accuracy")
         for step, value in enumerate(told, start=1):
@@ -298,14 +299,14 @@ def test_a_setting_is_searched_once() -> None:
 
 def test_the_usual_space_fits_the_model_and_leaves_out_what_is_fixed(request_of: Request) -> None:
     rate = usual_space(request_of, {"train.batch_size": "8"})[0]
-    assert rate == default_space(32)[0]
+    assert rate == default_space(32, new_weights=False)[0]
     assert isinstance(rate, Range)
     assert rate.low < 1e-3 < rate.high
     assert [one.key for one in usual_space(request_of, {"train.batch_size": "8"})] == [
         "train.learning_rate",
         "train.layer_decay",
     ]
-    for one in default_space(768):
+    for one in default_space(768, new_weights=False):
         assert dimension(str(one), kind=KIND, fixed=[]).key == one.key
     with pytest.raises(ConfigError, match="needs settings to search"):
         next(iter(tune(Search(request=request_of, space=()), Path())))

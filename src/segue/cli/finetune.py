@@ -24,6 +24,7 @@ from segue.train.finetune import (
     Prepared,
     Request,
     Restarted,
+    Unsaved,
     Updated,
     Validated,
     finetune,
@@ -135,6 +136,13 @@ class _LiveView:
                 whole = [metric for name, metric in event.metrics.items() if "/" not in name]
                 shown = "  ".join(f"{metric.name} {metric.value:.4f}" for metric in whole)
                 say(self.console, f"step {event.step}: {shown}{', the best so far' if event.best else ''}")
+            case Unsaved():
+                say(
+                    self.console,
+                    f"step {event.step}: the best model could not be saved: {event.problem}. It is kept in memory, and "
+                    "saved with the next validation or at the end. Make room on the disk.",
+                    style="yellow",
+                )
             case Restarted():
                 say(
                     self.console,
@@ -184,7 +192,15 @@ class _LiveView:
     def _ended(self, event: Ended) -> None:
         finish(self.progress)
         console = Console(highlight=False)
-        say(console, f"Ended: {event.reason}. The best model is that of step {event.best_step}.")
+        if event.validated:
+            say(console, f"Ended: {event.reason}. The best model is that of step {event.best_step}.")
+        else:
+            say(
+                console,
+                f"Ended: {event.reason} before the first validation. The weights of step {event.best_step} are kept, "
+                f"but nothing is known of how good they are. Go on from them: segue finetune {event.place}",
+                style="yellow",
+            )
         if event.truncated:
             say(console, f"{event.truncated:,} training documents were cut to read.max_length.")
         for part in event.judged:
@@ -195,7 +211,7 @@ class _LiveView:
         if worse is not None:
             say(console, worse, style="yellow")
         say(console, f"Report: {self.run / 'report.html'}, and report.md beside it.")
-        say(console, f"Took {duration(event.seconds)}. Use it: segue predict {self.run / 'best'} FILE")
+        say(console, f"Took {duration(event.seconds)}. Use it: segue predict {event.place} FILE")
 
 
 def metric_table(title: str, metrics: dict[str, Metric]) -> Table:

@@ -351,32 +351,39 @@ class ReadConfig(Section):
     segment_length: Length | None = None
     """Tokens read at a time; left out, 512, or all positions of a model that has fewer."""
     memory_length: Length | None = None
-    """What a segment remembers of the ones before; left out, as the model was trained, or a segment if it had none."""
+    """Tokens that a segment remembers of the ones before. Default: enough for 95 % of the documents of several segments
+    to be remembered from their first token, up to 512, and not fewer than in pretraining."""
     carry: bool = True
     """Whether segments have a memory at all; models with learned absolute positions never do."""
-    gradient_segments: PositiveInt = 2
+    gradient_segments: PositiveInt | None = None
     """Gradients reach the last so many segments of a document; the ones before are read for their memory. For tasks
-    with an answer at every token: how many segments a gradient goes back through memory."""
+    with an answer at every token: how many segments a gradient goes back through memory. Default: all segments of the
+    longest document, up to 16,384 tokens."""
     max_length: PositiveInt | None = None
     """Cut longer texts to this many tokens, and say how many were cut; left out, they are read to the end."""
     summary: Literal["first", "last", "mean", "attention"] | None = None
-    """What stands for a segment; left out, CLS: the first token of masked models, the last one of others."""
-    pool: Literal["last", "mean", "max", "attention"] = "last"
-    """What stands for a document of several segments."""
+    """What stands for a segment. Default: mean with new weights or where documents have several segments; otherwise
+    CLS, the first token of masked models, the last one of others."""
+    pool: Literal["last", "mean", "max", "attention"] | None = None
+    """What stands for a document of several segments. Default: mean."""
+    bag: bool | None = None
+    """For a class or a number: beside what the layers read, count which tokens occur in a document, by the sum of
+    their embeddings. Default: true for single texts if the weights are new."""
 
 
 class FinetuneConfig(Section):
     """How a pretrained model is trained for a task."""
 
-    epochs: PositiveInt = 3
-    """Passes over the examples, at most."""
+    epochs: PositiveInt | None = None
+    """Passes over the examples, at most. Default: 3, and up to 10 for small tables, to make 600 updates."""
     batch_size: PositiveInt = 16
     """Examples of an update."""
     learning_rate: PositiveFloat | None = None
-    """At its highest, for the head; left out, 16 / model.width ** 2, but not above 0.001:
-    0.001 for small models, 2.7e-5 at a width of 768."""
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Each layer learns with this times the rate of the one above it; the embeddings are below the first."""
+    """Peak learning rate of the head. Default: 16 / model.width ** 2, with new weights 0.2 / model.width, but not above
+    0.001: for pretrained models 0.001 if they are small, 2.7e-5 at a width of 768."""
+    layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Each layer learns with this times the rate of the one above it; the embeddings are below the first. Default: 0.9,
+    with new weights 1."""
     warmup_share: Probability = 0.1
     """Part of the updates in which the rate rises; it then falls to zero, in a line."""
     weight_decay: WeightDecay = 0.01
@@ -384,7 +391,7 @@ class FinetuneConfig(Section):
     clip_norm: PositiveFloat = 1.0
     """Longest gradient, over all weights."""
     dropout: Probability | None = None
-    """Another dropout than the model was trained with."""
+    """Dropout of all layers. Default: as the model was trained; with new weights, 0.1 at least."""
     class_weights: bool = False
     """Let each class count inversely to how often it occurs."""
     validations: PositiveInt = 1

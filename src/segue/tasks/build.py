@@ -1,8 +1,9 @@
 """The model of a task: the trunk of a pretrained one, set up to read documents, and the head that the task wants.
 
-In: a model folder, a task and how to read. Out: a TaskModel.
+In: a model folder, a task and how to read. Out: a Source, then a TaskModel.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,62 @@ import torch
 from torch import nn
 
 from segue.checkpoint.folder import HEAD, load
-from segue.checkpoint.heads import build, load_head
-from segue.checkpoint.hub import tokenizer_folder
+from segue.checkpoint.heads import HeadConfig, build, load_head
 from segue.config import ModelConfig, ReadConfig, changed
 from segue.errors import ConfigError, DataError
 from segue.model import Trunk
+from segue.tasks.automatic import may_remember
 from segue.tasks.folder import TaskModel, summary_of
+from segue.tasks.layout import Layout
 from segue.tasks.task import Task, TaskKind
 from segue.text.files import load_tokenizer
+from segue.text.tokenizer import Tokenizer
 
 LONGEST_SEGMENT = 512
 
 
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What a task model is made of: a pretrained model and its tokeniser."""
+
+    folder: Path
+    model: nn.Module
+    head: HeadConfig | None
+    tokenizer: Tokenizer
+
+    @property
+    def trunk(self) -> Trunk:
+        trunk = self.model.get_submodule("trunk")
+        assert isinstance(trunk, Trunk)
+        return trunk
+
+    def layout(self, read: ReadConfig) -> Layout:
+        """How texts become documents of this model."""
+        config = self.trunk.config
+        return Layout(
+            self.tokenizer, config, max_length=read.max_length, segment_length=segment_length_of(config, read)
+        )
+
+
+def open_source(folder: Path) -> Source:
+    """The model of a folder, with the head it may have."""
+    source: nn.Module
+    head = None
+    if (folder / HEAD).is_file():
+        source, head = load_head(folder)
+    else:
+        source = load(folder)
+    opened = Source(folder=folder, model=source, head=head, tokenizer=load_tokenizer(tokenizer_folder(folder, folder)))
+    if opened.tokenizer.size > opened.trunk.config.vocabulary.size:
+        raise DataError(
+            f"{folder} must have a tokeniser that fits the model; got {opened.tokenizer.size} ids for "
+            f"{opened.trunk.config.vocabulary.size} of the model. They belong to different models."
+        )
+    return opened
+
+
 def build_task_model(
-    folder: Path,
+    source: Source,
     *,
     kind: TaskKind,
     task: Task,
@@ -32,35 +75,25 @@ def build_task_model(
     new_weights: bool,
     device: torch.device,
 ) -> TaskModel:
-    """The head is new unless the folder has the same one; with `new_weights` everything is."""
-    source: nn.Module
-    source_head = None
-    if (folder / HEAD).is_file():
-        source, source_head = load_head(folder)
-    else:
-        source = load(folder)
-    tokenizer = load_tokenizer(tokenizer_folder(folder, folder))
-    trunk = source.get_submodule("trunk")
-    assert isinstance(trunk, Trunk)
-    segment_length = _segment_length(trunk.config, read)
-    config = reading_config(trunk.config, read, segment_length=segment_length, dropout=dropout)
-    if tokenizer.size > config.vocabulary.size:
-        raise DataError(
-            f"{folder} must have a tokeniser that fits the model; got {tokenizer.size} ids for "
-            f"{config.vocabulary.size} of the model. They belong to different models."
-        )
+    """The head is new unless the source has the same one; with `new_weights` everything is."""
+    segment_length = segment_length_of(source.trunk.config, read)
+    config = reading_config(source.trunk.config, read, segment_length=segment_length, dropout=dropout)
     head = task.head(read, summary_of(read, config))
+    if read.bag and (head is None or not head.bag):
+        raise ConfigError(
+            f"read.bag is for tasks that give a text a class or a number; got task {kind.name}. Leave it out."
+        )
     model = build(config, head)
     if not new_weights:
-        if type(source) is type(model) and head == source_head:
-            model.load_state_dict(source.state_dict())
+        if type(source.model) is type(model) and head == source.head:
+            model.load_state_dict(source.model.state_dict())
         else:
-            model.get_submodule("trunk").load_state_dict(trunk.state_dict())
+            model.get_submodule("trunk").load_state_dict(source.trunk.state_dict())
     return TaskModel(
         kind=kind,
         task=task,
         model=model.to(device),
-        tokenizer=tokenizer,
+        tokenizer=source.tokenizer,
         read=read,
         segment_length=segment_length,
     )
@@ -72,18 +105,19 @@ def reading_config(
     """The model for reading documents one segment after the other: a memory of whole segments, where it may have one,
     and gradients through it."""
     values: dict[str, Any] = {}
-    if read.carry and config.learned_positions is None and getattr(config.positions, "count_from", "start") == "start":
+    if may_remember(config, read):
         old = config.memory
         length = read.memory_length or (old.length if old is not None else segment_length)
         values["memory"] = {"length": length, "initial": old.initial if old is not None else "empty"}
-        if read.gradient_segments > 1:
+        if read.gradient_segments is not None and read.gradient_segments > 1:
             values["memory"]["backprop_segments"] = read.gradient_segments - 1
     if dropout is not None:
         values["dropout"] = dropout
     return changed(changed(config, memory=None), **values)
 
 
-def _segment_length(config: ModelConfig, read: ReadConfig) -> int:
+def segment_length_of(config: ModelConfig, read: ReadConfig) -> int:
+    """Tokens read at a time."""
     limit = config.learned_positions
     length = read.segment_length or min(LONGEST_SEGMENT, limit or LONGEST_SEGMENT)
     if limit is not None and length > limit:

@@ -76,7 +76,7 @@ class Choose:
             kind="sequence_scorer",
             loss="choice",
             summary=summary,  # type: ignore[arg-type]
-            pool=read.pool,
+            pool=read.pool or "last",
         )
 
     def example(self, number: int, row: Row, *, labelled: bool) -> Example:

@@ -76,7 +76,8 @@ class Classify:
             labels=self.labels,
             task="multiple" if self.settings.multiple else "single",
             summary=summary,  # type: ignore[arg-type]
-            pool=read.pool,
+            pool=read.pool or "last",
+            bag=bool(read.bag),
         )
 
     def example(self, number: int, row: Row, *, labelled: bool) -> Example:

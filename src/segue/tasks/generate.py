@@ -347,7 +347,7 @@ def _read_sources(model: LanguageModel, items: Sequence[Item], reader: Reader) -
         model.trunk,
         heads,
         segment_length=length,
-        gradient_segments=reader.settings.gradient_segments - 1,  # the last one is still to come
+        gradient_segments=reader.gradient_segments - 1,  # the last one is still to come
         remember=True,
     )
     reader.tokens += reading.tokens_read

@@ -90,7 +90,7 @@ class Rank:
             kind="sequence_scorer",
             loss=self.settings.loss,
             summary=summary,  # type: ignore[arg-type]
-            pool=read.pool,
+            pool=read.pool or "last",
         )
 
     def example(self, number: int, row: Row, *, labelled: bool) -> Example:

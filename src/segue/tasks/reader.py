@@ -20,12 +20,13 @@ class Reader:
     def __init__(self, settings: ReadConfig, *, segment_length: int) -> None:
         self.settings = settings
         self.segment_length = segment_length
+        self.gradient_segments = settings.gradient_segments or 2
         self.tokens = 0
         self.positions = 0
 
     def whole(self, trunk: Trunk, documents: Sequence[Document]) -> Reading | Readings:
         """For one answer a document: gradients reach its last segments."""
-        return self._read(trunk, documents, gradient_segments=self.settings.gradient_segments)
+        return self._read(trunk, documents, gradient_segments=self.gradient_segments)
 
     def every_token(self, trunk: Trunk, documents: Sequence[Document]) -> Reading | Readings:
         """For answers at every token: all segments have a gradient."""

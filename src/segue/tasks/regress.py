@@ -88,7 +88,8 @@ class Regress:
             num_labels=1,
             task="regression",
             summary=summary,  # type: ignore[arg-type]
-            pool=read.pool,
+            pool=read.pool or "last",
+            bag=bool(read.bag),
         )
 
     def example(self, number: int, row: Row, *, labelled: bool) -> Example:

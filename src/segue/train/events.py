@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from segue.data.tables import TableSettings
@@ -95,6 +96,15 @@ class Validated:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unsaved:
+    """The best weights could not be written. They are kept in memory, and written at the next validation or at the
+    end."""
+
+    step: int
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Restarted:
     """The attempt collapsed; a new one begins from the pretrained weights."""
 
@@ -128,6 +138,10 @@ class Ended:
     truncated: int
     """Documents that `read.max_length` cut."""
     task: Task
+    place: Path
+    """Folder of the model."""
+    validated: bool = True
+    """False if the run was stopped before its first validation: the weights are then those of the last update."""
 
 
-Event = Prepared | Compared | Updated | Validated | Restarted | Ended
+Event = Prepared | Compared | Updated | Validated | Unsaved | Restarted | Ended

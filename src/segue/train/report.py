@@ -128,11 +128,12 @@ def report(record: Record, run: Path) -> list[Block]:
 
 def _in_short(record: Record) -> str:
     assert record.prepared is not None
-    if record.ended is None:
+    if record.ended is None or not record.ended.validated:
         done = len(record.attempts[-1].losses)
+        kept = "" if record.ended is None else f" The weights, not validated, are in {record.ended.place}."
         return (
-            f"The run did not come to its end: {done:,} of {record.prepared.steps:,} updates were made. Below is what "
-            "there is of it."
+            f"The run did not come to its end: {done:,} of {record.prepared.steps:,} updates were made.{kept} Below is "
+            "what there is of it."
         )
     end = record.ended
     metric = record.prepared.metric

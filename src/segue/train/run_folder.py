@@ -114,7 +114,8 @@ def remove_run(run: Path) -> None:
     lock = run / LOCK
     if not lock.is_file() or lock.read_bytes() != _MARKS["finetune"]:
         return
-    remove_folder(run / "best")
+    for model in ("best", "last"):
+        remove_folder(run / model)
     for name in (*FINETUNE_FILES, LOCK):
         (run / name).unlink(missing_ok=True)
     with suppress(OSError):  # not empty

@@ -12,9 +12,10 @@ from typing import Any, get_args
 
 from segue.config import toml_value
 from segue.errors import ConfigError
+from segue.tasks.automatic import usual_rate
 from segue.tasks.task import TaskKind
 from segue.train.command import written
-from segue.train.finetune import finetune_settings, usual_rate
+from segue.train.finetune import finetune_settings
 
 EXAMPLE = "Write train.learning_rate=1e-5..1e-3:log or train.batch_size=8,16,32, say."
 RATE_FACTOR = 5
@@ -55,10 +56,10 @@ class Choice:
 Dimension = Range | Choice
 
 
-def default_space(width: int) -> list[Dimension]:
+def default_space(width: int, *, new_weights: bool) -> list[Dimension]:
     """What matters most for a model of this width: the rate, around its default, how it falls from layer to layer, and
     the size of a batch. Not the epochs: a longer run falls behind first, and would be pruned for it."""
-    rate = usual_rate(width)
+    rate = usual_rate(width, new_weights=new_weights)
     return [
         Range(key="train.learning_rate", low=rate / RATE_FACTOR, high=rate * RATE_FACTOR, log=True),
         Range(key="train.layer_decay", low=0.7, high=1.0),

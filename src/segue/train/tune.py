@@ -27,9 +27,10 @@ from segue.checkpoint.folder import read_config
 from segue.checkpoint.hub import find, model_folder
 from segue.errors import ConfigError, DataError
 from segue.files import remove_folder
+from segue.tasks.automatic import usual_layer_decay, usual_rate
 from segue.train.command import changed_settings, written
 from segue.train.events import Ended, Event, Prepared, Request, Validated
-from segue.train.finetune import finetune, finetune_settings, usual_rate
+from segue.train.finetune import finetune, finetune_settings
 from segue.train.run_folder import Stop, one_at_a_time, remove_run, stop_signal
 from segue.train.search_space import Choice, Dimension, default_space
 from segue.train.tune_report import State, Trial, write_study_report
@@ -134,7 +135,8 @@ def tune(search: Search, folder: Path) -> Iterator[TuneEvent]:
 def usual_space(request: Request, fixed: Mapping[str, Any]) -> list[Dimension]:
     """The default one for the model, without what is fixed."""
     config, _ = read_config(model_folder(find(request.model)))
-    return [one for one in default_space(config.width) if one.key not in fixed]
+    space = default_space(config.width, new_weights=request.new_weights)
+    return [one for one in space if one.key not in fixed]
 
 
 def best_of(trials: list[Trial]) -> Trial | None:
@@ -165,9 +167,6 @@ def _trial(
     except (torch.OutOfMemoryError, MemoryError) as error:
         failed = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         outcome = _Outcome(state="failed", value=None)
-    except DataError:
-        if not stop.asked:  # else it was stopped before its first validation
-            raise
     finally:
         if outcome.state == "complete":
             study.tell(trial, outcome.value)
@@ -235,7 +234,9 @@ def _defaults(search: Search) -> dict[str, Any]:
         value = getattr(getattr(values, section), key)
         if one.key == "train.learning_rate" and value is None:
             config, _ = read_config(model_folder(find(search.request.model)))
-            value = usual_rate(config.width)
+            value = usual_rate(config.width, new_weights=search.request.new_weights)
+        if one.key == "train.layer_decay" and value is None:
+            value = usual_layer_decay(new_weights=search.request.new_weights)
         if one.holds(value):
             found[one.key] = value
     return found

@@ -1,0 +1,134 @@
+"""What the settings leave open is chosen here, from the documents at hand: how they are read and how long is trained.
+
+In: settings with gaps, the lengths of the training documents and what is known of the model. Out: settings without
+gaps, and a line for people on each choice with its reason.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from segue.config import FinetuneConfig, ModelConfig, ReadConfig
+
+COVERED = 95
+"""Percent of the documents whose first token the last segment remembers."""
+LONGEST_MEMORY = 512
+"""Tokens: a memory that is chosen is not longer, because every token pays for it."""
+GRADIENT_TOKENS = 16_384
+"""Tokens that have a gradient at the same time, at most: what sixteen documents of two segments have."""
+FEWEST_UPDATES = 600
+"""Small tables are read more often, so that there are this many updates, but at most `MOST_EPOCHS` times."""
+FEWEST_EPOCHS, MOST_EPOCHS = 3, 10
+NEW_DROPOUT = 0.1
+"""Of new weights, at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """What choices hang on."""
+
+    lengths: tuple[int, ...]
+    """Of the training documents, in tokens."""
+    one_text: bool
+    """Whether every example is a single text, with a single answer."""
+    segment_length: int
+    config: ModelConfig
+    """Of the model, as it was trained."""
+    new_weights: bool
+
+    @property
+    def long(self) -> int:
+        """Documents of more than one segment."""
+        return sum(length > self.segment_length for length in self.lengths)
+
+
+def may_remember(config: ModelConfig, read: ReadConfig) -> bool:
+    """Whether segments can have a memory: positions must mean the same in every segment."""
+    return (
+        read.carry and config.learned_positions is None and getattr(config.positions, "count_from", "start") == "start"
+    )
+
+
+def choose_reading(read: ReadConfig, found: Situation, *, summarised: bool) -> tuple[ReadConfig, list[str]]:
+    """How documents are read; `summarised`: whether the task has one answer for a document."""
+    values: dict[str, Any] = {}
+    notes: list[str] = []
+    trained = "new weights" if found.new_weights else "pretrained weights"
+    why_all = f"{found.long:,} documents have several segments" if found.long else trained
+    if read.memory_length is None and found.long and may_remember(found.config, read):
+        values["memory_length"] = _memory_length(found)
+        notes.append(
+            f"read.memory_length={values['memory_length']}: enough for the first token of {_covered(found)} of the "
+            "documents to be remembered in the last segment"
+        )
+    if read.gradient_segments is None:
+        needed = math.ceil(max(found.lengths) / found.segment_length)
+        values["gradient_segments"] = max(2, min(needed, GRADIENT_TOKENS // found.segment_length))
+        if found.long:
+            notes.append(f"read.gradient_segments={values['gradient_segments']}: the longest document has {needed}")
+    every = bool(found.long) or found.new_weights
+    if read.summary is None and every and summarised:
+        values["summary"] = "mean"
+        notes.append(f"read.summary=mean, the mean of all tokens of a segment: {why_all}")
+    if read.pool is None:
+        values["pool"] = "mean" if found.long and summarised else "last"
+        if found.long and summarised:
+            notes.append(f"read.pool=mean, the mean of all segments: {why_all}")
+    if read.bag is None:
+        values["bag"] = found.one_text and found.new_weights
+        if values["bag"]:
+            notes.append(f"read.bag=true, which tokens occur is counted beside what the layers read: {trained}")
+    return read.model_copy(update=values), notes
+
+
+def choose_training(
+    train: FinetuneConfig, *, items: int, config: ModelConfig, new_weights: bool
+) -> tuple[FinetuneConfig, list[str]]:
+    """How long and how fast is trained."""
+    values: dict[str, Any] = {}
+    notes: list[str] = []
+    if train.epochs is None:
+        updates = math.ceil(items / train.batch_size)
+        values["epochs"] = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(FEWEST_UPDATES / updates)))
+        notes.append(f"train.epochs={values['epochs']}: {updates:,} updates each")
+    if train.learning_rate is None:
+        values["learning_rate"] = usual_rate(config.width, new_weights=new_weights)
+        notes.append(f"train.learning_rate={values['learning_rate']:.2g}: the model has a width of {config.width}")
+    if train.layer_decay is None:
+        values["layer_decay"] = usual_layer_decay(new_weights=new_weights)
+        if new_weights:
+            notes.append("train.layer_decay=1: new weights have nothing to keep in their lower layers")
+    if train.dropout is None and new_weights and config.dropout < NEW_DROPOUT:
+        values["dropout"] = NEW_DROPOUT
+        notes.append(
+            f"train.dropout={NEW_DROPOUT}: the weights are new, and the model has a dropout of {config.dropout:g}"
+        )
+    return train.model_copy(update=values), notes
+
+
+def usual_rate(width: int, *, new_weights: bool) -> float:
+    """The learning rate if nobody says. Pretrained: 0.001 for small models, about 3e-5 for base ones."""
+    return min(1e-3, 0.2 / width if new_weights else 16 / width**2)
+
+
+def usual_layer_decay(*, new_weights: bool) -> float:
+    """Pretrained layers change the less the lower they are; new ones all alike."""
+    return 1.0 if new_weights else 0.9
+
+
+def _reach(found: Situation) -> int:
+    """The length that most documents do not exceed."""
+    return math.ceil(np.percentile(found.lengths, COVERED, method="inverted_cdf"))
+
+
+def _memory_length(found: Situation) -> int:
+    old = found.config.memory.length if found.config.memory is not None else 1
+    missing = max(_reach(found), found.segment_length + 1) - found.segment_length
+    return max(old, min(LONGEST_MEMORY, math.ceil(missing / 32) * 32))
+
+
+def _covered(found: Situation) -> str:
+    span = found.segment_length + _memory_length(found)
+    return f"{sum(length <= span for length in found.lengths) / len(found.lengths):.0%}"

@@ -1,0 +1,140 @@
+"""Keeps what fine-tuning learned: in the run folder, in memory while that cannot be written, or in another place."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from segue.checkpoint.card import Facts
+from segue.errors import DataError, SegueError
+from segue.tasks.folder import TaskModel, save_task_model
+from segue.train.distributed import rank
+
+UNVALIDATED = "last"
+"""Folder of weights that no validation has judged."""
+
+Weights = dict[str, Tensor]
+
+
+def bytes_of(model: nn.Module) -> int:
+    """What the weights take on disk."""
+    return sum(value.numel() * value.element_size() for value in model.state_dict().values())
+
+
+def check_room(run: Path, size: int) -> None:
+    """Raises before anything is trained if the model would find no room: the new best is written beside the old one."""
+    free = shutil.disk_usage(run).free
+    if free < 2 * size:
+        raise DataError(
+            f"{run} must have room for two copies of the model, {2 * size / 1e6:,.0f} MB; got {free / 1e6:,.0f} MB "
+            "free. Make room, or choose another --out."
+        )
+
+
+class Keeper:
+    """The best weights of one run. Only the first process writes."""
+
+    def __init__(self, made: TaskModel, run: Path, *, tokenizer: Path) -> None:
+        self.made, self.run, self.tokenizer = made, run, tokenizer
+        self._held: tuple[int, Facts, Weights] | None = None
+        """Step, measures and weights that could not be written."""
+        self._saved_step: int | None = None
+
+    def keep(self, step: int, facts: Facts) -> str | None:
+        """The weights of the model as they are now are the best; returns why they could not be written, or None."""
+        problem = self._save(self.run / "best", facts)
+        if problem is None:
+            self._held, self._saved_step = None, step
+        else:
+            weights = {name: value.detach().cpu().clone() for name, value in self.made.model.state_dict().items()}
+            self._held = (step, facts, weights)
+        return problem
+
+    def retry(self) -> str | None:
+        """Writes what could not be written before, if there is any; returns why it failed again, or None."""
+        if self._held is None:
+            return None
+        step, facts, weights = self._held
+        with self._with(weights):
+            problem = self._save(self.run / "best", facts)
+        if problem is None:
+            self._held, self._saved_step = None, step
+        return problem
+
+    def settle(self) -> Path:
+        """At the end: where the best model is. If the run folder cannot be written, it goes to another place."""
+        problem = self.retry()
+        if self._held is None:
+            return self.run / "best"
+        step, facts, weights = self._held
+        with self._with(weights):
+            place = self._elsewhere(facts)
+        if place is None:
+            raise DataError(
+                f"{self.run} must have room for the model; got {problem}, and {tempfile.gettempdir()} has none either. "
+                f"The weights of step {step} are lost{self._but_saved()}. Make room, and start the run again."
+            )
+        return place
+
+    def keep_unvalidated(self) -> Path:
+        """The weights as they are now, which no validation has judged."""
+        place = self.run / UNVALIDATED
+        problem = self._save(place, Facts())
+        if problem is None:
+            return place
+        other = self._elsewhere(Facts())
+        if other is None:
+            raise DataError(
+                f"{self.run} must have room for the model; got {problem}, and {tempfile.gettempdir()} has none either. "
+                "The weights are lost. Make room, and start the run again."
+            )
+        return other
+
+    def rescue(self) -> str:
+        """After a file could not be written: saves what is not saved, and says where the weights are."""
+        if self._held is None and self._saved_step is not None:
+            return f"The best model, that of step {self._saved_step}, is in {self.run / 'best'}."
+        try:
+            if self._held is not None:
+                step = self._held[0]
+                return f"The best model, that of step {step}, is in {self.settle()}."
+            return f"The weights, which no validation has judged, are in {self.keep_unvalidated()}."
+        except DataError as error:
+            return str(error)
+
+    def _but_saved(self) -> str:
+        return f"; those of step {self._saved_step} are in {self.run / 'best'}" if self._saved_step is not None else ""
+
+    def _elsewhere(self, facts: Facts) -> Path | None:
+        """A folder of its own where temporary files go, often on another disk; None if it cannot be written either."""
+        try:
+            place = Path(tempfile.mkdtemp(prefix="segue-kept-")) / "model"
+        except OSError:
+            return None
+        if self._save(place, facts) is None:
+            return place
+        shutil.rmtree(place.parent, ignore_errors=True)
+        return None
+
+    def _save(self, place: Path, facts: Facts) -> str | None:
+        if rank() != 0:
+            return None
+        try:
+            save_task_model(self.made, place, tokenizer=self.tokenizer, facts=facts)
+        except (OSError, SegueError) as error:
+            return str(error)
+        return None
+
+    @contextmanager
+    def _with(self, weights: Weights) -> Iterator[None]:
+        """The model with these weights, for a while."""
+        model = self.made.model
+        now = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        model.load_state_dict(weights)
+        try:
+            yield
+        finally:
+            model.load_state_dict(now)
