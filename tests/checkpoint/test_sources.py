@@ -20,9 +20,11 @@ from segue.checkpoint.convert import REPORT, convert
 from segue.checkpoint.detect import detect
 from segue.checkpoint.folder import load, read_config, save
 from segue.checkpoint.heads import load_head, read_head
+from segue.checkpoint.safetensors_files import open_safetensors
+from segue.checkpoint.source import check_memory
 from segue.checkpoint.targets import only_for_segue
 from segue.config import changed
-from segue.errors import CheckpointError, SegueWarning
+from segue.errors import CheckpointError, SegueError, SegueWarning
 from segue.model import LanguageModel
 from segue.model.named import named
 from segue.text.files import load_tokenizer, save_tokenizer
@@ -235,8 +237,10 @@ def test_a_file_larger_than_memory(tmp_path: Path) -> None:
     os.truncate(path, 8 + len(text) + moved)
     settings = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(settings | {"vocab_size": rows}))
-    with pytest.raises(CheckpointError, match=r"must fit into memory; got 40\d,\d{3},\d{3},\d{3} bytes"):
+    with pytest.raises(SegueError, match=r"vocabulary.size must be at most .*; got 4000000000"):
         convert(folder, tmp_path / "again", compare=False)
+    with pytest.raises(CheckpointError, match=r"must fit into memory; got 40\d,\d{3},\d{3},\d{3} bytes"):
+        check_memory(path, open_safetensors(path).tensors)
     assert detect(folder).family == "xlnet_transformers"  # to look at it costs nothing
 
 

@@ -147,8 +147,13 @@ def test_a_plot_that_cannot_be_made_is_refused_before_the_work(work: Path, monke
     monkeypatch.setattr("segue.cli.recl.context_losses", measured)
     model, store = work / "transformer-xl-enwik8-base", work / "store"
     for way in (("--segment-length", 8, "--sweep", "memory_length=4,8"), ("--recl", "--lengths", "4,8")):
-        for plot in (work / "plot.xyz", work / "plot", work / "nowhere" / "plot.png", work):
-            assert "a plot must be a file" in segue("evaluate", model, store, *way, "--plot", plot, code=2)
+        refused = {
+            work / "plot.xyz": "must be a picture",
+            work / "nowhere" / "plot.png": "must be in a folder that exists",
+            work: "must be a file or not exist yet",
+        }
+        for plot, why in refused.items():
+            assert why in segue("evaluate", model, store, *way, "--plot", plot, code=2)
         with monkeypatch.context() as without:
             without.setitem(sys.modules, "matplotlib", None)
             message = segue("evaluate", model, store, *way, "--plot", work / "plot.png", code=2)

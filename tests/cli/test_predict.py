@@ -60,6 +60,7 @@ def predict(model: Path, source: Path | str, out: Path, **options: Any) -> list[
         model,
         str(source),
         out=out,
+        replace_existing=False,
         to=None,
         columns=columns,
         tables=settings,
@@ -205,7 +206,7 @@ def test_lines_of_standard_input(
     assert [row["problem"] for row in found] == ["line 1: a blank line", "line 2: a blank line"]
     standard_input(monkeypatch, '{"broken\n')
     with pytest.raises(DataError, match=r"must have rows; got 1 malformed ones only, the first: .*line 1: no JSON"):
-        predict(models["classify"], "-", tmp_path / "out.jsonl")
+        predict(models["classify"], "-", tmp_path / "none.jsonl")
     capsys.readouterr()
 
 

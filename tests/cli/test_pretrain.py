@@ -96,9 +96,9 @@ def test_permutation(work: Path, spans: str) -> None:
     ]
     run = work / f"xlnet-{spans}"
     stores = [f"data.store={work / 'store'}", f"data.validation={work / 'store-valid'}"]
-    output = segue("pretrain", "small-xlnet", *stores, *SMALL, *extra, "--out", run)
-    assert output.count("For segue alone: ") == 1  # its norms come first: said before it is trained
-    assert "model.norm_first must be False" in " ".join(output.split())
+    _, progress = both("pretrain", "small-xlnet", *stores, *SMALL, *extra, "--out", run)
+    assert progress.count("For segue alone: ") == 1  # its norms come first: said before it is trained
+    assert "model.norm_first must be False" in " ".join(progress.split())
     for options in ((), ("--order", "random"), ("--pseudo", "--limit", 40)):
         assert "perplexity" in segue("evaluate", run / "best", work / "store-valid", *options)
 

@@ -104,7 +104,7 @@ def test_probabilities_stand_in_the_places_of_the_options(english_model: Path, t
     measured = made.task.measure(examples, together)
     right = [answer.value.argmax() == example.gold for example, answer in zip(examples, together, strict=True)]
     assert measured["accuracy"].value == pytest.approx(np.mean(right))
-    assert measured["accuracy"].low is not None
+    assert measured["accuracy"].low is None  # three questions are too few for an interval
     assert set(measured) == {"accuracy", "calibration_error"}
 
 

@@ -90,17 +90,22 @@ def test_what_is_not_a_header_is_refused(content: bytes, tmp_path: Path) -> None
 
 
 def test_the_kinds_cannot_be_exchanged(tmp_path: Path) -> None:
-    """A header that vouches for data of another kind is refused by the kind itself."""
+    """A header that vouches for data of another kind is refused by the kind itself, if it has no fingerprint."""
+
+    def other(folder: str, **values: object) -> None:
+        path = tmp_path / folder / "tokenizer.json"
+        header = json.loads(path.read_text())
+        path.write_text(json.dumps(header | values))
+        with pytest.raises(CheckpointError, match="fingerprint"):
+            load_tokenizer(tmp_path / folder)
+        path.write_text(json.dumps({key: value for key, value in (header | values).items() if key != "fingerprint"}))
+
     for kind in ("unigram", "released", "words"):
         save_tokenizer(make(kind), tmp_path / kind)
-    header = json.loads((tmp_path / "released" / "tokenizer.json").read_text())
-    (tmp_path / "released" / "tokenizer.json").write_text(json.dumps(header | {"kind": "pieces", "settings": {}}))
+    other("released", kind="pieces", settings={})
     with pytest.raises(CheckpointError, match="read_pieces"):
         load_tokenizer(tmp_path / "released")
-    header = json.loads((tmp_path / "words" / "tokenizer.json").read_text())
-    (tmp_path / "words" / "tokenizer.json").write_text(
-        json.dumps(header | {"kind": "characters", "settings": {"specials": ["unk"]}})
-    )
+    other("words", kind="characters", settings={"specials": ["unk"]})
     with pytest.raises(CheckpointError, match="a character a line"):
         load_tokenizer(tmp_path / "words")
 

@@ -16,7 +16,7 @@ from segue.train.loop import DivergedError, StepReport
 from segue.train.pretrain import Ended, Event, pretrain
 from tests.train.runs import config_of, write_inputs
 
-ABSURD = "train.learning_rate=1e30"
+ABSURD = "train.learning_rate=1e12"
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_stopped_and_resumed_equals_never_stopped(work: Path, straight: Path, ho
             assert "Stopped at step" in output
     code, output, errors = finish(command(work, run))
     assert code == 0, errors
-    assert "resumes at step" in output
+    assert "resumes at step" in errors
     for name in ("last/model.safetensors", "best/model.safetensors", "last/training/optimizer.safetensors"):
         assert (work / run / name).read_bytes() == (straight / name).read_bytes(), name
     for name in ("last/README.md", "best/README.md"):
@@ -77,9 +77,9 @@ def test_a_finished_run_has_nothing_to_do(work: Path, straight: Path) -> None:
 
 def test_a_run_can_be_made_longer_and_says_what_changed(work: Path, straight: Path) -> None:
     shutil.copytree(straight, work / "longer")  # other tests read the run itself, in any order
-    code, output, errors = finish(command(work, "longer", "train.steps=62"))
+    code, _, errors = finish(command(work, "longer", "train.steps=62"))
     assert code == 0, errors
-    assert "changed: train.steps: 60 -> 62" in output
+    assert "changed: train.steps: 60 -> 62" in errors
 
 
 def test_other_data_or_another_model_is_refused(work: Path, straight: Path) -> None:

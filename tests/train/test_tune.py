@@ -238,6 +238,7 @@ def test_a_missing_optuna_is_named(request_of: Request, tmp_path: Path, monkeypa
 
 
 def test_a_file_that_is_no_study_is_named(request_of: Request, tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("segue tune\n")
     (tmp_path / "study.db").write_bytes(b"text" * 1000)
     with pytest.raises(DataError, match=r"study.db must be a study"):
         next(iter(tune(Search(request=request_of, space=SPACE), tmp_path)))

@@ -134,7 +134,9 @@ def convert(
     PyTorch code, as safetensors. No pickle is ever written.
     """
     target = Path(out)
-    read = [model_of_run(locate(Path(source))), Path(f"{source}.index"), *([] if vocabulary is None else [vocabulary])]
+    with readable(Path(source)):
+        read = [model_of_run(locate(Path(source))), Path(f"{source}.index")]
+    read += [] if vocabulary is None else [Path(vocabulary)]
     with readable(target):
         check_folder(target, kind="conversion", replace=replace, inputs=read, failure=CheckpointError)
     foreign = read_foreign(source, overrides=overrides, head=head, vocabulary=vocabulary, sha256=sha256)

@@ -64,6 +64,8 @@ def plot_runs(runs: list[Path], out: Path, *, replace: bool) -> None:
         steps = read_metrics(run / METRICS)
         trained = [(line["step"], line["loss"]) for line in steps if _is_number(line, "loss")]
         validated = [(line["step"], line["validation_loss"]) for line in steps if _is_number(line, "validation_loss")]
+        if not trained and not validated:
+            raise DataError(f"{run / METRICS} must have a loss to draw; got none. Check the path.")
         colour = f"C{number}"
         if trained:
             axes.plot(

@@ -109,16 +109,16 @@ def finetune(request: Request, run: Path, *, stop: Stop | None = None) -> Genera
                     yield event
         finally:
             if record.prepared is not None and record.ended is None and rank() == 0:
-                with suppress(OSError):  # what ended the run is the error to be told
+                with suppress(OSError, DataError):  # what ended the run is the error to be told
                     write_report(record, run)
 
 
 def _write_report(record: Record, run: Path, end: Ended) -> None:
     try:
         write_report(record, run)
-    except OSError as error:
+    except (OSError, DataError) as error:
         raise DataError(
-            f"{run} must have room for the report; got {error}. The fine-tuned model is in {end.place}; make room and "
+            f"the report must be written; got: {error} The fine-tuned model is in {end.place}; make room and "
             "use segue predict with it."
         ) from None
 
@@ -187,6 +187,8 @@ def _events(
                 f"{run} must be a folder that can be written to; got {error}. {keeper.rescue()} Make room, or choose "
                 "another --out."
             ) from None
+        except DataError as error:
+            raise DataError(f"{error} {keeper.rescue()}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
