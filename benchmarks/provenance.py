@@ -30,7 +30,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Of a result, as it was when the benchmark started."""
+    """What a result was made with, as it was when the benchmark started."""
 
     date: str
     commit: str | None
@@ -107,7 +107,7 @@ def hardware() -> str:
 
 
 def processor() -> str:
-    """As the machine calls it."""
+    """Name that the machine gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -47,7 +47,7 @@ def _ratios(found: Results, what: str, against: str = "") -> list[float]:
 
 
 def _figures(found: Results) -> dict[str, str]:
-    """Of the README, in both languages."""
+    """Figures of the README, in both languages."""
     encoder, ours_ms, theirs_ms = _ratios(found, "encoder"), [], []
     for what, peer in (("generation-transformer-xl", "generate"), ("generation-xlnet", "its default")):
         row = next(row for row in found[what]["rows"] if peer in row["against"])

@@ -383,7 +383,7 @@ def page(found: dict[str, Result]) -> str:
 
 
 def newest_results(folder: Path) -> dict[str, Result]:
-    """Of every question that has one."""
+    """Newest result of every question that has one."""
     results = {what: newest(folder, what) for what in [*QUESTIONS, *WITH_DATA]}
     return {what: result for what, result in results.items() if result is not None}
 

@@ -169,7 +169,7 @@ def _shares(asked: Asked) -> list[Any]:
 
 
 def _classify(asked: Asked) -> list[Any]:
-    """Of one text or of two. Probabilities of all classes, which are those of the training rows."""
+    """Classes of one text or of two: probabilities of all classes of the training rows."""
     assert isinstance(asked.task, Classify)
     words = _vocabulary(asked.language, [text for example in asked.train for text in example.texts])
     train, test = (vectors(words, [example.texts for example in part]) for part in _parts(asked))

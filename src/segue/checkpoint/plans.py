@@ -34,7 +34,7 @@ class Plan:
     """What a checkpoint says of its model, before anything is read."""
 
     values: dict[str, Any]
-    """Of the `[model]` table."""
+    """Keys of the `[model]` table."""
     table: Callable[[ModelConfig, HeadConfig | None], Table]
     head: HeadConfig | None = None
     scope: str = "task"

@@ -37,7 +37,7 @@ class TensorSource(Protocol):
 
 
 def allocated(size: int, *, what: str) -> Tensor:
-    """So many bytes of memory."""
+    """A block of memory of `size` bytes, or an error that names what needs it."""
     try:
         return torch.empty(size, dtype=torch.uint8)
     except RuntimeError:  # how torch reports that there is no more

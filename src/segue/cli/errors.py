@@ -136,7 +136,7 @@ def _fault(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Of what it says; nothing if it says nothing."""
+    """First line of the message of an error; empty if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else ""
 

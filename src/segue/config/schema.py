@@ -14,7 +14,7 @@ Length: TypeAlias = Annotated[int, Field(ge=1, le=2**24)]
 """In tokens."""
 Width: TypeAlias = Annotated[int, Field(ge=1, le=2**20)]
 SmallCount: TypeAlias = Annotated[int, Field(ge=1, le=2**11)]
-"""Of what a model has a separate part for, such as its layers."""
+"""Largest number of parts that a model has one by one, such as its layers."""
 Seed: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Probability: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 PositiveFloat: TypeAlias = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
