@@ -102,7 +102,7 @@ def test_inspect_knows_every_format(transformer_xl: Path, tmp_path: Path, monkey
         tmp_path / "tokenizer": "segue tokeniser",
         tmp_path / "tokenizer" / "tokenizer.json": "segue tokeniser",
         tmp_path / "export": "segue export",
-        tmp_path / "session": "segue session",
+        tmp_path / "session": f"{opened.tokens_read} tokens read",
     }.items():
         run_inspection(path, tensors=False)
         assert found in capsys.readouterr().out, path

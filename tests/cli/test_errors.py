@@ -243,3 +243,8 @@ def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "File too large" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_forgotten_task_is_an_error(tmp_path: Path) -> None:
+    message = segue("finetune", "model", "--train", tmp_path / "a.csv", "--out", tmp_path / "run", code=2)
+    assert "got no --task" in message

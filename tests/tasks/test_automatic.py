@@ -83,3 +83,10 @@ def test_new_weights_learn_faster_in_all_layers_and_with_dropout() -> None:
     assert any("train.dropout=0.1" in note for note in notes)
     given = FinetuneConfig(epochs=2, learning_rate=1e-4, layer_decay=0.5, dropout=0.3)
     assert choose_training(given, items=100, config=large, new_weights=True) == (given, [])
+
+
+def test_a_memory_that_cannot_cover_the_documents_says_so() -> None:
+    _, notes = choose_reading(ReadConfig(), situation([5000] * 100), summarised=True)
+    assert (
+        f"read.memory_length={LONGEST_MEMORY}: the largest that is chosen; 100% of the documents are longer" in notes[0]
+    )

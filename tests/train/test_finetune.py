@@ -26,6 +26,7 @@ from segue.train.finetune import (
     Restarted,
     Updated,
     Validated,
+    _Best,
     finetune,
     finetune_settings,
 )
@@ -82,7 +83,7 @@ def test_a_run_learns_and_its_model_answers_the_same_after_loading(model: Path, 
     prepared, end = events[0], events[-1]
     assert isinstance(prepared, Prepared)
     assert isinstance(end, Ended)
-    assert prepared.counts == {"train": 216, "valid": 24, "test": 40}
+    assert prepared.counts == {"train": 210, "valid": 30, "test": 40}
     assert len(prepared.preview) == 3
     assert prepared.preview[0].endswith("<sep> <cls>")
     judged = {part.name: part for part in end.judged}
@@ -335,3 +336,20 @@ def test_the_rate_rises_and_falls_in_lines() -> None:
     assert shares[:3] == [0.5, 1.0, 1.0]
     assert shares[-1] == pytest.approx(1 / 8)
     torch.testing.assert_close(torch.tensor(shares[2:]).diff(), torch.full((7,), -1 / 8))
+
+
+def test_equal_accuracy_is_decided_by_the_loss() -> None:
+    best = _Best(value=0.8, loss=0.6, step=1, judged=None)  # type: ignore[arg-type]
+    assert best.is_behind(0.9, 9.0)
+    assert best.is_behind(0.8, 0.5)
+    assert not best.is_behind(0.8, 0.6)
+    assert not best.is_behind(0.7, 0.1)
+
+
+@pytest.mark.parametrize(("rows", "valid"), [(200, 30), (100, 20), (400, 40)])
+def test_a_small_table_keeps_enough_apart_for_an_interval(model: Path, tmp_path: Path, rows: int, valid: int) -> None:
+    train = table(tmp_path / "train.jsonl", reviews(rows))
+    events = finetune(request(model, train), tmp_path / "run")
+    prepared = next(event for event in events if isinstance(event, Prepared))
+    events.close()
+    assert prepared.counts["valid"] == valid

@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 
 from segue.checkpoint.folder import load as load_folder
+from segue.checkpoint.folder import model_of_run
 from segue.cli.paragraphs import finding, say
 from segue.config import ModelConfig, changed
 from segue.config import load as load_config
@@ -41,7 +42,8 @@ def _models(model: str | None) -> Iterable[tuple[str, LanguageModel]]:
         for name in ("transformer-xl-enwik8-base", "xlnet-base"):
             yield f"A small {name}, random weights", LanguageModel(changed(named(name), **SMALL))
     elif Path(model).is_dir():
-        yield f"The model in {model}", load_folder(model)
+        folder = model_of_run(Path(model))
+        yield f"The model in {folder}", load_folder(folder)
     elif Path(model).suffix == ".toml":
         yield f"The model of {model}, random weights", LanguageModel(load_config(model).model)
     else:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from segue.checkpoint.folder import TOKENIZER, load
+from segue.checkpoint.folder import TOKENIZER, load, model_of_run
 from segue.cli.plot import check_picture, figure, write_picture
 from segue.cli.reporting import reporting
 from segue.config import load as load_config
@@ -84,6 +84,7 @@ def run_evaluation(
     console = Console(highlight=False)
     if data is None:
         raise ConfigError("perplexity needs a store; got a model alone. Give the folder of one, or --speed.")
+    model_folder = model_of_run(model_folder)
     inputs = [data, model_folder]
     if plot is not None:
         check_picture(plot, replace=replace, inputs=inputs)

@@ -57,8 +57,9 @@ def _settings(found: Detected) -> Iterator[str]:
             yield f"with {' and '.join(parts)}: `segue inspect {found.path / parts[0]}` says more"
             yield from _task(found.path / parts[0])
         case "segue session":
-            model, tokens = (str(found.settings.get(name)) for name in ("model", "count"))
-            yield f"{tokens} tokens read, by the model with the fingerprint {model[:12]}"
+            model, read = str(found.settings.get("model")), int(found.settings.get("count", 0))
+            waiting = found.source.tensors["unread"].shape[0] if found.source is not None else 0
+            yield f"{read + waiting} tokens read, by the model with the fingerprint {model[:12]}"
         case "segue export":
             shown = ("what", "file", "objective", "vocabulary_size", "opset", "torch")
             yield _listed({name: found.settings[name] for name in shown if name in found.settings})

@@ -69,7 +69,11 @@ def plot_runs(runs: list[Path], out: Path, *, replace: bool) -> None:
         colour = f"C{number}"
         if trained:
             axes.plot(
-                [s for s, _ in trained], smooth([v for _, v in trained]), color=colour, label=run.name, linewidth=1.2
+                [s for s, _ in trained],
+                smooth([v for _, v in trained]),
+                color=colour,
+                label=f"{run.name} (smoothed)",
+                linewidth=1.2,
             )
         if validated:
             axes.plot(

@@ -82,6 +82,11 @@ def finetune(
     from segue.cli.finetune import print_tasks, run_finetuning
     from segue.data.tables import TableSettings
 
+    if task is None and (train is not None or out is not None):
+        raise ConfigError(
+            "fine-tuning needs a task; got no --task. Give one of classify, pair, regress, tag, answer, "
+            "choose, rank or generate; `segue finetune MODEL` alone describes them."
+        )
     if task is None:
         print_tasks()
         return

@@ -59,10 +59,7 @@ def choose_reading(read: ReadConfig, found: Situation, *, summarised: bool) -> t
     why_all = f"{found.long:,} documents have several segments" if found.long else trained
     if read.memory_length is None and found.long and may_remember(found.config, read):
         values["memory_length"] = _memory_length(found)
-        notes.append(
-            f"read.memory_length={values['memory_length']}: enough for the first token of {_covered(found)} of the "
-            "documents to be remembered in the last segment"
-        )
+        notes.append(f"read.memory_length={values['memory_length']}: {_why_memory(found)}")
     if read.gradient_segments is None:
         needed = math.ceil(max(found.lengths) / found.segment_length)
         values["gradient_segments"] = max(2, min(needed, GRADIENT_TOKENS // found.segment_length))
@@ -129,6 +126,10 @@ def _memory_length(found: Situation) -> int:
     return max(old, min(LONGEST_MEMORY, math.ceil(missing / 32) * 32))
 
 
-def _covered(found: Situation) -> str:
-    span = found.segment_length + _memory_length(found)
-    return f"{sum(length <= span for length in found.lengths) / len(found.lengths):.0%}"
+def _why_memory(found: Situation) -> str:
+    length = _memory_length(found)
+    span = found.segment_length + length
+    share = sum(length <= span for length in found.lengths) / len(found.lengths)
+    if share >= COVERED / 100:
+        return f"enough for the last segment to remember the first token of {share:.0%} of the documents"
+    return f"the largest that is chosen; {1 - share:.0%} of the documents are longer than a segment and this memory"

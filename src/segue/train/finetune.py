@@ -11,6 +11,7 @@ holds:
     report.md       all of it for people, with curves and mistakes; report.html is the same with pictures
 """
 
+import math
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
@@ -30,6 +31,7 @@ from segue.checkpoint.hub import find, model_folder, tokenizer_folder
 from segue.config import FinetuneConfig, ReadConfig, Section, settings
 from segue.data.tables import Table, open_table
 from segue.errors import ConfigError, DataError
+from segue.evaluate.metrics.bootstrap import FEWEST
 from segue.files import write_file
 from segue.tasks.automatic import Situation, choose_reading, choose_training
 from segue.tasks.build import Source, build_task_model, open_source, segment_length_of
@@ -79,7 +81,9 @@ __all__ = [
     "finetune_settings",
 ]
 
-VALIDATION_SHARE = 0.1
+VALIDATION_SHARE, LARGEST_VALIDATION_SHARE = 0.1, 0.2
+"""Part of the examples that is kept apart where no validation file is given; more than a tenth of a small table, so
+that an interval can be told."""
 
 
 def finetune_settings(kind: TaskKind, values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Any:
@@ -196,8 +200,14 @@ class _Best:
     """The best validation so far."""
 
     value: float
+    loss: float
+    """Infinite where there is none."""
     step: int
     judged: Judged
+
+    def is_behind(self, value: float, loss: float) -> bool:
+        """Whether another validation is better: by its measure, or with the same measure by its loss."""
+        return value > self.value or (value == self.value and loss < self.loss)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,8 +236,10 @@ def _trained(training: Training, keeper: Keeper, run: Path, stop: Stop) -> Gener
                 metrics.write({"step": event.step, "validation": values, **loss})
                 since_best += 1
                 value = values[training.task.metric]
-                if best is None or value > best.value:
-                    best, since_best = _Best(value=value, step=event.step, judged=training.judged(event)), 0
+                nats = math.inf if event.loss is None else event.loss
+                if best is None or best.is_behind(value, nats):
+                    best = _Best(value=value, loss=nats, step=event.step, judged=training.judged(event))
+                    since_best = 0
                     event = replace(event, best=True)
                     problem = keeper.keep(event.step, _facts(event))
                 else:
@@ -298,7 +310,8 @@ def _read_data(request: Request, chosen: Any) -> _Data:
     if valid is not None:
         own = (train.examples, valid.examples)
     else:
-        own = split_off(train.examples, share=VALIDATION_SHARE, seed=chosen.train.seed)
+        share = max(VALIDATION_SHARE, min(LARGEST_VALIDATION_SHARE, FEWEST / len(train.examples)))
+        own = split_off(train.examples, share=share, seed=chosen.train.seed)
         notes.append(f"no validation file: {len(own[1]):,} training examples are kept apart for it")
     tested = test.examples if test is not None else []
     warnings = warnings_of(task, own[0], {"valid": own[1], "test": tested})
