@@ -462,3 +462,18 @@ def test_checks_alone_change_nothing(tmp_path: Path) -> None:
     check_file(tmp_path / "no" / "file")
     check_folder(tmp_path / "no" / "folder", kind="store")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_large_file_of_another_under_a_listed_name_is_not_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "made"
+
+    def write(new: Path) -> None:
+        (new / "conversion.md").write_text("one")
+        (new / "weights").write_bytes(bytes(3 << 20))
+
+    write_folder(target, write, kind="conversion")
+    (target / "weights").write_bytes(b"theirs" * (1 << 20))
+    before = tree(target)
+    with pytest.raises(DataError, match=r"must hold only what segue wrote there.*weights, changed since"):
+        write_folder(target, write, kind="conversion", replace=True)
+    assert tree(target) == before

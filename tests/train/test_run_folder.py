@@ -14,6 +14,7 @@ import pytest
 
 from segue.errors import DataError
 from segue.train import run_folder
+from segue.train.distributed import LostProcessError
 from segue.train.metrics import read_metrics
 from segue.train.pretrain import Ended, pretrain
 from segue.train.run_folder import stop_signal
@@ -188,3 +189,26 @@ def test_what_listened_before_listens_again() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.agreed() == signal.SIGTERM
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+# --------------------------------------------------------------------------------------------------- a lost state
+
+
+def test_a_run_without_its_state_does_not_write_over_its_best_model(work: Path) -> None:
+    steps = ["train.schedule=constant", "train.save_every=2", "train.validate_every=2", "train.steps=6"]
+    list(pretrain(config_of(work, *steps), work / "lost"))
+    best = (work / "lost/best/model.safetensors").read_bytes()
+    shutil.rmtree(work / "lost/last")
+    with pytest.raises(DataError, match=r"must hold last/ to be resumed; it has best/ and metrics up to step 6 alone"):
+        list(pretrain(config_of(work, *steps), work / "lost"))
+    assert (work / "lost/best/model.safetensors").read_bytes() == best
+
+
+@pytest.mark.parametrize("value", ["abc", "2"])
+def test_an_environment_that_torchrun_did_not_make_is_named(
+    work: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", value)
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(LostProcessError, match="Start the command again with torchrun, or unset WORLD_SIZE"):
+        next(pretrain(config_of(work), work / "environment"))

@@ -22,6 +22,7 @@ from segue.checkpoint.tensorflow import TensorflowCheckpoint, open_tensorflow
 from segue.checkpoint.torch_files import TorchFile, open_torch
 from segue.checkpoint.vocabularies import PICKLED, WORDS, find_tokenizer, is_own
 from segue.errors import CheckpointError, SegueError
+from segue.files import settle
 from segue.text.folder import FORMAT as TOKENIZER_FORMAT
 from segue.text.folder import HEADER as TOKENIZER_HEADER
 from segue.text.folder import PIECES_FILE
@@ -85,6 +86,7 @@ class Detected:
 def detect(path: str | Path) -> Detected:
     """Says what is there, or raises a CheckpointError that says what was looked for."""
     with readable(Path(path)):
+        settle(Path(path), failure=CheckpointError)  # a killed writer may have left a pair of stores half replaced
         place = locate(Path(path))
         found = _folder(place) if place.is_dir() else _file(place)
         if found is not None:

@@ -169,7 +169,7 @@ def loss_in_words(loss: float, model: ModelConfig) -> str:
         return f"loss {loss}"
     if model.vocabulary.size <= 300:
         return f"loss {loss:.3f} = {loss / math.log(2):.3f} bits"
-    return f"loss {loss:.3f} = perplexity {math.exp(min(loss, 50)):,.1f}"
+    return f"loss {loss:.3f} = perplexity {math.exp(loss):,.1f}" if loss < 50 else f"loss {loss:.3f}"
 
 
 def print_plan(config: Config) -> None:

@@ -6,7 +6,7 @@ The rule: nothing is deleted or overwritten that segue did not write, and no inp
 
 - A file that exists is replaced only if that is asked for (`--replace`).
 - A folder that exists is replaced only if that is asked for, if its manifest says that segue wrote a folder of the same
-  kind there, and if nothing else is in it: each file is listed, and the small ones are as they were written.
+  kind there, and if nothing else is in it: each file is listed, and is as it was written.
 - Links, devices and mount points are never replaced, nor the current folder, the home folder, or one above them.
 """
 

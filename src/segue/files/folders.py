@@ -282,7 +282,7 @@ def remove_folder(folder: Path) -> None:
     if written is None or folder.is_symlink():
         return
     for path in list(everything_in(folder)):  # which follows no link out of it
-        if is_own(path, written.get(path.relative_to(folder).as_posix())):
+        if is_own(path, written.get(path.relative_to(folder).as_posix()), thorough=False):
             path.unlink()
     (folder / MANIFEST).unlink()  # last: without it nothing here is known to be segue's
     for path in [*everything_in(folder), folder]:

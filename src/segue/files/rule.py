@@ -22,7 +22,8 @@ _LISTED: Mapping[Kind, tuple[str, ...]] = {
 """What the manifest of a folder of each kind lists, among others."""
 _LARGEST_MANIFEST = 1 << 26
 _SMALL = 1 << 20
-"""Bytes. Files up to this size may have been edited by hand and are compared; larger ones are told by their names."""
+"""Bytes. When a training run saves its state over the one before, larger files are told by their names: nobody edits
+them by hand, and hashing them at every save would take long. `--replace` compares every file."""
 
 
 def check_file(
@@ -165,12 +166,15 @@ def written_files(folder: Path) -> dict[str, str] | None:
     return content if fits else None
 
 
-def is_own(path: Path, digest: str | None) -> bool:
-    """Whether a file is the one that segue wrote with this sha256."""
+def is_own(path: Path, digest: str | None, *, thorough: bool) -> bool:
+    """Whether a file is the one that segue wrote with this sha256; if not `thorough`, large files are told by name."""
     found = os.lstat(path)
     if digest is None or not stat.S_ISREG(found.st_mode):
         return False
-    return found.st_size > _SMALL or hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    if found.st_size > _SMALL and not thorough:
+        return True
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == digest
 
 
 def _others(folder: Path, written: Mapping[str, str]) -> Iterator[str]:
@@ -181,7 +185,7 @@ def _others(folder: Path, written: Mapping[str, str]) -> Iterator[str]:
         if path.is_dir() and not path.is_symlink():
             if name not in folders:
                 yield f"{name}/"
-        elif name != MANIFEST and not is_own(path, written.get(name)):
+        elif name != MANIFEST and not is_own(path, written.get(name), thorough=True):
             yield f"{name}, changed since" if name in written else name
 
 

@@ -72,8 +72,8 @@ def read(folder: Path) -> Saved:
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
         raise CheckpointError(
-            f"{folder / (name or HEADER)} must have the hash that {HEADER} names; got {found[:12]}..., expected "
-            f"{expected[:12]}... The file was changed or belongs to another tokeniser: copy both again."
+            f"{folder / (name or HEADER)} must have the hash that {HEADER} names; got {found}, expected "
+            f"{expected}. The file was changed or belongs to another tokeniser: copy both again."
         )
     saved = Saved(kind=kind, settings=settings, data=data)
     if fingerprint is not None and fingerprint != saved.fingerprint():

@@ -40,10 +40,17 @@ def processes() -> Iterator[torch.device]:
     """Joins the group that torchrun started, if it did; yields the device of this process. When another process is
     lost, those that wait for it end with a `LostProcessError`."""
     device = _device()
-    if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
+    if os.environ.get("WORLD_SIZE", "1") == "1":
         yield device
         return
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as error:  # one that torchrun started is gone, or nothing of it is true
+        raise LostProcessError(
+            "the processes of a run must find each other, as torchrun says in WORLD_SIZE, RANK, MASTER_ADDR and "
+            f"MASTER_PORT; got {str(error).splitlines()[0][:200]}. Start the command again with torchrun, or unset "
+            "WORLD_SIZE."
+        ) from None
     own = rank()
     try:
         yield device

@@ -213,6 +213,7 @@ def _start(
         batches.seek(position)
         _write_config(run, config)
         return state, changed
+    _check_new(run, settings)
     _write_config(run, config)
     model = place(LanguageModel(config.model), device, sharded=settings.sharded)
     average = None if settings.average_decay is None else WeightAverage(model, settings.average_decay)
@@ -220,6 +221,19 @@ def _start(
     if world() > 1:  # the same weights everywhere, other dropout in each process
         torch.manual_seed(settings.seed * 1_000_003 + rank())
     return state, []
+
+
+def _check_new(run: Path, settings: TrainConfig) -> None:
+    """A run that was killed before its first state starts from the beginning; one that has lost its state must not, or
+    it would write over a better model."""
+    if not locate(run / "best").exists() or not (run / "metrics.jsonl").is_file():
+        return
+    reached = max((line["step"] for line in read_metrics(run / "metrics.jsonl")), default=0)
+    if reached > settings.save_every:
+        raise DataError(
+            f"{run} must hold last/ to be resumed; it has best/ and metrics up to step {reached} alone. Put last/ "
+            "back, or choose another --out."
+        )
 
 
 def _changes(before: Config, now: Config) -> list[str]:

@@ -109,7 +109,7 @@ def tune(search: Search, folder: Path) -> Iterator[TuneEvent]:
         )
     if not search.space:
         raise ConfigError("a search needs settings to search; got only fixed ones. Give --search, or fix fewer.")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if os.environ.get("WORLD_SIZE", "1") != "1":
         raise ConfigError("a search runs in one process; torchrun started several. Call segue tune without torchrun.")
     optuna = _optuna()
     with one_at_a_time(folder, "tune"), stop_signal() as stop:
