@@ -140,7 +140,7 @@ def test_further_cells_can_be_left_out(tmp_path: Path) -> None:
     ]
     message = refused(tmp_path, "a.csv", content, format="tsv", columns=("score", "one", "two"))
     assert "at most 5% malformed rows; got 1 of 2" in message
-    assert "line 2: 5 cells for 3 columns, from '1.0'" in message
+    assert "line 2: 5 cells for 3 columns, from '1.0', and beyond them" in message
 
 
 def test_delimiters(tmp_path: Path) -> None:

@@ -80,7 +80,8 @@ def _rows(
             reading.good()
             yield number, dict(zip(columns, cells, strict=False))
         else:
-            why = f"{count(len(cells), 'cell')} for {count(len(columns), 'column')}, from {cells[0][:40]!r}"
+            rest = f", and beyond them {cells[len(columns) :]}" if len(cells) > len(columns) else ""
+            why = f"{count(len(cells), 'cell')} for {count(len(columns), 'column')}, from {cells[0][:40]!r}{rest}"
             yield number, reading.bad(number, why, dict(zip(columns, cells, strict=False)))
     reading.check()
 
