@@ -158,7 +158,7 @@ def test_a_run_does_without_scikit_learn(model: Path, tmp_path: Path, monkeypatc
     assert [method.name for method in compared.methods] == ["most frequent class"]
     text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
     assert text.count("Without scikit-learn there is no TF-IDF to compare with: pip install scikit-learn.") == 1
-    assert "1 validation example is too few" in text
+    assert "2 validation examples are too few" in text
 
 
 def test_nothing_is_compared_if_not_wanted(model: Path, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_stopped_run_has_a_report_even_before_its_first_validation(model: Path
     assert isinstance(end := list(events)[-1], Ended)
     assert not end.validated
     text = (tmp_path / "early" / "report.md").read_text(encoding="utf-8")
-    assert "did not come to its end: 2 of 135 updates were made. The weights, not validated, are in" in text
+    assert "did not come to its end: 2 of 117 updates were made. The weights, not validated, are in" in text
     parsed((tmp_path / "early" / "report.html").read_text(encoding="utf-8"))
 
 
