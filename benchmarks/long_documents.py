@@ -29,7 +29,7 @@ Rows = list[dict[str, str]]
 PARTS = {"train": ("train.first8000", 1400), "valid": ("valid", 350), "test": ("test", 4375)}
 TESTED = 1000
 PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-SHAPE = {"num_layers": 2, "width": 128, "num_heads": 2, "inner_width": 512}
+SHAPE = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 256}
 
 
 def main() -> None:
