@@ -101,7 +101,7 @@ class TableSettings:
     """Of csv and tsv, one character. Left out: comma and tab; and none if one column is named and there is no quoting,
     so that a text of lines can be read."""
     quoting: bool | None = None
-    """Whether cells in quotes hold delimiters and line ends. Left out: yes in csv, unless a cell in quotes holds lines
+    """Whether cells in quotes hold delimiters and line ends. Default: yes in csv, unless a cell in quotes holds lines
     that look like rows, which is an error; no in tsv (those of GLUE have quotes that mean nothing)."""
     malformed_share: float = 0.05
     """A table with a larger share of malformed rows is an error; up to it they are left out and counted."""
@@ -109,7 +109,7 @@ class TableSettings:
     """Whether a table of malformed rows is a table: for readers of `Table.records`, who must not lose one. Then
     `malformed_share` means nothing."""
     largest_expansion: int | None = None
-    """As in `segue.data.readers.ReadSettings`."""
+    """Largest factor by which a compressed table may grow. Default: that of `segue.data.readers.ReadSettings`."""
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:

@@ -31,9 +31,9 @@ WORD = r"\w+|[^\w\s]"
 """No text is without one, so no vocabulary is empty."""
 MOST_ROWS = 10_000
 MOST_LETTERS = {"words": 10_000_000, "characters": 3_000_000}
-"""Of the texts that are learned from, or answered: larger tables are sampled."""
+"""Largest number of characters to learn from or to answer; larger tables are sampled."""
 PROBE_LETTERS = 600_000
-"""Of the texts by which it is decided whether words or characters are counted."""
+"""Number of characters of the sample that decides between words and characters."""
 
 Floats = NDArray[np.float64]
 Texts = Sequence[tuple[str, ...]]

@@ -268,7 +268,7 @@ def _states(model: LanguageModel, ids_BQ: Tensor) -> Tensor:
 
 
 def _off_by_one(query: Tensor, key: Tensor, value: Tensor, *, terms: ScoreTerms, view: View, dropout: float) -> Tensor:
-    """As the definition, with every distance one too long."""
+    """The definition with every distance one too long."""
     if terms.relative is not None:
         moved = [
             None if x is None else x.roll(1, dims=1)

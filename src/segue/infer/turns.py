@@ -25,7 +25,7 @@ class Turn:
 
 
 class Turns:
-    """Of one session."""
+    """Lock of one session: one thread at a time may use it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()

@@ -21,7 +21,7 @@ class NamedModel:
     paper: str
 
     def parameters(self) -> int:
-        """Of the language model."""
+        """Number of parameters of the language model."""
         return parameter_count(self.config)
 
 

@@ -102,12 +102,12 @@ class Readings:
 
     @property
     def ids(self) -> tuple[NDArray[np.int64], ...]:
-        """As of one reading."""
+        """Token ids of each document, in order."""
         every = [ids for part in self.parts for ids in part.ids]
         return tuple(every[row] for row in self.order)
 
     def summaries(self, summary: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """As of one reading."""
+        """Summaries of all segments of each document, in order."""
         found = [part.summaries(summary) for part in self.parts]
         most = max(there_BN.shape[1] for _, there_BN in found)
         vectors = torch.cat([F.pad(vector, (0, 0, most - vector.shape[1], 0)) for vector, _ in found])
@@ -116,7 +116,7 @@ class Readings:
         return vectors[order], there[order]
 
     def tokens(self) -> tuple[Tensor, Tensor]:
-        """As of one reading."""
+        """States of all tokens of each document, in order."""
         found = [part.tokens() for part in self.parts]
         most = max(real_BT.shape[1] for _, real_BT in found)
         hidden = torch.cat([F.pad(hidden_BTD, (0, 0, 0, most - hidden_BTD.shape[1])) for hidden_BTD, _ in found])

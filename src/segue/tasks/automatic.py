@@ -22,7 +22,7 @@ FEWEST_UPDATES = 600
 """Small tables are read more often, so that there are this many updates, but at most `MOST_EPOCHS` times."""
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 10
 NEW_DROPOUT = 0.1
-"""Of new weights, at least."""
+"""Smallest dropout for new weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,12 @@ class Situation:
     """What choices hang on."""
 
     lengths: tuple[int, ...]
-    """Of the training documents, in tokens."""
+    """Lengths of the training documents in tokens."""
     one_text: bool
     """Whether every example is a single text, with a single answer."""
     segment_length: int
     config: ModelConfig
-    """Of the model, as it was trained."""
+    """Config of the model as it was trained."""
     new_weights: bool
 
     @property

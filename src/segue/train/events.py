@@ -92,7 +92,7 @@ class Validated:
     metrics: dict[str, Metric]
     best: bool
     loss: float | None = None
-    """Of the validation examples, all classes alike, where the answers tell it."""
+    """Validation loss, all classes weighted alike; None where the answers do not tell it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,7 @@ def measure_means(
 
 
 def wilson(right: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share that is so often right (Wilson 1927): honest at 0 and 1 too."""
+    """The 95 % score interval of a proportion (Wilson 1927), which also holds at 0 and 1."""
     square = 1.959964**2
     share = right / count
     middle = (share + square / (2 * count)) / (1 + square / count)
