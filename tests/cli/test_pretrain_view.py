@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from segue.cli.pretrain import LiveView
@@ -28,7 +29,7 @@ def report(step: int, *, seconds: float = 0.5) -> StepReport:
         loss=10.1234,
         gradient_norm=1.0,
         learning_rate=1e-3,
-        tokens=65536,
+        tokens=512,
         seconds=seconds,
         skipped=False,
         position={},
@@ -125,3 +126,23 @@ def test_other_processes_show_nothing() -> None:
     with shown:
         pass
     assert output.getvalue() == ""
+
+
+@pytest.mark.parametrize("peak", [0.0, 1.0])
+def test_a_peak_that_the_run_exceeds_is_not_shown(peak: float) -> None:
+    """It was measured while other work slowed down the machine."""
+    shown, output = view(160, terminal=False)
+    with shown:
+        shown.show(STARTED)
+        shown.peak = peak
+        shown.show(report(9))
+    assert "tokens/s" in output.getvalue()
+    assert "of peak" not in output.getvalue()
+
+
+def test_the_peak_is_that_of_the_precision_of_the_run() -> None:
+    assert view(80)[0].precision == torch.float32
+    settings = config(256)
+    assert settings.train is not None
+    bfloat16 = settings.model_copy(update={"train": settings.train.model_copy(update={"precision": "bfloat16"})})
+    assert LiveView(Console(), bfloat16, RUN, boards=[]).precision == torch.bfloat16

@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -76,10 +75,13 @@ def test_a_finished_run_has_nothing_to_do(work: Path, straight: Path) -> None:
 
 
 def test_a_run_can_be_made_longer_and_says_what_changed(work: Path, straight: Path) -> None:
-    shutil.copytree(straight, work / "longer")  # other tests read the run itself, in any order
-    code, _, errors = finish(command(work, "longer", "train.steps=62"))
+    assert finish(command(work, "longer", "train.steps=6", "train.schedule=constant"))[0] == 0
+    code, _, errors = finish(command(work, "longer", "train.steps=8", "train.schedule=constant"))
     assert code == 0, errors
-    assert "changed: train.steps: 60 -> 62" in errors
+    assert "changed: train.steps: 6 -> 8" in errors
+    code, _, errors = finish(command(work, "straight", "train.steps=62"))
+    assert code == 2
+    assert "must keep the learning rates of the 60 steps that it has done; got train.steps = 62" in errors
 
 
 def test_other_data_or_another_model_is_refused(work: Path, straight: Path) -> None:
@@ -100,21 +102,21 @@ def test_two_runs_in_one_folder_are_refused(work: Path) -> None:
 
 def test_a_full_disk_is_an_error_that_leaves_the_last_state(work: Path) -> None:
     """Files may not grow beyond a few bytes: saving fails, what was saved before stays."""
-    code, _, errors = finish(command(work, "disk", "train.steps=10"))
+    code, _, errors = finish(command(work, "disk", "train.steps=10", "train.schedule=constant"))
     assert code == 0, errors
     before = (work / "disk/last/model.safetensors").read_bytes()
-    size = 4096
+    size, longer = 4096, ["train.steps=20", "train.schedule=constant"]
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
-    code, _, errors = finish(command(work, "disk", "train.steps=20", "train.log_every=100", preexec_fn=limit))
+    code, _, errors = finish(command(work, "disk", *longer, "train.log_every=100", preexec_fn=limit))
     assert code == 2, errors
     assert "must be writable" in errors
     assert "untouched" in errors
     assert (work / "disk/last/model.safetensors").read_bytes() == before
-    assert finish(command(work, "disk", "train.steps=20"))[0] == 0
+    assert finish(command(work, "disk", *longer))[0] == 0
 
 
 def test_a_run_that_was_killed_before_its_first_state_starts_again(work: Path) -> None:

@@ -42,6 +42,8 @@ class Facts:
     command: str | None = None
     origin: str | None = None
     """Where the weights come from, if they were not trained here."""
+    start: str | None = None
+    """Model that training started from, with its digest."""
     licence: str | None = None
     """As hubs write it: apache-2.0, mit, cc-by-4.0, other."""
     languages: Sequence[str] = ()
@@ -127,6 +129,8 @@ def _data(facts: Facts) -> str:
     lines = []
     if facts.origin:
         lines.append(f"The weights come from {_line(facts.origin)}.")
+    if facts.start:
+        lines.append(f"Training started from {_line(facts.start)}.")
     if facts.data is not None:
         lines.append(
             f"{_line(facts.data.name)}: {facts.data.tokens:,} tokens; "

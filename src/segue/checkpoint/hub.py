@@ -157,8 +157,11 @@ def model_folder(found: Found) -> Path:
             if found.name:
                 at = f" at commit {found.commit}" if found.commit else ""
                 (made / CARD).write_text(_new_card(made, Facts(origin=f"{found.name}{at}")), encoding="utf-8")
-            if not is_model_folder(place):  # another process may have been quicker
+            try:
                 made.rename(place)
+            except OSError:
+                if not is_model_folder(place):  # another process was quicker
+                    raise
     except OSError as error:
         raise CheckpointError(
             f"{place.parent} must be writable; got {error}. Set XDG_CACHE_HOME to a folder that is."

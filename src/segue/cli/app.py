@@ -67,6 +67,15 @@ def pretrain(
     config: ConfigArgument,
     overrides: OverridesArgument = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; a run that is in it is resumed.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Start with the weights of this model, a folder, a run or a name, and with its [model] settings. "
+            "Default: new weights.",
+        ),
+    ] = None,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files into the run folder too.")] = False,
     wandb: Annotated[bool, typer.Option(help="Send metrics to Weights & Biases too, if it is installed.")] = False,
     no_verify: Annotated[
@@ -75,12 +84,18 @@ def pretrain(
 ) -> None:
     """Pretrain a model on a store. Ctrl-C or SIGTERM saves its state and stops it; the same command resumes it."""
     from segue.cli.pretrain import run_pretraining
-    from segue.cli.settings import run_config
+    from segue.cli.settings import check_has_weights, run_config
+    from segue.train.stages import find_origin
 
     if out is None:
         raise ConfigError("a run needs a folder; got no --out. Give --out RUN.")
-    settings = run_config(config, overrides or [])
-    stopped_by = run_pretraining(settings, out, tensorboard=tensorboard, wandb=wandb, verify=not no_verify)
+    if start is not None:
+        check_has_weights(start)
+    origin = find_origin(start, out)
+    settings = run_config(config, overrides or [], base=None if origin is None else origin.config)
+    stopped_by = run_pretraining(
+        settings, out, origin=origin, tensorboard=tensorboard, wandb=wandb, verify=not no_verify
+    )
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)
 

@@ -10,6 +10,8 @@ from rich.progress import TaskID
 from rich.table import Table
 
 from segue.cli.paragraphs import duration, finish, moving_line, progress_console, say
+from segue.cli.pretrain import LiveView
+from segue.cli.settings import check_has_weights
 from segue.config import FinetuneConfig, ReadConfig, Section
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
@@ -17,6 +19,9 @@ from segue.evaluate.metrics.bootstrap import Metric
 from segue.tasks.table import TASKS, task_kind
 from segue.train.distributed import rank
 from segue.train.finetune import (
+    Adapted,
+    Adapting,
+    AdaptStep,
     Compared,
     Ended,
     Event,
@@ -30,6 +35,7 @@ from segue.train.finetune import (
     finetune,
     finetune_settings,
 )
+from segue.train.pretrain import Ended as PretrainingEnded
 from segue.train.report_classes import no_better
 
 
@@ -46,8 +52,10 @@ def run_finetuning(
     overrides: list[str],
     new_weights: bool,
     baselines: bool,
+    adapt: int | None,
 ) -> Signals | None:
     """Shows the run; returns the signal that stopped it, or None if it came to its end."""
+    check_has_weights(model)
     kind = task_kind(task)
     request = Request(
         model=model,
@@ -60,13 +68,14 @@ def run_finetuning(
         settings=finetune_settings(kind, {}, overrides),
         new_weights=new_weights,
         baselines=baselines,
+        adapt=adapt,
     )
     stopped_by = None
-    with _LiveView(progress_console(), run) as view:
+    with _LiveView(progress_console(), run, tags=kind.name == "tag") as view:
         for event in finetune(request, run):
             if rank() == 0:
                 view.show(event)
-            if isinstance(event, Ended):
+            if isinstance(event, Ended | Adapted):
                 stopped_by = event.stopped_by
     return stopped_by
 
@@ -105,25 +114,36 @@ def chosen_columns(texts: list[str]) -> dict[str, str]:
 class _LiveView:
     """One moving line in a terminal; plain lines elsewhere."""
 
-    def __init__(self, console: Console, run: Path) -> None:
-        self.console, self.run = console, run
+    def __init__(self, console: Console, run: Path, *, tags: bool) -> None:
+        self.console, self.run, self.tags = console, run, tags
         self.recent: deque[Updated] = deque(maxlen=50)
         self.metric = ""
         self.compared: Compared | None = None
         self.steps = 0
         self.progress = moving_line(console)
         self.task: TaskID | None = None
+        self.adapting: LiveView | None = None
 
     def __enter__(self) -> "_LiveView":
-        if self.console.is_terminal:
-            self.progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         finish(self.progress)
+        if self.adapting is not None:
+            finish(self.adapting.progress)
 
     def show(self, event: Event) -> None:
         match event:
+            case Adapting():
+                say(self.console, "Pretraining on the training texts first:")
+                for note in event.notes:
+                    say(self.console, note, indent=2)
+                self.adapting = LiveView(self.console, event.config, event.run, boards=[])
+            case AdaptStep():
+                if self.adapting is not None and not isinstance(event.event, PretrainingEnded):
+                    self.adapting.show(event.event)
+            case Adapted():
+                self._adapted(event)
             case Prepared():
                 self._prepared(event)
             case Compared():
@@ -135,7 +155,9 @@ class _LiveView:
                 # Measures of single classes, such as f1/PER, are in the table at the end.
                 whole = [metric for name, metric in event.metrics.items() if "/" not in name]
                 shown = "  ".join(f"{metric.name} {metric.value:.4f}" for metric in whole)
-                say(self.console, f"step {event.step}: {shown}{', the best so far' if event.best else ''}")
+                nothing = self.tags and event.metrics[self.metric].value == 0
+                mark = ", no entity found yet" if nothing else ", the best so far" if event.best else ""
+                say(self.console, f"step {event.step}: {shown}{mark}")
             case Unsaved():
                 say(
                     self.console,
@@ -153,6 +175,14 @@ class _LiveView:
             case Ended():
                 self._ended(event)
 
+    def _adapted(self, event: Adapted) -> None:
+        if self.adapting is not None:
+            finish(self.adapting.progress)
+        if event.place is None:
+            say(Console(highlight=False), "Stopped before fine-tuning. The same command goes on from there.")
+        else:
+            say(self.console, f"The adapted model is in {event.place}.")
+
     def _prepared(self, event: Prepared) -> None:
         counts = ", ".join(f"{name} {count:,}" for name, count in event.counts.items() if count)
         say(self.console, f"Examples: {counts}. {event.parameters / 1e6:.2f} M parameters, {event.steps:,} updates.")
@@ -166,6 +196,8 @@ class _LiveView:
             say(self.console, text if len(text) <= 400 else f"{text[:300]} ... {text[-90:]}", indent=2)
         self.steps = event.steps
         self.task = self.progress.add_task("finetune", total=event.steps, line="")
+        if self.console.is_terminal:
+            self.progress.start()
 
     def _compared(self, event: Compared) -> None:
         shown = [

@@ -8,13 +8,17 @@ from typing import Any
 
 from rich.console import Console
 
-from segue.checkpoint.detect import Detected, detect
+from segue.checkpoint.detect import Detected, detect, read_settings
+from segue.checkpoint.files import locate
 from segue.checkpoint.folder import CONFIG, read_config, read_toml
 from segue.checkpoint.heads import read_head
 from segue.checkpoint.source import TensorInfo
 from segue.cli.paragraphs import say
 from segue.config import ModelConfig
 from segue.tasks.folder import TASK
+from segue.train.metrics import newest_losses
+from segue.train.stages import recorded_origin
+from segue.train.state import NUMBERS, TRAINING
 
 _LARGEST = 5
 _FAMILIES = {
@@ -46,6 +50,7 @@ def _settings(found: Detected) -> Iterator[str]:
     match found.kind:
         case "segue model":
             yield _in_short(read_config(found.path)[0])
+            yield from _state(found.path)
             yield from _task(found.path)
         case "segue model with a head":
             config, head, _ = read_head(found.path)
@@ -53,8 +58,11 @@ def _settings(found: Detected) -> Iterator[str]:
             yield f"head: {_listed(head.model_dump(exclude_defaults=True))}"
             yield from _task(found.path)
         case "segue run":
-            parts = sorted(part.parent.name for part in found.path.glob(f"*/{CONFIG}"))
+            parts = [name for name in ("best", "last") if (found.path / name / CONFIG).is_file()]
             yield f"with {' and '.join(parts)}: `segue inspect {found.path / parts[0]}` says more"
+            yield from _state(locate(found.path / "last"))
+            for metric in newest_losses(found.path / "metrics.jsonl").values():
+                yield f"{metric.name}: {metric.value:.4f} at step {metric.step:,}"
             yield from _task(found.path / parts[0])
         case "segue session":
             model, read = str(found.settings.get("model")), int(found.settings.get("count", 0))
@@ -71,6 +79,18 @@ def _settings(found: Detected) -> Iterator[str]:
                 yield f"settings: {listed}"
             if root := found.attributes.get(""):
                 yield f"attributes: {_listed(root)}"
+
+
+def _state(folder: Path) -> Iterator[str]:
+    """How far a run is whose state is there, and what it started from."""
+    if not (folder / TRAINING / NUMBERS).is_file():
+        return
+    numbers = read_settings(folder / TRAINING / NUMBERS)
+    planned = read_toml(folder / CONFIG).get("train", {}).get("steps")
+    yield _listed({"step": f"{numbers.get('step')} of {planned}", "tokens": numbers.get("tokens")})
+    origin = recorded_origin(folder)
+    if origin is not None:
+        yield f"started from {origin.described()}"
 
 
 def _task(folder: Path) -> Iterator[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from signal import Signals
 from typing import TypeAlias
 
+import torch
 from rich.console import Console
 from rich.progress import TaskID
 
@@ -18,11 +19,12 @@ from segue.cli.paragraphs import duration, finish, moving_line, progress_console
 from segue.config import Config, ModelConfig
 from segue.errors import ConfigError, DataError
 from segue.evaluate.cost import matrix_product_peak, multiply_adds
-from segue.train.distributed import rank
+from segue.train.distributed import rank, world
 from segue.train.loop import StepReport
 from segue.train.machine import peak_memory
 from segue.train.plan import plan, predicted_positions
 from segue.train.pretrain import Ended, Event, Saved, Started, Validated, pretrain
+from segue.train.stages import Origin
 
 Board: TypeAlias = Callable[[str, float, int], object]
 """Takes a name, a value and a step, to show them elsewhere."""
@@ -31,15 +33,24 @@ BESIDE_LINE = 15
 
 
 def run_pretraining(
-    config: Config, run: Path, *, tensorboard: bool = False, wandb: bool = False, verify: bool = True
+    config: Config,
+    run: Path,
+    *,
+    origin: Origin | None = None,
+    tensorboard: bool = False,
+    wandb: bool = False,
+    verify: bool = True,
 ) -> Signals | None:
     """Shows the run; returns the signal that stopped it, or None if all steps are done."""
     boards = ([_tensorboard(run)] if tensorboard else []) + ([_wandb(run, config)] if wandb else [])
-    view = LiveView(progress_console(), config, run, boards=boards)
+    view = LiveView(progress_console(), config, run, boards=[])
     stopped_by = None
     with view:
-        for event in pretrain(config, run, command=shlex.join(["segue", *sys.argv[1:]]), verify=verify):
+        command = shlex.join(["segue", *sys.argv[1:]])
+        for event in pretrain(config, run, origin=origin, command=command, verify=verify):
             if rank() == 0:
+                if isinstance(event, Started):  # the folder is that of a run by now
+                    view.boards = [board() for board in boards]
                 view.show(event)
             if isinstance(event, Ended):
                 stopped_by = event.stopped_by
@@ -54,6 +65,7 @@ class LiveView:
         assert config.train is not None
         self.console, self.run, self.validation = console, run, config.data.validation
         self.steps, self.log_every = config.train.steps, config.train.log_every
+        self.precision = getattr(torch, config.train.precision)
         self.model = config.model
         self.recent: deque[StepReport] = deque(maxlen=50)
         self.flops = 3 * multiply_adds(
@@ -89,10 +101,12 @@ class LiveView:
                 self._ended(event)
 
     def _started(self, event: Started) -> None:
-        self.peak = matrix_product_peak()
+        self.peak = matrix_product_peak(self.precision) * world()
         verb = "resumes at" if event.step else "starts at"
         size = f"{event.parameters / 1e6:.2f} M parameters"
         say(self.console, f"{self.run} {verb} step {event.step} of {event.steps}; {size}.")
+        if event.origin is not None:
+            say(self.console, f"started from {event.origin.described()}", indent=2, hang=2)
         for change in event.changed:
             say(self.console, f"changed: {change}", indent=2)
         if event.step == 0 and (why := only_for_segue(self.model)):
@@ -153,13 +167,15 @@ class LiveView:
             "memory": f"{peak_memory() / 2**30:.1f} GiB",
             "left": f"{duration(left)} left",
         }
+        if not 0 < share <= 1:  # other work slowed down the machine while its peak was measured
+            del parts["share"]
         for dispensable in ("share", "memory", "speed", "step", "perplexity"):
             if room is None or len("  ".join(parts.values())) <= room:
                 break
             if dispensable == "perplexity":
                 parts["loss"] = f"loss {loss:.3f}"
             else:
-                del parts[dispensable]
+                parts.pop(dispensable, None)
         return "  ".join(parts.values())
 
 
@@ -192,24 +208,32 @@ def print_plan(config: Config) -> None:
     console.print(f"time        {duration(needed.seconds_per_step * config.train.steps)}")
 
 
-def _tensorboard(run: Path) -> Board:
+def _tensorboard(run: Path) -> Callable[[], Board]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError("--tensorboard needs TensorBoard; it is not installed. pip install tensorboard.") from None
-    try:
-        writer = SummaryWriter(str(run / "tensorboard"))
-    except OSError as error:
-        raise DataError(
-            f"{run} must be a folder that can be written to; got {error.strerror or error}. Choose another --out."
-        ) from None
-    return lambda name, value, step: writer.add_scalar(name, value, step)
+
+    def board() -> Board:
+        try:
+            writer = SummaryWriter(str(run / "tensorboard"))
+        except OSError as error:
+            raise DataError(
+                f"{run} must be a folder that can be written to; got {error.strerror or error}. Choose another --out."
+            ) from None
+        return lambda name, value, step: writer.add_scalar(name, value, step)
+
+    return board
 
 
-def _wandb(run: Path, config: Config) -> Board:
+def _wandb(run: Path, config: Config) -> Callable[[], Board]:
     try:
         wandb = import_module("wandb")
     except ImportError:
         raise ConfigError("--wandb needs Weights & Biases; it is not installed. pip install wandb.") from None
-    started = wandb.init(project="segue", name=run.name, dir=str(run), config=config.model_dump(mode="json"))
-    return lambda name, value, step: started.log({name: value}, step=step)
+
+    def board() -> Board:
+        started = wandb.init(project="segue", name=run.name, dir=str(run), config=config.model_dump(mode="json"))
+        return lambda name, value, step: started.log({name: value}, step=step)
+
+    return board

@@ -5,9 +5,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from segue.config import Config, parse, read_config_file, toml
+from segue.checkpoint.hub import ALIASES
+from segue.config import Config, ModelConfig, parse, read_config_file, toml
 from segue.data.store import Store
 from segue.errors import ConfigError
+from segue.model.named import named_models
 
 
 def preset_names() -> list[str]:
@@ -17,16 +19,32 @@ def preset_names() -> list[str]:
     )
 
 
-def run_config(source: str, overrides: list[str]) -> Config:
-    """A config for a run. The size of the vocabulary may be left out: the store knows it."""
+def check_has_weights(model: str) -> None:
+    """Raises for a config or the name of one, with how to make a model of it."""
+    file = Path(model).suffix == ".toml"
+    name = not os.path.exists(model) and model not in ALIASES and (model in preset_names() or model in named_models())
+    if not file and not name:
+        return
+    config = model if file or model in preset_names() else f"{model}.toml"
+    first = f"segue models {model} > {config}, then " if config != model and not file else ""
+    raise ConfigError(
+        f"{model} is a config: it has neither weights nor a tokeniser, and a model is needed here. Make one of your "
+        f"text: segue prepare TEXT --out STORE, then {first}segue pretrain {config} data.store=STORE --out RUN; then "
+        "give RUN. Where only its shape and tokeniser are used (--new-weights), train.steps=1 is enough."
+    )
+
+
+def run_config(source: str, overrides: list[str], *, base: ModelConfig | None = None) -> Config:
+    """A config for a run. The size of the vocabulary may be left out: the store knows it. `base` is the model that the
+    run starts from, which knows all of [model]."""
     values = toml(_text(source), source=source)
     store = next((text.partition("=")[2] for text in reversed(overrides) if text.startswith("data.store=")), None)
     store = store or _table(values, "data").get("store")
     words = _table(_table(values, "model"), "vocabulary")
     given = "size" in words or any(text.startswith("model.vocabulary.size=") for text in overrides)
-    if isinstance(store, str) and store and not given:
+    if isinstance(store, str) and store and not given and base is None:
         words["size"] = Store.open(store.strip("\"'"), verify=False).vocabulary_size
-    return parse(values, overrides)
+    return parse(values, overrides, base=base)
 
 
 def _table(values: dict[str, Any], name: str) -> dict[str, Any]:

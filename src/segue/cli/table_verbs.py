@@ -74,6 +74,14 @@ def finetune(
             help="Measure the most frequent class and a tuned TF-IDF beside a classifier, in seconds.",
         ),
     ] = True,
+    adapt: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="EPOCHS",
+            help="First pretrain on the training texts, so many times over them; 10, say. Default: no.",
+        ),
+    ] = None,
 ) -> None:
     """Fine-tune a model for a task, measured. Settings: read.KEY, train.KEY and task.KEY.
 
@@ -114,6 +122,7 @@ def finetune(
         overrides=overrides or [],
         new_weights=new_weights,
         baselines=baselines,
+        adapt=adapt,
     )
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)

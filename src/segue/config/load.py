@@ -23,6 +23,8 @@ LARGEST_FILE = 2**18  # bytes
 LONGEST_LINE = 2**13  # a key with very many dots takes time that grows with their square
 DEEPEST = 8  # tables in tables; no setting is deeper than four
 MOST_SHOWN = 20  # problems
+MAY_DIFFER = frozenset({"model.memory.length", "model.memory.reuse_length", "model.dropout", "model.attention_dropout"})
+"""Settings of a model that no weight depends on, and that another stage of training may change."""
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -67,10 +69,15 @@ def toml_value(text: str) -> Any:
         return text
 
 
-def parse(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
-    """Validates nested values; raises one ConfigError with every problem."""
+def parse(values: Mapping[str, Any], overrides: Sequence[str] = (), *, base: ModelConfig | None = None) -> Config:
+    """Validates nested values; raises one ConfigError with every problem. `base` is the model whose weights will be
+    used: it completes [model], which may differ from it in `MAY_DIFFER` alone."""
     merged = _copy(values)
     problems = [text for override in overrides if (text := _apply(merged, override))]
+    if base is not None and isinstance(merged.setdefault("model", {}), dict):
+        agreeing, contradictions = _compared(merged["model"], base.model_dump(mode="json"), "model")
+        merged["model"] = _merge(base.model_dump(mode="json", exclude_none=True), agreeing)
+        problems += contradictions
     try:
         config = Config.model_validate(merged)
     except ValidationError as error:
@@ -124,6 +131,25 @@ def _listed(what: str, problems: Sequence[str]) -> str:
     lines = [f"- {text}" for text in problems[:MOST_SHOWN]]
     more = [f"- and {len(problems) - MOST_SHOWN} more"] if len(problems) > MOST_SHOWN else []
     return "\n".join([f"{what} {count}:", *lines, *more])
+
+
+def _compared(given: Mapping[str, Any], base: Mapping[str, Any], table: str) -> tuple[dict[str, Any], list[str]]:
+    """What is given without that which contradicts `base`, and the contradictions in words."""
+    agreeing, problems = {}, []
+    for key, value in given.items():
+        name, own = f"{table}.{key}", base.get(key)
+        if isinstance(value, Mapping) and isinstance(own, Mapping):
+            agreeing[key], more = _compared(value, own, name)
+            problems += more
+        elif key not in base or name in MAY_DIFFER or value == own:  # an unknown key is for the schema to report
+            agreeing[key] = value
+        else:
+            there = "leaves it out" if own is None else f"has {shown(own)}"
+            problems.append(
+                f"{name} must be that of the model that the run starts from, which {there}; got {shown(value)}. "
+                "Leave it out."
+            )
+    return agreeing, problems
 
 
 def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,14 @@ import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from segue.config.schema import AbsolutePositions, Config, DataConfig, LearnedRelativePositions, ModelConfig
+from segue.config.schema import (
+    AbsolutePositions,
+    Config,
+    DataConfig,
+    LearnedRelativePositions,
+    ModelConfig,
+    TrainConfig,
+)
 
 Problem: TypeAlias = tuple[tuple[str, ...], str]
 
@@ -15,6 +22,8 @@ def broken_rules(config: Config) -> Iterator[Problem]:
         yield tuple(f"model.{name}" for name in names), message
     if config.data is not None:
         yield from broken_data_rules(config.data, config.model)
+    if config.train is not None:
+        yield from _schedule_rules(config.train)
 
 
 def broken_data_rules(data: DataConfig, model: ModelConfig) -> Iterator[Problem]:
@@ -127,6 +136,22 @@ def _choice_rules(model: ModelConfig) -> Iterator[Problem]:
         yield (
             ("auxiliary", "directions"),
             'model.auxiliary is for one reader; got directions "both". Leave one of them out.',
+        )
+
+
+def _schedule_rules(train: TrainConfig) -> Iterator[Problem]:
+    decays = train.schedule == "warmup_stable_decay"
+    if train.decay_steps is not None and not decays:
+        yield (
+            ("train.decay_steps", "train.schedule"),
+            f'train.decay_steps is for schedule "warmup_stable_decay"; got {train.decay_steps} with '
+            f'"{train.schedule}". Leave it out, or change the schedule.',
+        )
+    if decays and train.warmup_steps + train.resolved_decay_steps > train.steps:
+        yield (
+            ("train.decay_steps", "train.warmup_steps", "train.steps", "train.schedule"),
+            "train.warmup_steps and train.decay_steps must be at most train.steps together; got "
+            f"{train.warmup_steps}, {train.resolved_decay_steps} and {train.steps}. Use fewer of them, or more steps.",
         )
 
 

@@ -302,12 +302,16 @@ class TrainConfig(Section):
     """Of the initial weights, of dropout and of everything drawn for batches."""
     learning_rate: PositiveFloat = 2.5e-4
     """At its highest."""
-    schedule: Literal["cosine", "linear", "inverse_sqrt", "constant"] = "cosine"
-    """From the end of the warm-up to the last step."""
+    schedule: Literal["cosine", "linear", "inverse_sqrt", "constant", "warmup_stable_decay"] = "cosine"
+    """From the end of the warm-up to the last step. warmup_stable_decay: constant, then a line down in the last
+    `decay_steps` (trapezoid; Hu et al. 2024, Hägele et al. 2024). With constant, inverse_sqrt, and warmup_stable_decay
+    before its decay, a run may be made longer when it is resumed."""
     warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Steps in which the rate rises from zero."""
+    decay_steps: PositiveInt | None = None
+    """Last steps, in which the rate falls (warmup_stable_decay). Default: a fifth of `steps`."""
     final_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Part of the rate that is left at the last step (cosine, linear)."""
+    """Part of the rate that is left at the last step (cosine, linear, warmup_stable_decay)."""
     weight_decay: WeightDecay = 0.01
     """Decoupled; on matrices and tables, not on biases and norms."""
     beta1: Probability = 0.9
@@ -340,6 +344,10 @@ class TrainConfig(Section):
     """Steps between two saved states."""
     patience: PositiveInt = 5
     """A step whose loss or gradient is not finite is skipped; this many in a row end the run."""
+
+    @property
+    def resolved_decay_steps(self) -> int:
+        return self.decay_steps if self.decay_steps is not None else max(1, self.steps // 5)
 
 
 # ------------------------------------------------------------------------------------------------- fine-tuning

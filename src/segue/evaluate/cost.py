@@ -35,10 +35,10 @@ def _softmax(config: ModelConfig) -> float:
     return float(head + 0.1 * sum(tails) / len(tails))
 
 
-def matrix_product_peak(*, seconds: float = 0.4, size: int = 1024) -> float:
-    """Multiply-adds a second of a plain float32 matrix product on this machine, the best of several."""
+def matrix_product_peak(dtype: torch.dtype = torch.float32, *, seconds: float = 0.4, size: int = 1024) -> float:
+    """Multiply-adds a second of a plain matrix product on this machine, the best of several."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    a, b = torch.ones(size, size, device=device), torch.ones(size, size, device=device)  # draws nothing at random
+    a, b = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))  # draws nothing at random
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
         started = time.perf_counter()

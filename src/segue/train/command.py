@@ -27,6 +27,7 @@ def finetune_command(request: Request, out: Path | str) -> str:
     words += ["--malformed-share", str(share)] if share != type(tables)().malformed_share else []
     words += ["--largest-expansion", str(limit)] if (limit := tables.largest_expansion) is not None else []
     words += ["--new-weights"] if request.new_weights else []
+    words += ["--adapt", str(request.adapt)] if request.adapt is not None else []
     words += [] if request.baselines else ["--no-baselines"]
     return shlex.join([*words, *changed_settings(request.settings)])
 

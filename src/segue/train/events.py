@@ -6,9 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from segue.config import Config
 from segue.data.tables import TableSettings
 from segue.evaluate.metrics.bootstrap import Metric
 from segue.tasks.task import Example, Prediction, Task, TaskKind
+from segue.train.pretrain import Event as PretrainEvent
+
+STOPPED = "told to stop"
+"""How a run ended that a signal stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +36,38 @@ class Request:
     """Take the shape and the tokeniser of the model, not its weights: what is gained by pretraining is the rest."""
     baselines: bool = True
     """Measure simple methods beside a classifier."""
+    adapt: int | None = None
+    """Before fine-tuning, pretrain for this many epochs on the training texts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapting:
+    """Pretraining on the training texts begins, or goes on."""
+
+    config: Config
+    run: Path
+    notes: list[str]
+    """How much text there is, and what is done with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptStep:
+    """Something happened in that pretraining."""
+
+    event: PretrainEvent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapted:
+    """That pretraining is done, or was stopped."""
+
+    place: Path | None
+    """Folder of the adapted model; None: it was stopped, and the same command goes on."""
+    stopped_by: signal.Signals | None
+    said: str
+    """In words, for the report."""
+    start: str
+    """For the card: the model and its digest, and what it was adapted to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,4 +181,4 @@ class Ended:
     """False if the run was stopped before its first validation: the weights are then those of the last update."""
 
 
-Event = Prepared | Compared | Updated | Validated | Unsaved | Restarted | Ended
+Event = Adapting | AdaptStep | Adapted | Prepared | Compared | Updated | Validated | Unsaved | Restarted | Ended

@@ -4,6 +4,7 @@
 holds:
 
     settings.toml   every setting, also those that were chosen for the data, the task and the files
+    adapt/          where it was asked for, the model pretrained on the training texts first (`adapt`)
     metrics.jsonl   a line for each update and each validation
     best/           the model with the best validation, ready for `segue predict`
     last/           the model of a run that was stopped before its first validation, in place of best/
@@ -14,13 +15,12 @@ holds:
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
 from typing import Any
 
-import tomli_w
 import torch
 from pydantic import create_model
 
@@ -30,7 +30,7 @@ from segue.checkpoint.folder import TOKENIZER
 from segue.checkpoint.hub import find, model_folder, tokenizer_folder
 from segue.config import FinetuneConfig, ReadConfig, Section, settings
 from segue.data.tables import Table, open_table
-from segue.errors import ConfigError, DataError
+from segue.errors import DataError
 from segue.evaluate.metrics.bootstrap import FEWEST
 from segue.files import write_file
 from segue.tasks.automatic import Situation, choose_reading, choose_training
@@ -40,6 +40,7 @@ from segue.tasks.folder import TaskModel, load_task_model, summary_of
 from segue.tasks.overlap import warnings_of
 from segue.tasks.predict import answers_in_order
 from segue.tasks.task import Example, Item, Task, TaskKind
+from segue.train.adapt import adapt, training_texts
 from segue.train.comparison import compare
 from segue.train.distributed import (
     collected,
@@ -50,6 +51,10 @@ from segue.train.distributed import (
     weights_of_first,
 )
 from segue.train.events import (
+    STOPPED,
+    Adapted,
+    Adapting,
+    AdaptStep,
     Compared,
     Ended,
     Event,
@@ -61,12 +66,16 @@ from segue.train.events import (
     Updated,
     Validated,
 )
-from segue.train.keeper import UNVALIDATED, Keeper, bytes_of, check_room
+from segue.train.finetune_folder import SETTINGS, check_run, check_unfinished, settings_text
+from segue.train.keeper import Keeper, bytes_of, check_room
 from segue.train.report import Record, write_report, write_results
 from segue.train.run_folder import Metrics, Stop, one_at_a_time, stop_signal
 from segue.train.updates import Training
 
 __all__ = [
+    "AdaptStep",
+    "Adapted",
+    "Adapting",
     "Compared",
     "Ended",
     "Event",
@@ -130,9 +139,10 @@ def _write_report(record: Record, run: Path, end: Ended) -> None:
 def _events(
     request: Request, chosen: Any, run: Path, listening: Stop | None, device: torch.device
 ) -> Generator[Event, None, None]:
-    with one_at_a_time(run, "finetune"), stop_signal() if listening is None else nullcontext(listening) as stop:
-        if rank() == 0 and ((run / "best").exists() or (run / UNVALIDATED).exists()):
-            raise ConfigError(f"{run} must be a new folder; got one with a fine-tuned model. Choose another --out.")
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_signal()) if listening is None else listening
+        if rank() == 0:
+            check_run(request, run)
         started = time.perf_counter()
         torch.manual_seed(chosen.train.seed)
         with first_of_machine_first():  # it may have to be converted
@@ -143,6 +153,29 @@ def _events(
         layout = source.layout(chosen.read)
         items = [item for example in data.train for item in data.task.items(example, layout)]
         chosen, notes = _without_gaps(request, chosen, source, data, items)
+        written = settings_text(request, chosen)
+        if rank() == 0:
+            check_unfinished(run, written)
+        stack.enter_context(one_at_a_time(run, "finetune"))  # what is refused before leaves no folder behind
+        facts = Facts()
+        if request.adapt is not None:
+            texts = training_texts(data.train, [*data.valid, *data.test], seed=chosen.train.seed)
+            adapted = yield from adapt(
+                request.model,
+                folder,
+                run,
+                texts=texts,
+                epochs=request.adapt,
+                seed=chosen.train.seed,
+                stop=stop,
+                device=device,
+            )
+            yield adapted
+            if adapted.place is None:
+                return
+            source, facts = open_source(adapted.place), Facts(start=adapted.start)
+            notes = [adapted.said, *notes]
+            torch.manual_seed(chosen.train.seed)
         made = build_task_model(
             source,
             kind=request.kind,
@@ -154,7 +187,7 @@ def _events(
         )
         if rank() == 0:
             check_room(run, bytes_of(made.model))
-            _write_settings(run, request, chosen)
+            write_file(run / SETTINGS, written)
         training = Training(
             made=made, items=items, settings=chosen.train, task=data.task, train=data.train, valid=data.valid
         )
@@ -177,7 +210,7 @@ def _events(
                 yield compared
         keeper = Keeper(made, run, tokenizer=source.folder / TOKENIZER)
         try:
-            end = yield from _trained(training, keeper, run, stop)
+            end = yield from _trained(training, keeper, run, stop, facts)
             if end.best is None:
                 ended = _end_unvalidated(training, keeper, run, started=started, truncated=layout.truncated)
             else:
@@ -219,7 +252,9 @@ class _Trained:
     stopped_by: Signals | None = None
 
 
-def _trained(training: Training, keeper: Keeper, run: Path, stop: Stop) -> Generator[Event, None, _Trained]:
+def _trained(
+    training: Training, keeper: Keeper, run: Path, stop: Stop, facts: Facts
+) -> Generator[Event, None, _Trained]:
     """All updates and validations; the best weights are kept as they come."""
     metrics = Metrics(run / "metrics.jsonl", step=0)
     best: _Best | None = None
@@ -241,7 +276,7 @@ def _trained(training: Training, keeper: Keeper, run: Path, stop: Stop) -> Gener
                     best = _Best(value=value, loss=nats, step=event.step, judged=training.judged(event))
                     since_best = 0
                     event = replace(event, best=True)
-                    problem = keeper.keep(event.step, _facts(event))
+                    problem = keeper.keep(event.step, replace(facts, metrics=_card_metrics(event)))
                 else:
                     problem = keeper.retry()
                 unsaved = None if problem is None else Unsaved(step=event.step, problem=problem)
@@ -256,7 +291,7 @@ def _trained(training: Training, keeper: Keeper, run: Path, stop: Stop) -> Gener
             yield unsaved
         stopped_by = stop.agreed()
         if stopped_by is not None:
-            return _Trained(best=best, reason="told to stop", stopped_by=stopped_by)
+            return _Trained(best=best, reason=STOPPED, stopped_by=stopped_by)
     return _Trained(best=best, reason=reason)
 
 
@@ -348,7 +383,7 @@ def _lengths(items: Sequence[Item], made: TaskModel, truncated: int) -> list[str
 def _end_unvalidated(training: Training, keeper: Keeper, run: Path, *, started: float, truncated: int) -> Ended:
     """Told to stop before the first validation: the weights are kept as they are."""
     return Ended(
-        reason="told to stop",
+        reason=STOPPED,
         best_step=training.step,
         judged=[],
         seconds=time.perf_counter() - started,
@@ -390,20 +425,5 @@ def _end(
     )
 
 
-def _facts(event: Validated) -> Facts:
-    return Facts(
-        metrics=[CardMetric(name=name, value=metric.value, step=event.step) for name, metric in event.metrics.items()]
-    )
-
-
-def _write_settings(run: Path, request: Request, chosen: Any) -> None:
-    values = chosen.model_dump(mode="json", exclude_none=True)
-    files = {name: value for name in ("train", "valid", "test") if (value := getattr(request, name)) is not None}
-    values["run"] = {
-        "model": request.model,
-        "task": request.kind.name,
-        "new_weights": request.new_weights,
-        "files": files,
-        "columns": dict(request.columns),
-    }
-    write_file(run / "settings.toml", tomli_w.dumps(values))
+def _card_metrics(event: Validated) -> list[CardMetric]:
+    return [CardMetric(name=name, value=metric.value, step=event.step) for name, metric in event.metrics.items()]

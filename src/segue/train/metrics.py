@@ -1,9 +1,11 @@
 """`metrics.jsonl` of a run, read back: a JSON object in each line, with the step that it is about."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from segue.checkpoint.card import Metric
 from segue.errors import DataError
 
 
@@ -29,6 +31,24 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         elif number < len(lines):
             raise _damaged(path, number, "something else")
     return result
+
+
+def newest_losses(path: Path) -> dict[str, Metric]:
+    """The training and validation loss that a run logged last."""
+    losses: dict[str, Metric] = {}
+    for line in read_metrics(path) if path.exists() else []:
+        losses |= losses_in(line)
+    return losses
+
+
+def losses_in(line: Mapping[str, Any]) -> dict[str, Metric]:
+    """The losses in a line of metrics."""
+    names = {"loss": "training loss of one step", "validation_loss": "validation loss"}
+    return {
+        key: Metric(name=name, value=line[key], step=line["step"])
+        for key, name in names.items()
+        if isinstance(line.get(key), float)  # what is not finite is written as text
+    }
 
 
 def _damaged(path: Path, number: int, found: str) -> DataError:

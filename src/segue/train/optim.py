@@ -82,6 +82,9 @@ def learning_rate(step: int, settings: TrainConfig) -> float:
             share = settings.final_share + (1 - settings.final_share) * (1 + math.cos(math.pi * progress)) / 2
         case "inverse_sqrt":
             share = math.sqrt(max(1, warmup) / (step + 1))
+        case "warmup_stable_decay":
+            left = min(1.0, (settings.steps - step) / settings.resolved_decay_steps)
+            share = settings.final_share + (1 - settings.final_share) * left
     return peak * share
 
 

@@ -5,7 +5,8 @@ model folders; whoever iterates shows them to people. A run folder holds:
 
     config.toml     every setting, resolved
     metrics.jsonl   a line for each logged step and each validation
-    last/           the newest state: a model folder with all that a bit-exact resume needs
+    last/           the newest state: a model folder with all that a bit-exact resume needs, and, where the run started
+                    from an existing model, the record of that one
     best/           the model with the lowest validation loss
 """
 
@@ -14,15 +15,17 @@ import math
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from segue.checkpoint.card import Facts, Metric, TrainingData
 from segue.checkpoint.files import locate
-from segue.checkpoint.folder import save
+from segue.checkpoint.folder import TOKENIZER, save
 from segue.config import Config, DataConfig, TrainConfig, dump
 from segue.config import load as load_config
 from segue.data import manifest
@@ -34,10 +37,11 @@ from segue.model import LanguageModel
 from segue.train.distributed import place, processes, rank, sum_over_processes, whole_model, world
 from segue.train.loop import REMEDY, DivergedError, StepReport, TrainState, is_sound, train
 from segue.train.machine import peak_memory
-from segue.train.metrics import read_metrics
-from segue.train.optim import WeightAverage, make_optimizer
+from segue.train.metrics import losses_in, newest_losses, read_metrics
+from segue.train.optim import WeightAverage, learning_rate, make_optimizer
 from segue.train.plan import check_memory
-from segue.train.run_folder import Metrics, one_at_a_time, stop_signal
+from segue.train.run_folder import Metrics, Stop, check_folder, one_at_a_time, stop_signal
+from segue.train.stages import Origin
 from segue.train.state import load_state, save_state
 
 
@@ -50,6 +54,8 @@ class Started:
     parameters: int
     changed: list[str]
     """Settings of training that differ from those of the stopped run."""
+    origin: Origin | None = None
+    """The model that the run started from; None: new weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,23 +90,44 @@ class Ended:
 Event = Started | StepReport | Validated | Saved | Ended
 
 
-def pretrain(config: Config, run: Path, *, command: str | None = None, verify: bool = True) -> Iterator[Event]:
-    """Runs until all steps are done or a signal asks to stop; a run folder that exists goes on. `command` is what the
-    cards of its models say they were made by. Without `verify`, damage to the stores is not looked for."""
+def pretrain(
+    config: Config,
+    run: Path,
+    *,
+    origin: Origin | None = None,
+    command: str | None = None,
+    verify: bool = True,
+    stop: Stop | None = None,
+    device: torch.device | None = None,
+) -> Iterator[Event]:
+    """Runs until all steps are done or a signal asks to stop; a run folder that exists goes on. `origin` is the model
+    whose weights a new run starts with (`stages.find_origin`), `command` is what the cards of its models say they were
+    made by. Without `verify`, damage to the stores is not looked for. `stop` and `device` are for callers that listen
+    to signals and have joined the processes themselves."""
     data, settings = _required(config)
-    with stop_signal() as stop, processes() as device, one_at_a_time(run, "pretrain"):
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_signal()) if stop is None else stop
+        device = stack.enter_context(processes()) if device is None else device
+        if rank() == 0:
+            check_folder(run, "pretrain")
         store = Store.open(data.store, verify=verify)
-        _check(config, data, store, verify=verify)
+        _check(config, data, store, origin, verify=verify)
         check_memory(config.model, data, settings, device)
         torch.manual_seed(settings.seed)
-        batches = Batches(store, data, config.model, seed=settings.seed, rank=rank(), world=world())
-        state, changed = _start(config, run, batches, settings, device)
-        last = _Last(folder=run / "last", step=state.step if locate(run / "last").exists() else None)
-        facts = Facts(data=_training_data(Path(data.store)), command=command)
+        seed = settings.seed if origin is None else origin.data_seed(settings.seed)
+        batches = Batches(store, data, config.model, seed=seed, rank=rank(), world=world())
+        weights = None if origin is None or origin.folder is None else origin.weights()
+        stack.enter_context(one_at_a_time(run, "pretrain"))  # what is refused before leaves no folder behind
+        state, changed = _start(config, run, batches, settings, device, weights)
+        last = _Last(folder=run / "last", step=state.step if locate(run / "last").exists() else None, origin=origin)
+        start = None if origin is None else origin.described()
+        facts = Facts(data=_training_data(Path(data.store)), command=command, start=start)
         metrics = Metrics(run / "metrics.jsonl", step=state.step)
-        losses = _newest_losses(run / "metrics.jsonl")
+        if origin is not None and last.step is None:  # from now on the run does without the model it starts from
+            last.keep(state, config, batches.position, facts)
+        losses = newest_losses(run / "metrics.jsonl") if rank() == 0 else {}
         count = sum(parameter.numel() for parameter in state.model.parameters())
-        yield Started(step=state.step, steps=settings.steps, parameters=count, changed=changed)
+        yield Started(step=state.step, steps=settings.steps, parameters=count, changed=changed, origin=origin)
         stopped_by, due = None, False
         for report in _explained(train(state, batches, settings), last):
             if report.step % settings.log_every == 0 or report.skipped:
@@ -138,11 +165,15 @@ class _Last:
     folder: Path
     step: int | None
     """None: there is no state yet."""
+    origin: Origin | None
 
     def keep(self, state: TrainState, config: Config, position: Mapping[str, int], facts: Facts) -> None:
         assert config.data is not None
-        tokenizer = Path(config.data.store) / "tokenizer"
-        save_state(state, self.folder, config=config, tokenizer=tokenizer, position=position, facts=facts)
+        tokenizer = Path(config.data.store) / TOKENIZER
+        origin = None if self.origin is None else self.origin.record()
+        save_state(
+            state, self.folder, config=config, tokenizer=tokenizer, position=position, facts=facts, origin=origin
+        )
         self.step = state.step
 
     def how_to_resume(self) -> str:
@@ -181,9 +212,15 @@ def _required(config: Config) -> tuple[DataConfig, TrainConfig]:
     return config.data, config.train
 
 
-def _check(config: Config, data: DataConfig, store: Store, *, verify: bool) -> None:
+def _check(config: Config, data: DataConfig, store: Store, origin: Origin | None, *, verify: bool) -> None:
     size = config.model.vocabulary.size
-    if size != store.vocabulary_size:
+    if origin is not None and origin.tokenizer != store.manifest.tokenizer:
+        tokenizer = "TOKENIZER" if origin.folder is None else origin.folder / TOKENIZER
+        raise DataError(
+            f"{data.store} must have the tokeniser of {origin.name}, which the run starts from; got another one. "
+            f"Prepare the text with it: segue prepare TEXT --tokenizer {tokenizer} --out STORE."
+        )
+    if origin is None and size != store.vocabulary_size:
         raise ConfigError(
             f"model.vocabulary.size must be that of the store; got {size} and {store.vocabulary_size}. "
             f"Set it to {store.vocabulary_size}, or leave it out."
@@ -204,18 +241,28 @@ def _check(config: Config, data: DataConfig, store: Store, *, verify: bool) -> N
 
 
 def _start(
-    config: Config, run: Path, batches: Batches, settings: TrainConfig, device: torch.device
+    config: Config,
+    run: Path,
+    batches: Batches,
+    settings: TrainConfig,
+    device: torch.device,
+    weights: Mapping[str, Tensor] | None,
 ) -> tuple[TrainState, list[str]]:
-    """A new state, or the one that the run folder holds."""
+    """A new state, with these weights if there are any, or the one that the run folder holds."""
     if locate(run / "last").exists():
-        changed = _changes(load_config(locate(run / "last") / "config.toml"), config)
+        before = load_config(locate(run / "last") / "config.toml")
+        changed = _changes(before, config)
         state, position = load_state(run / "last", settings, device=device)
+        _check_past(before, config, done=state.step)
         batches.seek(position)
         _write_config(run, config)
         return state, changed
     _check_new(run, settings)
     _write_config(run, config)
-    model = place(LanguageModel(config.model), device, sharded=settings.sharded)
+    model = LanguageModel(config.model)
+    if weights is not None:
+        model.load_state_dict(weights)
+    model = place(model, device, sharded=settings.sharded)
     average = None if settings.average_decay is None else WeightAverage(model, settings.average_decay)
     state = TrainState(model=model, optimizer=make_optimizer(model, settings), average=average)
     if world() > 1:  # the same weights everywhere, other dropout in each process
@@ -248,6 +295,29 @@ def _changes(before: Config, now: Config) -> list[str]:
             )
     old, new = (config.train.model_dump() if config.train else {} for config in (before, now))
     return [f"train.{key}: {old.get(key)} -> {new[key]}" for key in new if old.get(key) != new[key]]
+
+
+def _check_past(before: Config, now: Config, *, done: int) -> None:
+    """Another length or form of the schedule may only concern steps to come. The rate itself and its warm-up may always
+    be changed: that is the remedy for a run that diverges."""
+    old, new = before.train, now.train
+    assert old is not None
+    assert new is not None
+    names = ("steps", "schedule", "decay_steps", "final_share")
+    as_before = new.model_copy(update={name: getattr(old, name) for name in names})
+    if done and learning_rate(done - 1, new) != learning_rate(done - 1, as_before):
+        shown = [f"train.{name} = {getattr(new, name)}" for name in names if getattr(old, name) != getattr(new, name)]
+        raise ConfigError(
+            f"a run that is resumed must keep the learning rates of the {done} steps that it has done; got "
+            f"{', '.join(shown)}, with which they would have been others. Give the settings of before, or go on from "
+            "its model in a new run: --from RUN/last --out NEW. Runs with the schedules constant, inverse_sqrt and "
+            "warmup_stable_decay (before its decay) can be made longer."
+        )
+    if done and now.model.auxiliary is not None and old.steps != new.steps:
+        raise ConfigError(
+            "a run with model.auxiliary must keep its train.steps, by which the losses of its layers end; got "
+            f"{new.steps} after {old.steps}. Give {old.steps}."
+        )
 
 
 def _write_config(run: Path, config: Config) -> None:
@@ -283,7 +353,7 @@ def _validate(
         model = whole_model(state.model)
         if rank() == 0:
             known = replace(facts, metrics=[Metric(name="validation loss", value=loss, step=state.step)])
-            save(model, run / "best", config=config, tokenizer=Path(data.store) / "tokenizer", facts=known)
+            save(model, run / "best", config=config, tokenizer=Path(data.store) / TOKENIZER, facts=known)
     if state.average is not None:
         state.average.exchange(state.model)
     return Validated(step=state.step, loss=loss, best=best)
@@ -328,27 +398,8 @@ def _log(metrics: Metrics, values: Mapping[str, Any]) -> dict[str, Metric]:
     """Writes a line; returns the losses in it."""
     line = {key: value if _finite(value) else str(value) for key, value in values.items()}  # JSON has no NaN
     metrics.write(line)
-    return _losses(line)
+    return losses_in(line)
 
 
 def _finite(value: object) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
-
-
-def _newest_losses(path: Path) -> dict[str, Metric]:
-    """Those that a run logged before it was stopped, for the card."""
-    losses: dict[str, Metric] = {}
-    if rank() == 0 and path.exists():
-        for line in read_metrics(path):
-            losses |= _losses(line)
-    return losses
-
-
-def _losses(line: Mapping[str, Any]) -> dict[str, Metric]:
-    """The losses in a line of metrics."""
-    names = {"loss": "training loss of one step", "validation_loss": "validation loss"}
-    return {
-        key: Metric(name=name, value=line[key], step=line["step"])
-        for key, name in names.items()
-        if isinstance(line.get(key), float)  # what is not finite is written as text
-    }

@@ -58,7 +58,7 @@ def one_at_a_time(run: Path, kind: RunKind) -> Iterator[None]:
     if rank() != 0:
         yield
         return
-    _check_folder(run, kind)
+    check_folder(run, kind)
     try:
         run.mkdir(parents=True, exist_ok=True)
         file = (run / LOCK).open("ab", buffering=0)
@@ -86,7 +86,8 @@ def one_at_a_time(run: Path, kind: RunKind) -> Iterator[None]:
         yield
 
 
-def _check_folder(run: Path, kind: RunKind) -> None:
+def check_folder(run: Path, kind: RunKind) -> None:
+    """Raises unless a run of this kind may be in the folder. Creates nothing."""
     if run.is_symlink() and not run.is_dir():
         raise DataError(f"{run} must be a folder or not exist yet; got a link to nothing. Choose another --out.")
     if not run.exists():

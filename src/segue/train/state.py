@@ -26,6 +26,7 @@ from segue.train.loop import TrainState
 from segue.train.optim import WeightAverage, make_optimizer
 
 TRAINING, NUMBERS = "training", "state.json"
+AVERAGE = f"{TRAINING}/average.safetensors"
 
 
 def save_state(
@@ -36,8 +37,10 @@ def save_state(
     tokenizer: Path | None,
     position: Mapping[str, int],
     facts: Facts | None = None,
+    origin: Mapping[str, Any] | None = None,
 ) -> None:
-    """Called by all processes; the first one writes. `facts` are for the card."""
+    """Called by all processes; the first one writes. `facts` are for the card, `origin` is the record of the model
+    that the run started from."""
     memory, random = _gathered(state.memory), _random_states()
     model, moments = whole_model(state.model), gathered(_optimizer_tensors(state))
     average = None if state.average is None else gathered(state.average.weights)
@@ -53,13 +56,14 @@ def save_state(
             tensors = {"hidden": memory.hidden_LBMD, "valid": memory.valid_BM, "position": memory.position_B}
             write_tensors(tensors, inner / "memory.safetensors")
         if average is not None:
-            write_tensors(average, inner / "average.safetensors")
+            write_tensors(average, new / AVERAGE)
         write_tensors(random, inner / "random.safetensors")
         numbers = {
             "step": state.step,
             "tokens": state.tokens,
             "best": state.best,
             "position": dict(position),
+            "origin": origin,
         }
         (inner / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
 
@@ -87,8 +91,8 @@ def load_state(folder: Path, settings: TrainConfig, *, device: torch.device) -> 
         best=numbers["best"],
     )
     _restore_optimizer(state, read_tensors(inner / "optimizer.safetensors"))
-    if state.average is not None and (inner / "average.safetensors").is_file():
-        for name, value in read_tensors(inner / "average.safetensors").items():
+    if state.average is not None and (folder / AVERAGE).is_file():
+        for name, value in read_tensors(folder / AVERAGE).items():
             state.average.weights[name].copy_(divided_like(value, state.average.weights[name]))
     if (inner / "memory.safetensors").is_file():
         tensors = read_tensors(inner / "memory.safetensors")

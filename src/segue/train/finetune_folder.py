@@ -1,0 +1,62 @@
+"""The folder of a fine-tuning run: whether a run may be in it, and the settings that tell it from others.
+
+A run that was stopped or killed may be made again by the same command; a finished one is never written over.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from segue.errors import ConfigError
+from segue.train.events import STOPPED, Request
+from segue.train.keeper import UNVALIDATED
+from segue.train.run_folder import check_folder
+
+SETTINGS, RESULTS = "settings.toml", "results.json"
+
+
+def check_run(request: Request, run: Path) -> None:
+    """Before anything is read: whether the run may be in the folder at all. Creates nothing."""
+    check_folder(run, "finetune")
+    if request.adapt is not None and request.new_weights:
+        raise ConfigError(
+            "--adapt goes on from the weights of the model; got --new-weights too. Leave one of them out."
+        )
+    if (run / RESULTS).is_file() and _ended(run / RESULTS) != STOPPED:
+        raise ConfigError(f"{run} must be a new folder; got one with a fine-tuned model. Choose another --out.")
+
+
+def check_unfinished(run: Path, settings: str) -> None:
+    """Raises if the model of a run with other settings is in the folder. Creates nothing."""
+    there = any((run / name).exists() for name in ("best", UNVALIDATED))
+    before = run / SETTINGS
+    if there and not (before.is_file() and before.read_bytes() == settings.encode("utf-8")):
+        raise ConfigError(
+            f"{run} must be a new folder; got one with a fine-tuned model of other settings. Choose another --out, or "
+            "give the command of before."
+        )
+
+
+def settings_text(request: Request, chosen: Any) -> str:
+    """All that decides the run, as TOML. `chosen` are its settings without gaps."""
+    values = chosen.model_dump(mode="json", exclude_none=True)
+    files = {name: value for name in ("train", "valid", "test") if (value := getattr(request, name)) is not None}
+    values["run"] = {
+        "model": request.model,
+        "task": request.kind.name,
+        "new_weights": request.new_weights,
+        "files": files,
+        "columns": dict(request.columns),
+    }
+    if request.adapt is not None:
+        values["run"]["adapt"] = request.adapt
+    return tomli_w.dumps(values)
+
+
+def _ended(path: Path) -> object:
+    try:
+        return json.loads(path.read_bytes()).get("ended")
+    except (OSError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,157 @@
+"""A run that starts from an existing model: which weights it takes, and what it remembers of where they came from.
+
+In: a model as a user names it, and a run folder. Out: an `Origin`. Its record is kept with the run's own state from the
+first moment on, so that a run that is resumed does not need the model any more.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from segue.checkpoint.detect import read_settings
+from segue.checkpoint.files import locate, verify
+from segue.checkpoint.folder import HEAD, WEIGHTS, load, not_finite, read_config, read_tensors
+from segue.checkpoint.hub import Found, find, model_folder, tokenizer_folder
+from segue.config import ModelConfig, model_config
+from segue.errors import CheckpointError, ConfigError
+from segue.files import sha256
+from segue.text.files import load_tokenizer
+from segue.train.state import AVERAGE, NUMBERS, TRAINING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The model that a run starts from."""
+
+    given: str
+    """As the user named it."""
+    name: str
+    """Without the places of this machine."""
+    sha256: str
+    """Digest of the file with the weights that the run starts with."""
+    averaged: bool
+    """Whether these are the averaged weights of a run."""
+    step: int | None
+    """Steps that the model had been trained for, where that is known."""
+    tokenizer: str
+    """Fingerprint of its tokeniser."""
+    config: ModelConfig
+    folder: Path | None = None
+    """Where it is; None in the record of a run, which has its own state."""
+
+    def described(self) -> str:
+        """For people, in a few words."""
+        kind = "averaged weights" if self.averaged else "weights"
+        after = f" of step {self.step:,}" if self.step is not None else ""
+        return f"{self.name} ({kind}{after}, sha256 `{self.sha256}`)"
+
+    def record(self) -> dict[str, Any]:
+        """For the state of the run."""
+        return {
+            "given": self.given,
+            "name": self.name,
+            "sha256": self.sha256,
+            "averaged": self.averaged,
+            "step": self.step,
+            "tokenizer": self.tokenizer,
+            "model": self.config.model_dump(mode="json", exclude_none=True),
+        }
+
+    def weights(self) -> dict[str, Tensor]:
+        """What the run starts with, by the names of the model's state."""
+        assert self.folder is not None
+        source = load(self.folder)
+        if self.averaged:
+            weights = read_tensors(self.folder / AVERAGE)
+            with torch.no_grad():
+                for name, parameter in source.named_parameters():
+                    parameter.copy_(weights[name])
+        if problem := not_finite(source):
+            raise CheckpointError(f"{self.folder} must hold finite weights to start from; {problem}")
+        if sha256(_weights_file(self.folder)) != self.sha256:
+            raise CheckpointError(f"{self.folder} must not change while it is read; it did. Start again.")
+        return dict(source.float().state_dict())
+
+    def data_seed(self, seed: int) -> int:
+        """For what is drawn for batches: with the same seed, another stage on the same text draws other numbers."""
+        digest = hashlib.sha256(f"{seed} {self.sha256}".encode()).digest()
+        return int.from_bytes(digest[:7], "big")
+
+
+def find_origin(given: str | None, run: Path) -> Origin | None:
+    """The model that a run starts from: as recorded, where the run has a state already; None for new weights."""
+    state = locate(run / "last")
+    if not (state / TRAINING / NUMBERS).is_file():
+        return None if given is None else _open(given)
+    recorded = recorded_origin(state)
+    if given is None or (recorded is not None and given == recorded.given):
+        return recorded
+    if recorded is None:
+        raise ConfigError(
+            f"{run} must be a run that started from a model to go on with --from; it started from new weights. Leave "
+            "--from out, or choose another --out."
+        )
+    if (other := _open(given)).sha256 != recorded.sha256:
+        raise ConfigError(
+            f"{run} goes on from the model it started from, {recorded.described()}; got {other.described()}. Leave "
+            "--from out, or choose another --out."
+        )
+    return recorded
+
+
+def _open(given: str) -> Origin:
+    found = find(given)
+    folder = model_folder(found)
+    if (folder / HEAD).is_file():
+        raise CheckpointError(
+            f"--from must be a language model; got {folder}, a model with a head. Give the model that it was "
+            "fine-tuned from."
+        )
+    config, _ = read_config(folder)
+    weights = _weights_file(folder)
+    if weights.name != WEIGHTS:
+        verify(folder, [weights.relative_to(folder).as_posix()])
+    numbers = folder / TRAINING / NUMBERS
+    step = read_settings(numbers).get("step") if numbers.is_file() else None
+    return Origin(
+        given=given,
+        name=_name(found, folder),
+        sha256=sha256(weights),
+        averaged=weights.name != WEIGHTS,
+        step=step if isinstance(step, int) else None,
+        tokenizer=load_tokenizer(tokenizer_folder(given, folder)).fingerprint(),
+        config=config,
+        folder=folder,
+    )
+
+
+def _weights_file(folder: Path) -> Path:
+    """Where a run kept an average, that: it is what was validated, and what `best/` holds."""
+    average = folder / AVERAGE
+    return average if average.is_file() else folder / WEIGHTS
+
+
+def _name(found: Found, folder: Path) -> str:
+    if found.name is not None:
+        return found.name if found.commit is None else f"{found.name} at commit {found.commit}"
+    real = folder.resolve()
+    return f"{real.parent.name}/{real.name}" if real.name in ("best", "last") else real.name
+
+
+def recorded_origin(state: Path) -> Origin | None:
+    """The model that a run started from, as its state says; None for new weights."""
+    record = read_settings(state / TRAINING / NUMBERS).get("origin")
+    if not isinstance(record, Mapping):
+        return None
+    values = dict(record)
+    try:
+        return Origin(config=model_config(**values.pop("model")), **values)
+    except (KeyError, TypeError):
+        raise CheckpointError(
+            f"{state / TRAINING / NUMBERS} must be as it was written; its origin is not. Use another copy."
+        ) from None
