@@ -25,7 +25,9 @@ from tests.tasks.models import ENGLISH, write_model
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted((DOCS / "tasks").glob("*.md"))
-STREAM_PAGES = [DOCS / f"{name}{ending}.md" for name in ("generate", "score", "context") for ending in ("", ".zh-CN")]
+STREAM_PAGES = [
+    DOCS / f"{name}{ending}.md" for name in ("generate", "score", "context", "evaluate") for ending in ("", ".zh-CN")
+]
 """Their `model` is a Transformer-XL, and `xlnet` is there too."""
 SAME_CODE = {"pretrain": 9, "convert": 10, "export": 3}
 """Pages whose code is the same in both languages, so that it runs once, with the number of commands that run."""

@@ -29,6 +29,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["evaluate", "run/last", "store", "--limit", "40", "--recl", "--lengths", "4,8"],
         ["evaluate", "run/last", "--speed", "--lengths", "8", "--repeats", "1"],
         ["evaluate", "xlnet", "store", "--limit", "20", "--segment-length", "8", "--pseudo"],
+        ["evaluate", "xlnet", "--pairs", "table.jsonl", "--column", "good=text", "--column", "bad=label"],
     ],
     "demo": [["demo", "--out", "text.txt", "--steps", "1"]],
     "finetune": [

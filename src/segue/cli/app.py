@@ -7,7 +7,7 @@ import typer
 
 import segue
 from segue.cli.outputs import ReplaceFileOption, ReplaceFolderOption
-from segue.cli.table_verbs import ExpansionOption, OverridesArgument, finetune, predict, tune
+from segue.cli.table_verbs import ColumnOption, ExpansionOption, OverridesArgument, finetune, predict, tune
 from segue.cli.text_verbs import embed, generate, infill, score
 from segue.errors import ConfigError
 
@@ -165,8 +165,26 @@ def evaluate(
     exact_context: Annotated[
         bool, typer.Option("--exact-context", help="--recl: no memory; a window from nothing for every token. Slow.")
     ] = False,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE|FOLDER", help="Accuracy on minimal pairs (BLiMP): a jsonl file, .gz or .xz too, or a folder."
+        ),
+    ] = None,
+    column: ColumnOption = None,
+    orders: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="--pairs, permutation models: mean over so many random orders. Default: pseudo-likelihood."
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="--orders: decides them. Default: 0.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="--pairs: a row with both log-probabilities for each pair, as .jsonl or .csv.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="--pairs: all results as one JSON object.")] = False,
 ) -> None:
-    """Perplexity and bits of a model on a text; or its speed, or how much context it uses."""
+    """Perplexity and bits of a model on a text; or accuracy on minimal pairs, speed, or how much context it uses."""
     from segue.cli.evaluate import check_options, run_evaluation
 
     given = {
@@ -185,8 +203,30 @@ def evaluate(
         "--repeats": repeats,
         "--against": against or None,
         "--exact-context": exact_context,
+        "--column": column or None,
+        "--orders": orders,
+        # A seed of 0 is given too.
+        "--seed": None if seed is None else str(seed),
+        "--out": out,
+        "--json": as_json,
     }
-    check_options(speed=speed, recl=recl, given=given)
+    check_options(modes={"--speed": speed, "--recl": recl, "--pairs": pairs is not None}, given=given)
+    if pairs is not None:
+        from segue.cli.evaluate_pairs import run_pairs
+
+        run_pairs(
+            str(model),
+            data,
+            pairs,
+            columns=column or [],
+            orders=orders,
+            seed=seed or 0,
+            segment_length=segment_length,
+            out=out,
+            replace=replace,
+            as_json=as_json,
+        )
+        return
     if speed:
         from segue.cli.evaluate_speed import run_speed
 

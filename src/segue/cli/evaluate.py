@@ -1,4 +1,4 @@
-"""`segue evaluate`: perplexity and bits of a model on a store. Its --speed and --recl have files of their own."""
+"""`segue evaluate`: perplexity and bits of a model on a store. --speed, --recl and --pairs have files of their own."""
 
 import math
 from collections.abc import Mapping
@@ -29,23 +29,28 @@ from segue.text.files import load_tokenizer
 TAKES = {
     "--speed": {"--segment-length", "--lengths", "--repeats"},
     "--recl": {"--clamp-distance", "--limit", "--plot", "--replace", "--lengths", "--against", "--exact-context"},
+    "--pairs": {"--segment-length", "--orders", "--seed", "--column", "--json", "--out", "--replace"},
 }
-"""The options that go with each; the rest are for perplexity, but for those named here only."""
+"""The options that go with each; the rest are for perplexity."""
+OWN = {"--lengths", "--repeats", "--against", "--exact-context", "--orders", "--seed", "--column", "--json", "--out"}
+"""The options that perplexity does not have."""
 
 
-def check_options(*, speed: bool, recl: bool, given: Mapping[str, object]) -> None:
-    """Refuses options that would do nothing. `given` is each by its name, None where it was not given."""
-    if speed and recl:
-        raise ConfigError("--speed and --recl measure different things; got both. Give one.")
-    mode = "--speed" if speed else "--recl" if recl else None
-    own = {"--lengths", "--repeats", "--against", "--exact-context"}
+def check_options(*, modes: Mapping[str, bool], given: Mapping[str, object]) -> None:
+    """Refuses options that would do nothing. `modes` says which of --speed, --recl and --pairs were given; `given` is
+    each of the others by its name, None where it was not."""
+    chosen = [name for name, wanted in modes.items() if wanted]
+    if len(chosen) > 1:
+        raise ConfigError(f"{' and '.join(chosen)} measure different things; got both. Give one.")
+    mode = chosen[0] if chosen else None
     wrong = [
         name
         for name, value in given.items()
-        if value not in (None, False) and (name in own if mode is None else name not in TAKES[mode])
+        if value not in (None, False) and (name in OWN if mode is None else name not in TAKES[mode])
     ]
     if wrong and mode is None:
-        raise ConfigError(f"{', '.join(wrong)} must go with --speed or --recl; got neither. Add one.")
+        owners = [name for name, taken in TAKES.items() if set(wrong) & taken]
+        raise ConfigError(f"{', '.join(wrong)} must go with {' or '.join(owners)}; got no such option. Add one.")
     if wrong:
         raise ConfigError(
             f"{mode} goes with {', '.join(sorted(TAKES[mode or '']))} only; got {', '.join(wrong)}. Leave it out."

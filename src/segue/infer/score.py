@@ -5,6 +5,7 @@ In: a model, its tokeniser, documents. Out: a row for each token, line or docume
 - causal: each token given those before it in its document, as far as memory reaches (`segue.infer.segments`).
 - permutation: each token given memory, and those before it in an order of its segment: forward, backward, random, or
   one that is given. An order never goes beyond a segment. The product over a text is its probability under that order.
+  With `pseudo`, each token given all others of its window, as a masked model has it.
 - masked: each token given all others of its window: a pseudo-likelihood, which is no probability of the text and is
   compared with nothing but itself. It has no memory, and takes a reading of the window for each token.
 
@@ -51,6 +52,8 @@ class ScoreSettings:
     are predicted: every document then has so many tokens, and fits into a segment."""
     seed: int = 0
     """Of random orders; each document and segment has its own."""
+    pseudo: bool = False
+    """Whether a permutation model predicts each token from all others of its window; a masked model always does."""
     segment_length: int = 512
     """Positions that are read at a time."""
     batch_tokens: int = 4096
@@ -192,15 +195,21 @@ class _Scorer:
         self.settings, self.objective = settings, model.config.objective
         self.device = next(model.parameters()).device
         self.eod, self.mask = tokenizer.specials.get("eod"), tokenizer.specials.get("mask")
+        self.pseudo = settings.pseudo or self.objective == "masked"
         if self.objective != "permutation" and settings.order != "forward":
             raise ConfigError(
                 f'an order is for objective "permutation"; got {settings.order!r} for "{self.objective}". Leave it out.'
+            )
+        if settings.pseudo and (self.objective == "causal" or settings.order != "forward"):
+            raise ConfigError(
+                'pseudo-likelihood is for objective "permutation" or "masked", and has no order; got '
+                f'"{self.objective}" and order {settings.order!r}. Leave one of them out.'
             )
         if self.objective == "masked" and self.mask is None:
             raise DataError(
                 "a masked model needs a tokeniser with the special token mask; got one without. Use its own."
             )
-        self.plan: Plan = make_plan(model, segment_length=settings.segment_length, memory=self.objective != "masked")
+        self.plan: Plan = make_plan(model, segment_length=settings.segment_length, memory=not self.pseudo)
 
     def read(self, documents: list[Document]) -> Iterator[Scored]:
         """The log-probabilities of all their tokens, in steps."""
@@ -209,11 +218,12 @@ class _Scorer:
         first = None if self.objective == "masked" else self.eod
         for step in steps(documents, self.plan, first=first, predicts_next=causal):
             with torch.no_grad():
-                if self.objective == "masked":
+                if self.pseudo:
                     values_BQ = self._pseudo(step)
                 else:
                     batch = _next_tokens(step) if causal else self._ordered(step, documents)
-                    values_BQ, memory = self._likelihood(step, batch, recalled(memory, step))
+                    goes_on = any(documents[row].fill(1) for row in step.rows)
+                    values_BQ, memory = self._likelihood(step, batch, recalled(memory, step), remember=goes_on)
             for number, (row, tokens) in enumerate(zip(step.rows, step.tokens, strict=True)):
                 values = values_BQ[number, step.known : step.known + len(tokens)]
                 scored = values[int(causal and not step.known) :]
@@ -225,12 +235,12 @@ class _Scorer:
                 yield int(row), tokens, values
 
     def _likelihood(
-        self, step: Step, batch: Batch | None, memory: Memory | None
+        self, step: Step, batch: Batch | None, memory: Memory | None, *, remember: bool
     ) -> tuple[NDArray[np.float64], Memory | None]:
         """For each token that is known or new: its log-probability. A causal model has none for the first."""
         if batch is None:
             return np.full(step.ids_BQ.shape, np.nan), None
-        result = self.plan.model(batch.to(self.device), memory)
+        result = self.plan.model(batch.to(self.device), memory, remember=remember)
         values_BQ = -result.nll.double().cpu().numpy()
         if self.objective == "causal":
             values_BQ = np.concatenate([np.full((len(values_BQ), 1), np.nan), values_BQ], axis=1)
@@ -267,22 +277,29 @@ class _Scorer:
         return given
 
     def _pseudo(self, step: Step) -> NDArray[np.float64]:
-        """Each new token from all others that are there: a row for each, in which it is masked."""
+        """Each new token from all others that are there: a row for each, in which it is masked, or seen by none."""
         values_BQ = np.zeros(step.ids_BQ.shape)
         real_BQ = step.real_BQ
         at = [(n, step.known + place) for n, tokens in enumerate(step.tokens) for place in range(len(tokens))]
         size = max(1, self.settings.batch_tokens // step.ids_BQ.shape[1])
-        assert self.mask is not None
         for begin in range(0, len(at), size):
             rows, places = np.array(at[begin : begin + size]).T
+            each = np.arange(len(rows))
             ids_BQ = step.ids_BQ[rows]
-            targets = ids_BQ[np.arange(len(rows)), places]
-            ids_BQ[np.arange(len(rows)), places] = self.mask
+            targets = ids_BQ[each, places]
+            visible_BQQ: NDArray[np.bool_] | None = None
+            if self.objective == "masked":
+                assert self.mask is not None
+                ids_BQ[each, places] = self.mask
+            else:
+                visible_BQQ = np.ones((*ids_BQ.shape, ids_BQ.shape[1]), dtype=np.bool_)
+                visible_BQQ[each, :, places] = False
             batch = Batch(
                 ids_BQ=torch.from_numpy(ids_BQ),
                 real_BQ=None if real_BQ[rows].all() else torch.from_numpy(real_BQ[rows]),
                 predicted_BP=torch.from_numpy(places)[:, None],
                 targets=torch.from_numpy(targets)[:, None],
+                visible_BQQ=None if visible_BQQ is None else torch.from_numpy(visible_BQQ),
             )
             nll: Tensor = self.plan.model(batch.to(self.device)).nll
             values_BQ[rows, places] = -nll.double().cpu().numpy()[:, 0]

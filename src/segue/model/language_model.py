@@ -64,11 +64,11 @@ class LanguageModel(nn.Module):
         initialise(self.softmax, config)
 
     def forward(
-        self, batch: Batch, memory: Memory | None = None, *, progress: float | None = None
+        self, batch: Batch, memory: Memory | None = None, *, progress: float | None = None, remember: bool = True
     ) -> LanguageModelOutput:
         """`progress`, from 0 to 1, is the part of the training that is done: it adds the auxiliary losses of a
-        model that has them. None leaves them out."""
-        output: Output = self.trunk(batch, memory)
+        model that has them. None leaves them out. Without `remember`, no memory is made: this segment is the last."""
+        output: Output = self.trunk(batch, memory, remember=remember)
         if batch.targets is None:
             return LanguageModelOutput(output=output, nll=None, loss=None)
         hidden = output.hidden_BQD if output.predicted_BPD is None else output.predicted_BPD

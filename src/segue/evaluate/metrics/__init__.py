@@ -5,6 +5,7 @@
     entities         tags <-> spans, entity precision, recall and F1
     answers          exact match and F1 of extracted answers
     ranking          NDCG, MRR, ERR, MAP, precision at 1
+    pairs            accuracy on minimal pairs, by phenomenon and paradigm
     translation      BLEU and chrF
     bootstrap        the intervals of all of them
 

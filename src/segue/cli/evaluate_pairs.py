@@ -1,0 +1,181 @@
+"""`segue evaluate MODEL --pairs FILE`: how often a model finds the good sentence of a minimal pair more likely."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from segue.checkpoint.folder import model_of_run
+from segue.cli.finetune import chosen_columns
+from segue.cli.paragraphs import say
+from segue.cli.reporting import reporting
+from segue.cli.rows import Kind, row_format, row_writer, written
+from segue.data.pairs import Pair, read_pairs
+from segue.errors import ConfigError
+from segue.evaluate.metrics.pairs import Group, PairAccuracy, pair_accuracy
+from segue.files import check_file
+from segue.infer.pairs import PairScores, PairSettings, score_pairs
+from segue.infer.text_model import TextModel, load_text_model
+
+_COLUMNS: dict[str, Kind] = {
+    "paradigm": "text",
+    "phenomenon": "text",
+    "good": "text",
+    "bad": "text",
+    "log_probability_good": "float64",
+    "log_probability_bad": "float64",
+    "tokens_good": "int64",
+    "tokens_bad": "int64",
+}
+
+
+def run_pairs(
+    model: str,
+    data: Path | None,
+    source: Path,
+    *,
+    columns: list[str],
+    orders: int | None,
+    seed: int,
+    segment_length: int | None,
+    out: Path | None,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Prints a row for each phenomenon, and the accuracy over all."""
+    if data is not None:
+        raise ConfigError(f"--pairs goes without a store; got {data}. Leave it out.")
+    inputs = [model_of_run(Path(model)), source]
+    if out is not None:
+        row_format(out, None)
+        check_file(out, replace=replace, inputs=inputs)
+    pairs = read_pairs(source, chosen_columns(columns))
+    loaded = load_text_model(model)
+    settings = PairSettings(
+        orders=orders,
+        seed=seed,
+        segment_length=loaded.segment_length if segment_length is None else segment_length,
+    )
+    with reporting("sentences") as report:
+        sentences = [(pair.good, pair.bad) for pair in pairs]
+        scores = score_pairs(loaded.model, loaded.tokenizer, sentences, settings, progress=report)
+    accuracy = pair_accuracy(
+        *scores.values_N2.T,
+        paradigms=[pair.paradigm for pair in pairs],
+        phenomena=[pair.phenomenon for pair in pairs],
+    )
+    if out is not None:
+        _write(out, pairs, scores, replace=replace, inputs=inputs)
+    way = _way(loaded, settings)
+    if as_json:
+        print(json.dumps(_values(accuracy, scores, way), ensure_ascii=False))
+    else:
+        _print(accuracy, way)
+    _warn(pairs, accuracy, scores)
+
+
+def _way(loaded: TextModel, settings: PairSettings) -> str:
+    """How the sentences were scored, in a phrase."""
+    eod = "eod" in loaded.tokenizer.specials
+    match loaded.model.config.objective:
+        case "causal":
+            first = "the first from the end of a document" if eod else "the first not counted"
+            return f"log-probability, each token from those before it, {first}"
+        case "masked":
+            return "pseudo-likelihood, each token from all others"
+    after = ", after the end of a document" if eod else ""
+    if settings.orders is None:
+        return f"pseudo-likelihood, each token from all others{after}"
+    return f"mean log-probability over {settings.orders} random orders{after}"
+
+
+def _print(accuracy: PairAccuracy, way: str) -> None:
+    console = Console(highlight=False)
+    table = Table("phenomenon", box=None, pad_edge=False)
+    for name in ("paradigms", "pairs", "ties", "accuracy"):
+        table.add_column(name, justify="right")
+    inside = _inside(accuracy)
+    for name, group in accuracy.phenomena.items():
+        table.add_row(name, f"{inside[name]:,}", *_cells(group))
+    total = Group(pairs=accuracy.pairs, ties=accuracy.ties, accuracy=accuracy.accuracy.value)
+    table.add_row("all pairs", f"{len(accuracy.paradigms):,}", *_cells(total))
+    table.add_row("mean of paradigms", "", "", "", f"{100 * accuracy.mean_of_paradigms:.2f}")
+    console.print(table)
+    low, high = accuracy.accuracy.low, accuracy.accuracy.high
+    interval = "" if low is None or high is None else f"All pairs, 95 %: {100 * low:.2f} to {100 * high:.2f}. "
+    say(console, f"{interval}Accuracy in %, a tie half right, 50 by chance. By {way}.")
+
+
+def _inside(accuracy: PairAccuracy) -> dict[str, int]:
+    """How many paradigms each phenomenon has."""
+    return {
+        name: len({paradigm for paradigm, of in accuracy.phenomenon_of.items() if of == name})
+        for name in accuracy.phenomena
+    }
+
+
+def _cells(group: Group) -> list[str]:
+    return [f"{group.pairs:,}", f"{group.ties:,}", f"{100 * group.accuracy:.2f}"]
+
+
+def _values(accuracy: PairAccuracy, scores: PairScores, way: str) -> dict[str, Any]:
+    overall = accuracy.accuracy
+    return {
+        "accuracy": overall.value,
+        "low": overall.low,
+        "high": overall.high,
+        "mean_of_paradigms": accuracy.mean_of_paradigms,
+        "pairs": accuracy.pairs,
+        "ties": accuracy.ties,
+        "scored_by": way,
+        "tokens": int(scores.tokens_N2.sum()),
+        "unknown_tokens": scores.unknown,
+        "phenomena": {name: asdict(group) for name, group in accuracy.phenomena.items()},
+        "paradigms": {
+            name: asdict(group) | {"phenomenon": accuracy.phenomenon_of[name]}
+            for name, group in accuracy.paradigms.items()
+        },
+    }
+
+
+def _write(out: Path, pairs: Sequence[Pair], scores: PairScores, *, replace: bool, inputs: Sequence[Path]) -> None:
+    with written(out, replace=replace, inputs=inputs) as file:
+        writer = row_writer(file, row_format(out, None), _COLUMNS)
+        for pair, values, tokens in zip(pairs, scores.values_N2.tolist(), scores.tokens_N2.tolist(), strict=True):
+            row = {
+                "paradigm": pair.paradigm,
+                "phenomenon": pair.phenomenon,
+                "good": pair.good,
+                "bad": pair.bad,
+                "log_probability_good": values[0],
+                "log_probability_bad": values[1],
+                "tokens_good": tokens[0],
+                "tokens_bad": tokens[1],
+            }
+            writer.write(row)
+        writer.close()
+
+
+def _warn(pairs: Sequence[Pair], accuracy: PairAccuracy, scores: PairScores) -> None:
+    console = Console(stderr=True, highlight=False)
+    same = sum(pair.good == pair.bad for pair in pairs)
+    if same:
+        say(console, f"{same:,} of {len(pairs):,} pairs have the same sentence twice; they are ties.", style="yellow")
+    if accuracy.ties > same:
+        say(
+            console,
+            f"{accuracy.ties - same:,} pairs of different sentences are ties: the tokeniser makes the same of both, or "
+            "their scores are equal.",
+            style="yellow",
+        )
+    total = int(scores.tokens_N2.sum())
+    if scores.unknown:
+        say(
+            console,
+            f"{scores.unknown:,} of {total:,} tokens ({scores.unknown / total:.2%}) are unknown to the tokeniser.",
+            style="yellow",
+        )
