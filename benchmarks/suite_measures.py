@@ -37,6 +37,9 @@ Values = dict[str, Any]
 BATCH_TOKENS = 4096
 MOST_UNKNOWN = 0.05
 """Share of unknown tokens above which a suite is in a language that the tokeniser does not know."""
+MOST_TOKENS = 1.5
+"""For each character, above which it is in such a language too, unless the vocabulary is one of bytes alone."""
+LARGEST_OF_BYTES = 300
 ORDERS = 8
 """Random orders of a permutation model on minimal pairs, beside pseudo-likelihood."""
 CHARACTER_ORDERS = (5, 8)
@@ -53,9 +56,7 @@ class NotMeasuredError(Exception):
 def measure_model(loaded: TextModel, suite: Suite, data: Path, *, limit: int | None) -> Values:
     """The metrics of a model; `limit` takes only the first items or characters."""
     path = data / suite.file
-    unknown = unknown_share(loaded, sample_texts(suite, path))
-    if unknown > MOST_UNKNOWN:
-        raise NotMeasuredError(f"{unknown:.0%} of the tokens are unknown to the tokeniser")
+    check_language(loaded, sample_texts(suite, path))
     match suite.kind:
         case "pairs":
             return pairs_of_model(loaded, read_pairs(path)[:limit])
@@ -65,6 +66,17 @@ def measure_model(loaded: TextModel, suite: Suite, data: Path, *, limit: int | N
             return gaps(loaded, read_rows(path)[:limit])
         case "text":
             return bits_of_model(loaded, read_text(path)[:limit])
+
+
+def check_language(loaded: TextModel, texts: Iterator[str]) -> None:
+    """A tokeniser that does not know the characters of a language has unknown tokens, or spells them in bytes."""
+    sample = list(texts)
+    unknown = unknown_share(loaded, iter(sample))
+    if unknown > MOST_UNKNOWN:
+        raise NotMeasuredError(f"{unknown:.0%} of the tokens are unknown to the tokeniser")
+    length = sum(len(loaded.tokenizer.encode(text)) for text in sample) / sum(map(len, sample))
+    if length > MOST_TOKENS and loaded.tokenizer.size > LARGEST_OF_BYTES:
+        raise NotMeasuredError(f"the tokeniser spells it in bytes, {length:.1f} tokens for each character")
 
 
 def unknown_share(loaded: TextModel, texts: Iterator[str]) -> float:

@@ -142,7 +142,7 @@ def test_everything_is_measured_once(
     assert "5-grams of words" in rows["kneser-ney"][3]
     assert "masked on lambada: left out" in page
     assert "causal on chid: left out" in page
-    assert "unknown to the tokeniser" in page
+    assert "the tokeniser spells it in bytes" in page
     files = sorted(path.name for path in tmp_path.glob("*.json"))
     assert len(files) == 6 * 5
     result = json.loads((tmp_path / files[0]).read_text(encoding="utf-8"))
