@@ -128,6 +128,7 @@ def without_extras(segue: str, away: Path) -> None:
         "pip install pyarrow": ["prepare", "corpus.parquet", "--out", "store"],
         "pip install optuna": ["tune", "model", "--task", "classify", "--train", "table.jsonl", "--out", "tuned"],
         "pip install onnx onnxscript onnxruntime": ["export", "model", "--what", "encoder", "--out", "exported"],
+        "pip install fastapi uvicorn prometheus-client": ["serve", "model"],
         "pip install huggingface_hub": ["generate", "someone/some-model", "A text"],
     }
     for message, words in commands.items():

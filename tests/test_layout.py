@@ -10,7 +10,7 @@ LEVELS = [
     {"data", "checkpoint"},
     {"infer", "evaluate"},
     {"tasks"},
-    {"train"},
+    {"train", "serve"},
     {"cli", "__main__"},
 ]
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}

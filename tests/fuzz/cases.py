@@ -70,6 +70,10 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["generate", "hf-plain", "The", "--max-tokens", "2"],
     ],
     "infill": [["infill", "xlnet", "The ____ was clean"], ["infill", "xlnet", "The ____ was ____", "--json"]],
+    "serve": [
+        ["serve", "model", "--port", "0", "--check"],
+        ["serve", "model", "tuned/best", "other=xlnet", "--port", "0", "--set", "max_tokens=10", "--check"],
+    ],
     "tour": [["tour"]],
     "prepare": [
         ["prepare", "text.txt", "--out", "new", "--kind", "bytes", "--workers", "1"],
@@ -215,6 +219,8 @@ def make_case(seed: int, verb: str | None = None) -> Case:
     if verb == "demo":  # where it has a place to work it takes minutes
         place = chance.choice(["text.txt", "/dev/null", "fifo", "text.txt/x", "self", "/proc/x", "a" * 300])
         case.arguments = ["demo", "--steps", chance.choice([*NUMBERS, *LARGE]), "--out", place]
+    if verb == "serve" and "--check" not in case.arguments:  # it would not end
+        case.arguments.append("--check")
     for _ in range(chance.choice([0, 0, 1, 1, 2]) if changes else chance.choice([1, 1, 1, 2])):
         _worsen_files(case, chance)
     case.stdin = chance.choice(

@@ -54,7 +54,21 @@ class Header:
 
 def read_header(path: Path) -> Header:
     """The header of a safetensors file, if all that it says fits the file."""
-    text, size = _read(path)
+    return _header(path, *_read(path))
+
+
+def header_of(path: Path, data: bytes) -> Header:
+    """The same of bytes that are in memory already; `path` is what an error calls them."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or not 2 <= length <= min(MAX_HEADER, len(data) - 8):
+        raise CheckpointError(
+            f"{path} must be safetensors with a header of at most {MAX_HEADER:,} bytes, all there; got "
+            f"{len(data):,} bytes. Copy it again."
+        )
+    return _header(path, data[8 : 8 + length], len(data))
+
+
+def _header(path: Path, text: bytes, size: int) -> Header:
     entries = parse_object(path, text)
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):

@@ -490,6 +490,37 @@ def export(
 
 
 @app.command()
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=]MODEL...",
+            help="Model folders, run folders, fine-tuned ones, checkpoints, or names on the hub; NAME is what requests "
+            "call it. Default: the name of the folder.",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where to listen; other hosts than this one need --keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    keys: Annotated[Path | None, typer.Option(help="File with a line for each key: TENANT KEY.")] = None,
+    sessions: Annotated[
+        str | None,
+        typer.Option(help="File that keeps sessions over a restart. Default: a temporary one, gone at the end."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A limit: max_tokens=1000, say. Repeatable.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Load the models, open what is needed, and stop.")] = False,
+) -> None:
+    """Serve models over HTTP, with sessions that remember: OpenAI's interface for text, and one route for each task.
+
+    Ctrl-C or SIGTERM lets requests end, saves all sessions and stops it.
+    """
+    from segue.cli.serve import run_server
+
+    run_server(models or [], host=host, port=port, keys=keys, sessions=sessions, overrides=settings or [], check=check)
+
+
+@app.command()
 def inspect(
     path: Annotated[Path, typer.Argument(help="A file or a folder.")],
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,

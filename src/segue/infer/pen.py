@@ -4,13 +4,14 @@ In: a TokenStream that has read what comes before. Out: tokens, each with its te
 writes; several sessions that write together have one each.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from segue.errors import ConfigError
 from segue.infer.choices import Choices
-from segue.infer.sampling import Sampler
+from segue.infer.sampling import Sampler, SamplingSettings
 from segue.infer.stops import StopStrings
 from segue.infer.token_stream import TokenStream
 from segue.text.stream import StreamDecoder
@@ -35,6 +36,33 @@ class Written:
     """The likeliest tokens and their log-probabilities, where they were asked for."""
 
 
+def make_pen(
+    tokenizer: Tokenizer,
+    *,
+    vocabulary_size: int,
+    max_tokens: int,
+    sampling: SamplingSettings,
+    stop: Sequence[str] = (),
+    choices: Sequence[str] = (),
+) -> "Pen":
+    """A pen for a model with so many ids. It writes no special tokens but the ends of documents and paragraphs."""
+    if max_tokens < 1:
+        raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}. Use 1 or more.")
+    specials = tokenizer.specials
+    end = specials.get("eod")
+    kept = {end, specials.get("eop")}
+    hidden = [index for index in specials.values() if index not in kept]
+    settings = sampling.forbidding([*hidden, *range(tokenizer.size, vocabulary_size)])
+    return Pen(
+        tokenizer=tokenizer,
+        sampler=Sampler(settings, vocabulary_size=vocabulary_size),
+        stops=StopStrings(stop),
+        choices=Choices(tokenizer, choices, end=end) if choices else None,
+        end=end,
+        max_tokens=max_tokens,
+    )
+
+
 class Pen:
     """Writes one text."""
 
@@ -53,6 +81,12 @@ class Pen:
         self._decoder = StreamDecoder(tokenizer)
         self._written: list[int] = []
         self.done = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the text has ended by itself: at the end of the document, at a stop string, or with a choice."""
+        ended = bool(self._written) and self._written[-1] == self._end
+        return self.done and (ended or self._stops.found is not None or self._choices is not None)
 
     def begin(self, recent: Iterable[int]) -> None:
         """`recent` are the ids before the text."""

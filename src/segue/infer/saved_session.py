@@ -9,7 +9,7 @@ Its metadata hold the sha256 of the file, as it is with zeros in the place of th
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from segue.checkpoint.header import read_header
+from segue.checkpoint.header import header_of, read_header
 from segue.errors import CheckpointError
 from segue.files import make_folder_of, write_file
 from segue.infer.token_stream import TokenStream
@@ -33,21 +33,78 @@ _DIGEST, _NO_DIGEST = "sha256", "0" * 64
 
 def write_session(path: Path, stream: TokenStream, state: Unfinished, tokenizer: Tokenizer) -> None:
     """Whole or not at all, over a file that is there."""
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in stream.cache.tensors().items()}
-    tensors["recent"] = torch.tensor(list(stream.recent), dtype=torch.long)
-    tensors["unread"] = torch.tensor(stream.unread, dtype=torch.long)
-    if stream.hidden_1D is not None:
-        tensors["hidden"] = stream.hidden_1D.cpu().contiguous()
-    metadata = {
-        "format": FORMAT,
-        "model": stream.streamer.fingerprint(),
-        "tokenizer": tokenizer.fingerprint(),
-        "count": str(stream.count),
-        "text": json.dumps(asdict(state)),
-    }
-    header, rest = sealed(tensors, metadata)
+    kept = Kept.of(stream, state)
+    header, rest = packed(kept, model=stream.streamer.fingerprint(), tokenizer=tokenizer.fingerprint())
     make_folder_of(path, failure=CheckpointError)
     write_file(path, header + rest, failure=CheckpointError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What a session has read, as a value that never changes: several sessions may go on from one."""
+
+    cache: Mapping[str, Tensor]
+    """As `Cache.tensors` gives it."""
+    hidden_1D: Tensor | None
+    recent: tuple[int, ...]
+    unread: tuple[int, ...]
+    count: int
+    place: int
+    text: Unfinished
+
+    @classmethod
+    def of(cls, stream: TokenStream, text: Unfinished, cache: Mapping[str, Tensor] | None = None) -> "Kept":
+        """`cache` are tensors of their own where the stream's cache is elsewhere; else those of the stream are
+        copied."""
+        if cache is None:
+            cache = {name: tensor.clone() for name, tensor in stream.cache.tensors().items()}
+        return cls(
+            cache=cache,
+            hidden_1D=stream.hidden_1D,
+            recent=tuple(stream.recent),
+            unread=tuple(stream.unread),
+            count=stream.count,
+            place=stream.place,
+            text=text,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it has read and written."""
+        return self.count + len(self.unread)
+
+    @property
+    def size(self) -> int:
+        """In bytes, about."""
+        tensors = [*self.cache.values(), *([] if self.hidden_1D is None else [self.hidden_1D])]
+        return sum(t.nbytes for t in tensors) + 16 * (len(self.recent) + len(self.unread)) + 4 * len(self.text.text)
+
+    def stream(self, streamer: Streamer, *, window: int | None) -> TokenStream:
+        """A stream that goes on from here."""
+        stream = TokenStream(streamer, window=window)
+        stream.cache.restore(dict(self.cache))
+        stream.hidden_1D = self.hidden_1D
+        stream.recent.extend(self.recent)
+        stream.unread = list(self.unread)
+        stream.count, stream.place = self.count, self.place
+        return stream
+
+
+def packed(kept: Kept, *, model: str, tokenizer: str) -> tuple[bytes, memoryview]:
+    """The two parts of the file. `model` and `tokenizer` are their fingerprints."""
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in kept.cache.items()}
+    tensors["recent"] = torch.tensor(kept.recent, dtype=torch.long)
+    tensors["unread"] = torch.tensor(kept.unread, dtype=torch.long)
+    if kept.hidden_1D is not None:
+        tensors["hidden"] = kept.hidden_1D.cpu().contiguous()
+    metadata = {
+        "format": FORMAT,
+        "model": model,
+        "tokenizer": tokenizer,
+        "count": str(kept.count),
+        "text": json.dumps(asdict(kept.text)),
+    }
+    return sealed(tensors, metadata)
 
 
 def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> tuple[bytes, memoryview]:
@@ -74,47 +131,81 @@ def read_session(
     if not path.is_file():
         raise CheckpointError(f"a saved session must be a file; got {path}, which is none. Check the path.")
     metadata = read_header(path).metadata
-    if metadata.get("format") == WITHOUT_CHECKSUM:
-        raise CheckpointError(
-            f"{path} must have a checksum; got a session that an earlier version of segue saved without one, in which "
-            "damage would not show. Feed its text to a new session and save that."
-        )
-    if metadata.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{path} must have format {FORMAT}; got {str(metadata.get('format'))[:60]!r}. It is no saved session, or "
-            "one of another version of segue."
-        )
-    data = _verified(path, metadata.get(_DIGEST, ""))
-    for name, own in (("model", streamer.fingerprint()), ("tokenizer", tokenizer.fingerprint())):
-        if metadata.get(name) != own:
-            raise CheckpointError(
-                f"{path} must be a session of the same {name}; got {str(metadata.get(name))[:12]} for {own[:12]}. Open "
-                "the model that it was saved with, with the same memory and weights."
-            )
-    try:
-        stream = TokenStream(streamer, window=window)
-        _restore(stream, load(data), metadata, size=tokenizer.size)
-        state = _unfinished(json.loads(metadata["text"]))
-    except (SafetensorError, KeyError, ValueError, RuntimeError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path} must be a whole saved session; got {str(error)[:200]}. Use another copy."
-        ) from None
-    return stream, state
-
-
-def _verified(path: Path, digest: str) -> bytes:
-    """The bytes of the file, if they are those that were written."""
+    _check_format(str(path), metadata)
     try:
         data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path} must be a readable file; got {error.strerror or error}.") from None
+    fingerprints = {"model": streamer.fingerprint(), "tokenizer": tokenizer.fingerprint()}
+    return _unpacked(str(path), data, metadata, streamer, fingerprints, size=tokenizer.size, window=window)
+
+
+def unpacked(
+    name: str,
+    data: bytes,
+    streamer: Streamer,
+    tokenizer: Tokenizer,
+    *,
+    fingerprints: Mapping[str, str],
+    window: int | None,
+) -> Kept:
+    """The session that `packed` made bytes of, for the model and tokeniser with these `fingerprints`; `name` is what an
+    error calls it."""
+    metadata = header_of(Path(name), data).metadata
+    _check_format(name, metadata)
+    found = _unpacked(name, data, metadata, streamer, fingerprints, size=tokenizer.size, window=window)
+    return Kept.of(*found)
+
+
+def _check_format(name: str, metadata: Mapping[str, str]) -> None:
+    if metadata.get("format") == WITHOUT_CHECKSUM:
+        raise CheckpointError(
+            f"{name} must have a checksum; got a session that an earlier version of segue saved without one, in which "
+            "damage would not show. Feed its text to a new session and save that."
+        )
+    if metadata.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{name} must have format {FORMAT}; got {str(metadata.get('format'))[:60]!r}. It is no saved session, or "
+            "one of another version of segue."
+        )
+
+
+def _unpacked(
+    name: str,
+    data: bytes,
+    metadata: Mapping[str, str],
+    streamer: Streamer,
+    fingerprints: Mapping[str, str],
+    *,
+    size: int,
+    window: int | None,
+) -> tuple[TokenStream, Unfinished]:
+    _verify(name, data, metadata.get(_DIGEST, ""))
+    for what, own in fingerprints.items():
+        if metadata.get(what) != own:
+            raise CheckpointError(
+                f"{name} must be a session of the same {what}; got {str(metadata.get(what))[:12]} for {own[:12]}. Open "
+                "the model that it was saved with, with the same memory and weights."
+            )
+    try:
+        stream = TokenStream(streamer, window=window)
+        _restore(stream, load(data), metadata, size=size)
+        state = _unfinished(json.loads(metadata["text"]))
+    except (SafetensorError, KeyError, ValueError, RuntimeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{name} must be a whole saved session; got {str(error)[:200]}. Use another copy."
+        ) from None
+    return stream, state
+
+
+def _verify(name: str, data: bytes, digest: str) -> None:
+    """Refuses bytes that are not those that were written."""
     start = 8 + int.from_bytes(data[:8], "little")
     if len(digest) != len(_NO_DIGEST) or _own_digest(data[:start], memoryview(data)[start:], digest) != digest:
         raise CheckpointError(
-            f"{path} must match its own sha256; got other bytes. It is damaged: use another copy, or feed its text to "
+            f"{name} must match its own sha256; got other bytes. It is damaged: use another copy, or feed its text to "
             "a new session and save that."
         )
-    return data
 
 
 def _restore(stream: TokenStream, tensors: dict[str, Tensor], metadata: Mapping[str, str], *, size: int) -> None:

@@ -22,11 +22,9 @@ import torch
 from segue.config import ModelConfig
 from segue.errors import ConfigError, DataError
 from segue.infer.beam import BeamSettings, Hypothesis, beam_search
-from segue.infer.choices import Choices
-from segue.infer.pen import TAIL, Pen, Written
-from segue.infer.sampling import Sampler, SamplingSettings
+from segue.infer.pen import TAIL, Pen, Written, make_pen
+from segue.infer.sampling import SamplingSettings
 from segue.infer.saved_session import read_session, write_session
-from segue.infer.stops import StopStrings
 from segue.infer.text_model import TextModel, load_text_model
 from segue.infer.token_stream import TokenStream
 from segue.infer.turns import Turn, Turns
@@ -108,13 +106,9 @@ class Session:
             model = model.float()  # a CPU computes slowly with these
         window = None
         if memory_length is None:
-            memory, positions = model.config.memory, model.config.learned_positions
-            if memory is None or positions is not None:
-                window = positions or source.segment_length
-            memory_length = window if window is not None or memory is None else memory.length
+            memory_length, window = source.reach()
         else:
             _check_memory_length(memory_length, model.config)
-        assert memory_length is not None
         self.tokenizer = source.tokenizer
         self._streamer = Streamer(model, memory_length=memory_length, eight_bits=int8)
         self._window, self._int8 = window, int8
@@ -221,20 +215,13 @@ class Session:
         choices: Sequence[str] = (),
     ) -> Pen:
         """What decides how the session writes; checked here, before anything is read."""
-        if max_tokens < 1:
-            raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}. Use 1 or more.")
-        size, specials = self._streamer.model.config.vocabulary.size, self.tokenizer.specials
-        end = specials.get("eod")
-        kept = {end, specials.get("eop")}
-        hidden = [index for index in specials.values() if index not in kept]
-        settings = (sampling or SamplingSettings()).forbidding([*hidden, *range(self.tokenizer.size, size)])
-        return Pen(
-            tokenizer=self.tokenizer,
-            sampler=Sampler(settings, vocabulary_size=size),
-            stops=StopStrings(stop),
-            choices=Choices(self.tokenizer, choices, end=end) if choices else None,
-            end=end,
+        return make_pen(
+            self.tokenizer,
+            vocabulary_size=self._streamer.model.config.vocabulary.size,
             max_tokens=max_tokens,
+            sampling=sampling or SamplingSettings(),
+            stop=stop,
+            choices=choices,
         )
 
     def ready(self, turn: Turn | None = None) -> TokenStream:

@@ -28,6 +28,14 @@ class TextModel:
     tokenizer: Tokenizer
     segment_length: int
 
+    def reach(self) -> tuple[int, int | None]:
+        """How many earlier tokens each token of a stream sees, and the window of a model without memory."""
+        memory, positions = self.model.config.memory, self.model.config.learned_positions
+        if memory is None or positions is not None:
+            window = positions or self.segment_length
+            return window, window
+        return memory.length, None
+
 
 def load_text_model(source: str | Path) -> TextModel:
     """From a model folder, a run folder, a checkpoint of another library, or a name on the hub."""

@@ -64,7 +64,7 @@ class TokenStream:
         """Makes ids part of the stream, to be read when what follows them is needed. Says how many ids it has given up
         because nothing later can see them."""
         self.unread.extend(np.asarray(ids, dtype=np.int64).tolist())
-        return self._skip() if len(self.unread) >= 2 * self.reach + _MANY else 0
+        return self.skip() if len(self.unread) >= 2 * self.reach + _MANY else 0
 
     def read(
         self, ids: Sequence[int] | NDArray[np.int64] = (), *, progress: Callable[[int, int], None] | None = None
@@ -72,30 +72,63 @@ class TokenStream:
         """Reads what was left unread, then these, but for those that nothing later can see: says how many. `progress`
         is told how many have been read, and of how many. After an interruption, the rest is left unread."""
         skipped = self.put(ids)
-        skipped += self._skip()
+        skipped += self.skip()
         total = len(self.unread)
-        for _ in self._read(list(self.unread), every=False):
+        for _ in self.reading():
             if progress is not None:
                 progress(total - len(self.unread), total)
+        return skipped
+
+    def reading(self) -> Iterator[int]:
+        """Reads all that is unread, a stretch at a time: says how many ids each had. What comes after is left unread
+        when nobody asks for it."""
+        for states_PD in self._read(list(self.unread), every=False):
+            yield len(states_PD)
+
+    def skip(self) -> int:
+        """Gives up the first of the unread ids, where nothing later can see them. Says how many."""
+        count = len(self.unread)
+        if self.window is None:
+            skipped = count - self.reach
+            if skipped <= 0:
+                return 0
+            cache = self.streamer.new_cache()
+            cache.position_B.copy_(self.cache.position_B + skipped)
+            self.note(self.unread[:skipped])
+            self.cache = cache
+            return skipped
+        later = count - (self.window - self.place)  # ids that come after this window
+        if later <= 0:
+            return 0
+        advance = self.window - self.window // 2
+        skipped = count - ((later - 1) % advance + 1)
+        self.note(self.unread[:skipped])
+        self.place = self.window  # full, so that the next one begins with what was noted last
         return skipped
 
     def score(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
         """Reads ids; gives the log-probability of each, given all before it. NaN where there is nothing before it."""
         self.read()
         wanted = np.asarray(ids, dtype=np.int64).tolist()
-        found, done = [], 0
+        found = np.full(len(wanted), np.nan)
+        for start, predicting_PD in self.predicting_each(wanted):
+            here = slice(start, start + len(predicting_PD))
+            found[here] = self._log_probabilities(predicting_PD, wanted[here])
+        return found
+
+    def predicting_each(self, ids: list[int]) -> Iterator[tuple[int, Tensor]]:
+        """Reads ids, a stretch at a time, when nothing is unread. For each stretch: the place of an id, and the states
+        that predict it and those after it. The first id of all has none where nothing was read before it."""
+        assert not self.unread
+        done = 0
         before_1D = self.hidden_1D
-        for states_PD in self._read(wanted, every=True):
-            targets = wanted[done : done + len(states_PD)]
+        for states_PD in self._read(ids, every=True):
             if before_1D is None:
-                found.append(np.array([np.nan]))
-                predicting_PD, targets = states_PD[:-1], targets[1:]
+                yield 1, states_PD[:-1]
             else:
-                predicting_PD = torch.cat([before_1D, states_PD[:-1]])
-            found.append(self._log_probabilities(predicting_PD, targets))
+                yield done, torch.cat([before_1D, states_PD[:-1]])
             before_1D = states_PD[-1:]
             done += len(states_PD)
-        return np.concatenate(found) if found else np.zeros(0)
 
     def predicting(self) -> Tensor:
         """The state that predicts the next id: hidden_1D."""
@@ -147,27 +180,6 @@ class TokenStream:
         self.unread = self.unread[len(ids) :]
 
     # ------------------------------------------------------------------------------------------------------ inside
-
-    def _skip(self) -> int:
-        """Gives up the first of the unread ids, where nothing later can see them."""
-        count = len(self.unread)
-        if self.window is None:
-            skipped = count - self.reach
-            if skipped <= 0:
-                return 0
-            cache = self.streamer.new_cache()
-            cache.position_B.copy_(self.cache.position_B + skipped)
-            self.note(self.unread[:skipped])
-            self.cache = cache
-            return skipped
-        later = count - (self.window - self.place)  # ids that come after this window
-        if later <= 0:
-            return 0
-        advance = self.window - self.window // 2
-        skipped = count - ((later - 1) % advance + 1)
-        self.note(self.unread[:skipped])
-        self.place = self.window  # full, so that the next one begins with what was noted last
-        return skipped
 
     def _read(self, ids: list[int], *, every: bool) -> Iterator[Tensor]:
         """Reads ids a few at a time; gives the states that predict what follows all of them, or the last one."""

@@ -151,6 +151,47 @@ class Cache:
             row += part.rows
         return new
 
+    def first(self, rows: int) -> "Cache":
+        """The first rows, in the same memory: what is written to the one is in the other. Where their positions end is
+        each one's own."""
+        part = object.__new__(Cache)
+        part.most_at_once, part.length, part.end = self.most_at_once, self.length, self.end
+        part.key_LBHCE, part.value_LBHCE = self.key_LBHCE[:, :rows], self.value_LBHCE[:, :rows]
+        part.valid_BC, part.position_B = self.valid_BC[:rows], self.position_B[:rows]
+        return part
+
+    def shift(self, count: int) -> None:
+        """Moves all positions to the right by `count`; those before them are not valid. There must be room."""
+        assert self.end + count <= self.capacity
+        for buffer in (self.key_LBHCE, self.value_LBHCE):
+            buffer[:, :, :, count : count + self.end] = buffer[:, :, :, : self.end].clone()
+        self.valid_BC[:, count : count + self.end] = self.valid_BC[:, : self.end].clone()
+        self.valid_BC[:, :count] = False
+        self.end += count
+
+    def put_row(self, row: int, tensors: dict[str, Tensor]) -> None:
+        """Replaces a row by what `tensors` or `row_tensors` gave of another cache of the model, with no more positions
+        than there are here."""
+        start = self.end - tensors["valid"].shape[1]
+        assert start >= 0
+        self.key_LBHCE[:, row, :, start : self.end] = tensors["key"][:, 0]
+        self.value_LBHCE[:, row, :, start : self.end] = tensors["value"][:, 0]
+        self.valid_BC[row] = False
+        self.valid_BC[row, start : self.end] = tensors["valid"][0]
+        self.position_B[row] = tensors["position"][0]
+
+    def row_tensors(self, row: int) -> dict[str, Tensor]:
+        """A copy of one row, from its first valid position on: a cache of its own can be restored from it."""
+        valid = self.valid_BC[row, self.end - self.used : self.end]
+        count = len(valid) - int(valid.int().argmax()) if bool(valid.any()) else 0
+        now, here = slice(self.end - count, self.end), slice(row, row + 1)
+        return {
+            "key": self.key_LBHCE[:, here, :, now].clone(memory_format=torch.contiguous_format),
+            "value": self.value_LBHCE[:, here, :, now].clone(memory_format=torch.contiguous_format),
+            "valid": self.valid_BC[here, now].clone(),
+            "position": self.position_B[here].clone(),
+        }
+
     def tensors(self) -> dict[str, Tensor]:
         """What there is to save: the latest positions only."""
         now = slice(self.end - self.used, self.end)

@@ -1,0 +1,103 @@
+"""Answers in JSON, and how every error becomes one."""
+
+import json
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from segue.errors import SegueError
+from segue.serve.errors import ApiError, shown
+from segue.serve.run import GoneError, explained
+from segue.serve.schemas import ErrorAnswer
+
+log = logging.getLogger("segue.serve")
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": what}
+    for status, what in {
+        400: "The request is wrong: the message says what must be changed.",
+        401: "The key is missing or wrong.",
+        403: "The request comes from a page of another site.",
+        404: "There is no such model or session.",
+        408: "The request took too long to arrive.",
+        409: "The session is in use, or its state is of another model.",
+        413: "The request is too large.",
+        415: "The request is not in JSON.",
+        429: "Too much is asked for; Retry-After says when to try again.",
+        500: "A fault of the server.",
+        503: "The server is shutting down or overloaded.",
+        507: "The store of sessions is full.",
+    }.items()
+}
+_CLOSED = 499
+"""For the log: the client left before the answer."""
+
+
+def answer(value: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """JSON, in UTF-8."""
+    data = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Response(data.encode("utf-8", "replace"), status, headers, media_type="application/json")
+
+
+def add_error_answers(app: FastAPI) -> None:
+    """Whatever goes wrong has the shape of an error."""
+
+    async def of_api(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        if error.status_code >= 500 and error.__cause__ is not None:
+            log.error("a request failed", exc_info=error.__cause__)
+        return answer(error.body(), status=error.status_code, headers=error.extra_headers())
+
+    async def of_segue(request: Request, error: Exception) -> Response:
+        return await of_api(request, explained(error))
+
+    async def of_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if isinstance(error, ApiError):
+            return await of_api(request, error)
+        path = shown(request.url.path)
+        messages = {
+            404: (f"a path must be one that the server has; got {path}. GET /openapi.json lists them.", "not_found"),
+            405: (
+                f"{path} must be asked in another way; got {shown(request.method)}. GET /openapi.json says how.",
+                "method",
+            ),
+        }
+        message, code = messages.get(error.status_code, (str(error.detail)[:200], "invalid_request"))
+        other = ApiError(error.status_code, message, code=code)
+        return answer(other.body(), status=error.status_code, headers=dict(error.headers or {}))
+
+    async def of_validation(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return await of_api(request, _problem(error))
+
+    async def of_gone(request: Request, error: Exception) -> Response:
+        return Response(status_code=_CLOSED)
+
+    async def of_fault(request: Request, error: Exception) -> Response:
+        log.error("a request failed", exc_info=error)
+        return await of_api(request, ApiError(500, explained(error).message, code="internal_error"))
+
+    app.add_exception_handler(ApiError, of_api)
+    app.add_exception_handler(SegueError, of_segue)
+    app.add_exception_handler(HTTPException, of_http)
+    app.add_exception_handler(RequestValidationError, of_validation)
+    app.add_exception_handler(GoneError, of_gone)
+    app.add_exception_handler(Exception, of_fault)
+
+
+def _problem(error: RequestValidationError) -> ApiError:
+    """The first problem; where a field has several forms, that of the form that came nearest."""
+    problems = error.errors()
+    first = max(problems[:50], key=lambda one: (len([p for p in one["loc"] if isinstance(p, int)]), one is problems[0]))
+    if len({str(one["loc"][1:2]) for one in problems}) > 1:
+        first = problems[0]
+    place = [part for part in first["loc"] if part != "body"]
+    name = str(place[0])[:100] if place else None
+    value = "" if first["type"] in ("missing", "extra_forbidden") else f"; got {shown(first.get('input'))}"
+    message = first["msg"].removeprefix("Value error, ")
+    what = f"{shown(name)[1:-1]}: {message}" if name else f"the request: {message}"
+    return ApiError(400, f"{what}{value}. GET /openapi.json describes the request.", code="invalid_value", param=name)

@@ -1,0 +1,27 @@
+"""The application: routes, guard, errors. Whoever runs it starts and stops the `Serving` behind it."""
+
+from fastapi import FastAPI
+
+import segue
+from segue.serve import completions, service_routes, session_routes
+from segue.serve.answers import add_error_answers
+from segue.serve.guard import Guard
+from segue.serve.serving import Serving
+
+
+def make_app(serving: Serving) -> FastAPI:
+    """For one server."""
+    app = FastAPI(
+        title="segue",
+        version=segue.__version__,
+        description="Transformer-XL and XLNet over HTTP: sessions that remember, and never mix.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.serving = serving
+    for router in (completions.router, session_routes.router, session_routes.plain, service_routes.router):
+        app.include_router(router)
+    add_error_answers(app)
+    app.add_middleware(Guard, serving=serving)
+    return app

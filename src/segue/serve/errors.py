@@ -1,0 +1,86 @@
+"""What goes wrong with a request, in the shape that clients of OpenAI's interface know.
+
+    {"error": {"message": "...", "type": "invalid_request_error", "param": "max_tokens", "code": "too_large"}}
+
+The message names the thing, the rule, the value and the remedy, as every SegueError does.
+"""
+
+import math
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    410: "not_found_error",
+    413: "invalid_request_error",
+    415: "invalid_request_error",
+    429: "rate_limit_error",
+    507: "insufficient_storage_error",
+}
+_SHOWN = 60
+
+
+class ApiError(HTTPException):
+    """Ends a request with a status and a message."""
+
+    def __init__(
+        self, status: int, message: str, *, code: str, param: str | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(status, message)
+        self.message, self.code, self.param, self.retry_after = message, code, param, retry_after
+
+    def body(self) -> dict[str, Any]:
+        """The answer."""
+        kind = _TYPES.get(self.status_code, "server_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def extra_headers(self) -> dict[str, str]:
+        """Those that go with it."""
+        found = {"www-authenticate": "Bearer"} if self.status_code == 401 else {}
+        if self.retry_after is not None:
+            found["retry-after"] = str(max(1, math.ceil(self.retry_after)))
+        return found
+
+
+def shown(value: object) -> str:
+    """A value of a request in a message or a log line: short, in one line, without control characters."""
+    text = ascii(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def too_large(param: str, got: int, limit: int, *, what: str = "", setting: str | None = None) -> ApiError:
+    """A request beyond a limit; `setting` is what a person who runs the server could change."""
+    return ApiError(
+        400,
+        f"{param} must be at most {limit:,}{f' {what}' if what else ''}; got {got:,}. Ask for less, or start "
+        f"the server with --set {setting or param}=...",
+        code="too_large",
+        param=param,
+    )
+
+
+def busy(retry_after: float = 1.0) -> ApiError:
+    """The queue is full."""
+    return ApiError(
+        429,
+        "the queue must have a place for a request; got a full one. Try again a little later.",
+        code="queue_full",
+        retry_after=retry_after,
+    )
+
+
+def not_ready() -> ApiError:
+    """The server is about to end."""
+    return ApiError(
+        503,
+        "the server must be running to take a request; it is shutting down. Try again on another one, or later.",
+        code="shutting_down",
+        retry_after=5.0,
+    )

@@ -1,0 +1,81 @@
+"""Before any route: who asks, and whether a page of another site makes a browser ask.
+
+A server without keys listens to this machine alone. A browser on it shows pages of other sites, which could send it
+requests; so the name that a request calls the server by must be one of this machine, and where it came from, if it says
+so, the server itself.
+"""
+
+import re
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from segue.serve.answers import answer
+from segue.serve.errors import ApiError, shown
+from segue.serve.keys import LOCAL
+from segue.serve.serving import Serving
+
+OPEN = ("/health", "/ready")
+"""Paths that need no key: a load balancer asks them."""
+_LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+
+
+class Guard:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, serving: Serving) -> None:
+        self._app, self._serving = app, serving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *_HEADERS]}
+            await send(message)
+
+        try:
+            scope["segue.tenant"] = self._tenant(scope["path"], Headers(scope=scope))
+        except ApiError as error:
+            response = answer(error.body(), status=error.status_code, headers=error.extra_headers())
+            await response(scope, receive, sending)
+            return
+        await self._app(scope, receive, sending)
+
+    def _tenant(self, path: str, headers: Headers) -> str:
+        serving = self._serving
+        if serving.keys is None:
+            host, origin = headers.get("host", ""), headers.get("origin")
+            if serving.local and not _LOCAL.fullmatch(host):
+                raise ApiError(
+                    403,
+                    f"a server without keys must be called by a name of this machine; got {shown(host)}. Use "
+                    "localhost, or start it with --keys.",
+                    code="wrong_host",
+                )
+            if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+                raise ApiError(
+                    403,
+                    f"a page of another site must not use a server without keys; got {shown(origin)}. Start it with "
+                    "--keys.",
+                    code="wrong_origin",
+                )
+            return LOCAL
+        if path in OPEN:
+            return ""
+        tenant = serving.keys.tenant(headers.get("authorization"))
+        if tenant is None:
+            raise ApiError(
+                401,
+                "a request must have a key of this server; got none, or another. Send the header Authorization: Bearer "
+                "KEY.",
+                code="invalid_api_key",
+            )
+        return tenant

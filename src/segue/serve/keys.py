@@ -1,0 +1,63 @@
+"""Who asks: keys from a file, each with a tenant.
+
+A line of the file is a tenant and a key with a space between them; empty lines and those that begin with # are left
+out. A tenant may have several keys. Keys are kept as their sha256 and compared all of them, each in constant time, so
+that the time of an answer tells nothing of a key.
+"""
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from segue.checkpoint.files import read_small
+from segue.errors import ConfigError
+
+LOCAL = "local"
+"""The tenant where no key is asked for."""
+LARGEST = 1 << 20
+SHORTEST = 16
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """The sha256 of each key and its tenant."""
+
+    tenants: tuple[tuple[bytes, str], ...]
+
+    def tenant(self, header: str | None) -> str | None:
+        """Of a request with this Authorization header; None: it has no right key."""
+        scheme, _, key = (header or "").partition(" ")
+        given = hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
+        found = None
+        for digest, tenant in self.tenants:
+            if hmac.compare_digest(digest, given):
+                found = tenant
+        return found if scheme.lower() == "bearer" else None
+
+
+def read_keys(path: Path) -> Keys:
+    """The keys of a file."""
+    found: dict[bytes, str] = {}
+    try:
+        lines = read_small(path, limit=LARGEST).decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} must be a text in UTF-8; got other bytes. Save it again.") from None
+    for number, line in enumerate(lines, start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2 or not _TENANT.fullmatch(words[0]) or len(words[1]) < SHORTEST:
+            raise ConfigError(
+                f"{path}, line {number}, must be a tenant (letters, digits, . _ -) and a key of at least {SHORTEST} "
+                f"characters; got {len(words)} words. Write: alice {'x' * SHORTEST}, with a key of your own."
+            )
+        digest = hashlib.sha256(words[1].encode()).digest()
+        if found.get(digest, words[0]) != words[0]:
+            raise ConfigError(f"{path}, line {number}, must have a key of its own; got one of another tenant.")
+        found[digest] = words[0]
+    if not found:
+        raise ConfigError(f"{path} must have a key; got none. Write lines: TENANT KEY.")
+    return Keys(tenants=tuple(found.items()))

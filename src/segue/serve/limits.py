@@ -1,0 +1,100 @@
+"""Requests in JSON are read with limits: bytes, time, depth; no numbers that JSON does not have."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from segue.serve.errors import ApiError
+from segue.serve.serving import serving_of
+
+_DEEPEST = 32
+
+
+class LimitedRequest(Request):
+    """A request whose body is small and in JSON."""
+
+    async def body(self) -> bytes:
+        """All of it."""
+        if not hasattr(self, "_body"):
+            settings = serving_of(self).settings
+            data = bytearray()
+            async for part in read_parts(self, limit=settings.max_body, timeout=settings.body_timeout, each=False):
+                data += part
+            self._body = bytes(data)
+        return self._body
+
+    async def json(self) -> Any:
+        """Its value."""
+        try:
+            value = json.loads(await self.body(), parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            reason = "too deep" if isinstance(error, RecursionError) else str(error)[:80]
+            raise ApiError(
+                400, f"a request must be JSON in UTF-8; got other bytes: {reason}. Check it.", code="invalid_json"
+            ) from None
+        if _depth(value) > _DEEPEST:
+            raise ApiError(
+                400, f"JSON must be at most {_DEEPEST} deep; got deeper. Send a flat request.", code="invalid_json"
+            )
+        return value
+
+
+class LimitedRoute(APIRoute):
+    """A route with such requests."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def limited(request: Request) -> Response:
+            return await handle(LimitedRequest(request.scope, request.receive))
+
+        return limited
+
+
+async def read_parts(request: Request, *, limit: int, timeout: float, each: bool) -> AsyncIterator[bytes]:
+    """The parts of a body as they come. `timeout` is for all of it, or with `each` for each part."""
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:20]) > limit:
+        raise too_long(limit)
+    total = 0
+    end = asyncio.get_running_loop().time() + timeout
+    while True:
+        try:
+            now = asyncio.get_running_loop().time()
+            async with asyncio.timeout(timeout if each else max(0.0, end - now)):
+                message = await request.receive()
+        except TimeoutError:
+            raise ApiError(
+                408, f"a request must arrive within {timeout:g} seconds; it did not. Send it again.", code="timeout"
+            ) from None
+        if message["type"] == "http.disconnect":
+            raise ApiError(400, "a request must be whole; the client left. Send it again.", code="incomplete")
+        part: bytes = message.get("body", b"")
+        total += len(part)
+        if total > limit:
+            raise too_long(limit)
+        if part:
+            yield part
+        if not message.get("more_body", False):
+            return
+
+
+def too_long(limit: int) -> ApiError:
+    """A body that is too large. What is left of it is not read: the connection is closed."""
+    return ApiError(413, f"a request must have at most {limit:,} bytes; got more. Send less.", code="request_too_large")
+
+
+def _depth(value: Any, deep: int = 0) -> int:
+    """How deep lists and objects are in each other, looked at no further than the limit."""
+    if deep > _DEEPEST or not isinstance(value, list | dict):
+        return deep
+    inner = value.values() if isinstance(value, dict) else value
+    return max((_depth(one, deep + 1) for one in inner if isinstance(one, list | dict)), default=deep + 1)
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text}, which is no number of JSON")

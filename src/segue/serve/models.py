@@ -1,0 +1,156 @@
+"""The models that are served: language models that read streams, and models that were fine-tuned for a task.
+
+In: what names a model on the command line, `PATH` or `NAME=PATH`. Out: a Served, by its name. Everything is computed in
+float32.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from segue.checkpoint.folder import HEAD
+from segue.checkpoint.hub import find, model_folder
+from segue.errors import ConfigError
+from segue.files import locate
+from segue.infer.pen import Pen, make_pen
+from segue.infer.sampling import SamplingSettings
+from segue.infer.text_model import TextModel, load_text_model
+from segue.model.streaming import Streamer
+from segue.serve.errors import ApiError, shown
+from segue.tasks.folder import TASK, TaskModel, load_task_model
+from segue.text.tokenizer import Tokenizer
+
+LONGEST_NAME = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """How a language model reads on: what all its sessions share."""
+
+    streamer: Streamer
+    window: int | None
+    fingerprints: dict[str, str]
+    """Of the model as it is read, and of the tokeniser: what a saved session is bound to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A model with a name."""
+
+    name: str
+    tokenizer: Tokenizer
+    parameters: int
+    text: TextModel | None = None
+    """The language model, where it is one."""
+    task: TaskModel | None = None
+    """The fine-tuned one, where it is one."""
+    stream: Stream | None = None
+    """Where it can write."""
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        """What it can be asked for, by the names of the routes."""
+        if self.task is not None:
+            return (self.task.kind.name, "tokenize")
+        assert self.text is not None
+        config = self.text.model.config
+        return (
+            *(("completions", "sessions") if self.stream is not None else ()),
+            "embeddings",
+            "likelihood",
+            *(("infill",) if config.objective == "permutation" else ()),
+            "tokenize",
+        )
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Of the model; the tokeniser may have fewer ids."""
+        config = self.task.config if self.task is not None else self.text.model.config if self.text else None
+        assert config is not None
+        return config.vocabulary.size
+
+    def streaming(self) -> Stream:
+        """Of a model that can write; an error for others."""
+        if self.stream is None:
+            raise ApiError(
+                400,
+                f"model must be one that writes; got {shown(self.name)}, which can do {', '.join(self.abilities)}. Use "
+                "a Transformer-XL, GPT or XLNet.",
+                code="unsupported",
+                param="model",
+            )
+        return self.stream
+
+    def pen(
+        self, *, max_tokens: int, sampling: SamplingSettings, stop: Sequence[str] = (), choices: Sequence[str] = ()
+    ) -> Pen:
+        """For one text."""
+        return make_pen(
+            self.tokenizer,
+            vocabulary_size=self.vocabulary_size,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            stop=stop,
+            choices=choices,
+        )
+
+
+def load_served(source: str, *, slice_tokens: int) -> Served:
+    """The model that `PATH` or `NAME=PATH` names."""
+    name, path = _named(source)
+    if _is_task(path):
+        made = load_task_model(path)
+        made.model.float().eval()
+        return Served(name=name, task=made, tokenizer=made.tokenizer, parameters=_size(made.model))
+    text = load_text_model(path)
+    text.model.float()
+    stream = None
+    config = text.model.config
+    count_from = getattr(config.positions, "count_from", "start")
+    if config.objective != "masked" and config.directions == "forward" and count_from == "start":
+        memory_length, window = text.reach()
+        streamer = Streamer(text.model, memory_length=memory_length, most_at_once=slice_tokens)
+        fingerprints = {"model": streamer.fingerprint(), "tokenizer": text.tokenizer.fingerprint()}
+        stream = Stream(streamer=streamer, window=window, fingerprints=fingerprints)
+    return Served(name=name, text=text, tokenizer=text.tokenizer, stream=stream, parameters=_size(text.model))
+
+
+def load_all(sources: Sequence[str], *, slice_tokens: int) -> dict[str, Served]:
+    """By name; each name once."""
+    found: dict[str, Served] = {}
+    for source in sources:
+        name, _ = _named(source)
+        if name in found:
+            raise ConfigError(
+                f"models must have different names; got {name!r} twice. Name one of them: {name}-2={source}."
+            )
+        found[name] = load_served(source, slice_tokens=slice_tokens)
+    return found
+
+
+def _named(source: str) -> tuple[str, str]:
+    name, equals, path = source.partition("=")
+    if equals and name and "/" not in name:
+        if len(name) > LONGEST_NAME or not name.isprintable():
+            raise ConfigError(
+                f"the name of a model must be printable, of at most {LONGEST_NAME} characters; got {name[:40]!r}. Use "
+                "a shorter one."
+            )
+        return name, path
+    parts = [part for part in Path(source).absolute().parts if part not in ("best", "last")]
+    return (parts[-1] if parts else source)[:LONGEST_NAME], source
+
+
+def _is_task(path: str) -> bool:
+    for folder in (Path(path), Path(path) / "best", Path(path) / "last"):
+        if (locate(folder) / TASK).is_file():
+            return True
+    return (model_folder(find(path)) / HEAD).is_file()
+
+
+def _size(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,69 @@
+"""What is asked of the server itself: which models, whether it is well, its version and its figures."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+import segue
+from segue.serve.answers import ERRORS, answer
+from segue.serve.errors import not_ready
+from segue.serve.models import Served
+from segue.serve.serving import serving_of
+
+router = APIRouter(tags=["service"])
+
+
+@router.get("/v1/models", responses=ERRORS)
+async def models(request: Request) -> Response:
+    """Lists the models, and what each can do."""
+    return answer({"object": "list", "data": [model_body(one) for one in serving_of(request).models.values()]})
+
+
+@router.get("/v1/models/{name}", responses=ERRORS)
+async def model(name: str, request: Request) -> Response:
+    """Describes one model."""
+    return answer(model_body(serving_of(request).model(name, "tokenize")))
+
+
+def model_body(served: Served) -> dict[str, Any]:
+    """As OpenAI's interface has it, and what can be asked of it here."""
+    config = served.task.config if served.task is not None else None
+    if config is None:
+        assert served.text is not None
+        config = served.text.model.config
+    labels = getattr(served.task.task, "labels", None) if served.task is not None else None
+    return {
+        "id": served.name,
+        "object": "model",
+        "created": served.created,
+        "owned_by": "segue",
+        "abilities": list(served.abilities),
+        "objective": config.objective,
+        "parameters": served.parameters,
+        "vocabulary_size": served.vocabulary_size,
+        "memory_length": None if config.memory is None else config.memory.length,
+        "layers": config.num_layers,
+        "task": None if served.task is None else served.task.kind.name,
+        "labels": None if labels is None else [str(label) for label in getattr(labels, "names", labels)],
+    }
+
+
+@router.get("/health")
+async def health() -> Response:
+    """200 while the process lives."""
+    return answer({"status": "ok"})
+
+
+@router.get("/ready", responses={503: ERRORS[503]})
+async def ready(request: Request) -> Response:
+    """200 while requests are taken; 503 when the server is shutting down."""
+    if not serving_of(request).ready:
+        raise not_ready()
+    return answer({"status": "ready"})
+
+
+@router.get("/version")
+async def version() -> Response:
+    """Of segue."""
+    return answer({"version": segue.__version__})

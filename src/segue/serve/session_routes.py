@@ -1,0 +1,376 @@
+"""The routes of sessions: create, list, feed, write, score, fork, take the state away and bring it back, delete."""
+
+import codecs
+import math
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import Response
+
+from segue.infer.saved_session import Kept
+from segue.serve.answers import ERRORS, answer
+from segue.serve.errors import ApiError, too_large
+from segue.serve.jobs import Done, Ended, Feed, Job, Score, Token, Took, Write
+from segue.serve.limits import LimitedRoute, read_parts
+from segue.serve.run import GoneError, Run
+from segue.serve.schemas import (
+    DeletedSession,
+    FedAnswer,
+    ScoredAnswer,
+    ScoreRequest,
+    SessionAnswer,
+    SessionList,
+    SessionRequest,
+    WriteRequest,
+    Written,
+)
+from segue.serve.serving import Serving, serving_of, tenant_of
+from segue.serve.sessions import Session
+from segue.serve.sse import DONE, PING, EventStream, event
+from segue.serve.writing import finite, how_to_write, token_body, top_body, usage_of
+
+router = APIRouter(prefix="/v1/sessions", route_class=LimitedRoute, tags=["sessions"])
+plain = APIRouter(prefix="/v1/sessions", tags=["sessions"])
+"""Routes whose bodies are not JSON."""
+SessionId = Annotated[str, Path(alias="id", min_length=1, max_length=64, description="The id of a session.")]
+BYTES = "application/octet-stream"
+_MOST_LISTED = 1000
+
+
+@router.post("", response_model=SessionAnswer, status_code=201, responses=ERRORS)
+async def create(body: SessionRequest, request: Request) -> Response:
+    """Creates a session, which has read nothing."""
+    serving = serving_of(request)
+    serving.run(request)
+    served = serving.model(body.model, "sessions")
+    return answer(serving.sessions.create(tenant_of(request), served.name).body(), status=201)
+
+
+@router.get("", response_model=SessionList, responses=ERRORS)
+async def list_all(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=_MOST_LISTED, description="At most so many.")] = 100,
+    after: Annotated[str | None, Query(max_length=64, description="Those after this one, by its id.")] = None,
+) -> Response:
+    """Lists your sessions, the first that was created first."""
+    found = serving_of(request).sessions.of(tenant_of(request))
+    start = next((place + 1 for place, session in enumerate(found) if session.id == after), 0)
+    part = found[start : start + limit]
+    return answer(
+        {
+            "object": "list",
+            "data": [session.body() for session in part],
+            "has_more": start + len(part) < len(found),
+        }
+    )
+
+
+@router.get("/{id}", response_model=SessionAnswer, responses=ERRORS)
+async def show(id: SessionId, request: Request) -> Response:
+    """Says where a session stands."""
+    return answer(_session(request, id).body())
+
+
+@router.delete("/{id}", response_model=DeletedSession, responses=ERRORS)
+async def delete(id: SessionId, request: Request) -> Response:
+    """Deletes a session, in memory and on disk."""
+    session = _session(request, id)
+    serving_of(request).sessions.delete(session)
+    return answer({"id": session.id, "object": "session.deleted", "deleted": True})
+
+
+@router.post("/{id}/fork", response_model=SessionAnswer, status_code=201, responses=ERRORS)
+async def fork(id: SessionId, request: Request) -> Response:
+    """Creates another session that has read the same. Neither changes the other; what they have in common is stored
+    once."""
+    serving = serving_of(request)
+    serving.run(request)
+    return answer((await serving.sessions.fork(_session(request, id))).body(), status=201)
+
+
+# ---------------------------------------------------------------------------------------------------- feed and score
+
+
+@plain.post(
+    "/{id}/feed",
+    response_model=FedAnswer,
+    responses=ERRORS,
+    openapi_extra={
+        "requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}},
+    },
+)
+async def feed(id: SessionId, request: Request) -> Response:
+    """The session reads a text: the body, as it is, in UTF-8, of any length, sent in any pieces.
+
+    It goes on from the text that was fed before. Memory does not grow with the text. A request that fails or is broken
+    off leaves the session as it was.
+    """
+    serving, session = serving_of(request), _session(request, id)
+    serving.sessions.check_room(session)
+    run = serving.run(request)
+    kept = await serving.sessions.take(session)
+    found: Kept | None = None
+    try:
+        job = Feed(tenant_of(request), serving.models[session.model], kept)
+        worker = serving.engine.writers[session.model]
+        run.submit({job: worker})
+        characters = 0
+        async for text in _texts(request, serving):
+            characters += len(text)
+            job.parts.append(text)
+            serving.engine.wake(job, worker)
+            while not isinstance((await run.next())[1], Took):
+                pass
+        job.complete = True
+        serving.engine.wake(job, worker)
+        run.watch()
+        found = await run.done(job)
+        return answer(
+            {
+                "object": "session.fed",
+                "characters": characters,
+                "usage": usage_of([job.counted], 0),
+                "session": {**session.body(), **_after(found)},
+            }
+        )
+    finally:
+        run.close()
+        serving.sessions.give(session, found)
+
+
+async def _texts(request: Request, serving: Serving) -> AsyncGenerator[str]:
+    """The body as text, a piece at a time."""
+    settings = serving.settings
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        async for part in read_parts(request, limit=settings.max_feed, timeout=settings.body_timeout, each=True):
+            if text := decoder.decode(part):
+                yield text
+        if text := decoder.decode(b"", final=True):
+            yield text
+    except UnicodeDecodeError as error:
+        raise ApiError(
+            400,
+            f"a text must be in UTF-8; got other bytes: {error.reason}. Send it in UTF-8.",
+            code="invalid_text",
+        ) from None
+
+
+@router.post("/{id}/score", response_model=ScoredAnswer, responses=ERRORS)
+async def score(id: SessionId, body: ScoreRequest, request: Request) -> Response:
+    """The session reads a text and says how likely each token was, given all that it had read before."""
+    serving, session = serving_of(request), _session(request, id)
+    top = body.logprobs or 0
+    settings = serving.settings
+    if top > settings.max_logprobs:
+        raise too_large("logprobs", top, settings.max_logprobs, setting="max_logprobs")
+    run = serving.run(request)
+    kept = await serving.sessions.take(session)
+    found: Kept | None = None
+    try:
+        job = Score(
+            tenant_of(request),
+            serving.models[session.model],
+            kept,
+            body.text,
+            top=top,
+            limit=settings.max_echo_tokens,
+        )
+        run.submit({job: serving.engine.writers[session.model]})
+        run.watch()
+        result: Kept = await run.done(job)
+        found = result if body.keep else None
+        return answer(_scored(job, {**session.body(), **(_after(found) if found else {})}))
+    finally:
+        run.close()
+        serving.sessions.give(session, found)
+
+
+def _scored(job: Score, session: dict[str, Any]) -> dict[str, Any]:
+    values = [one.log_probability for one in job.scored if one.log_probability is not None]
+    total = math.fsum(values)
+    return {
+        "object": "session.scored",
+        "logprob": finite(total),
+        "perplexity": math.exp(min(700.0, -total / len(values))) if values else None,
+        "tokens": [
+            {
+                "token": one.token,
+                "id": one.id,
+                "start": one.start,
+                "end": one.end,
+                "logprob": None if one.log_probability is None else finite(one.log_probability),
+                "top": top_body(one.alternatives),
+            }
+            for one in job.scored
+        ],
+        "usage": usage_of([job.counted], 0),
+        "session": session,
+    }
+
+
+# -------------------------------------------------------------------------------------------------------------- write
+
+
+@router.post("/{id}/write", response_model=Written, responses=ERRORS)
+async def write(id: SessionId, body: WriteRequest, request: Request) -> Response:
+    """The session reads a prompt and writes; token by token in server-sent events, or with `"stream": false` at once.
+
+    Each event is a token (`"object": "session.token"`); the one before `[DONE]` says how it ended. A client that leaves
+    finds the session where the last event that was sent ended.
+    """
+    serving, session = serving_of(request), _session(request, id)
+    served = serving.models.get(session.model)
+    if served is None:
+        await serving.sessions.take(session)  # says what is wrong with it
+        raise AssertionError
+    how = how_to_write(body, served, serving.settings, logprobs=body.logprobs, keep=True)
+    if not how.max_tokens:
+        raise ApiError(400, "max_tokens must be at least 1; got 0. Use 1.", code="invalid_value", param="max_tokens")
+    serving.sessions.check_room(session)
+    run = serving.run(request)
+    kept = await serving.sessions.take(session)
+    stream = body.stream is None or body.stream
+    job = Write(tenant_of(request), served, kept, body.prompt, how)
+    job.flows = stream
+    writing = _Writing(serving, session, job, run)
+    try:
+        run.submit({job: serving.engine.writers[session.model]})
+        run.watch()
+        if stream:
+            first = await run.next()
+            return EventStream(
+                writing.pieces(first), finish=writing.finish, write_timeout=serving.settings.write_timeout
+            )
+        tokens = [token async for token in writing.tokens(await run.next())]
+        writing.seen = None
+        return answer({**writing.ended(), "tokens": tokens})
+    except BaseException:
+        writing.seen = 0
+        writing.finish()
+        raise
+    finally:
+        if not stream:
+            writing.finish()
+
+
+class _Writing:
+    """One request of a session to write."""
+
+    def __init__(self, serving: Serving, session: Session, job: Write, run: Run) -> None:
+        self.serving, self.session, self.job, self.run = serving, session, job, run
+        self.seen: int | None = 0
+        """Tokens that were sent; None: all, and the session goes on from the end."""
+        self.text = ""
+        self.reason = "length"
+        self._given = False
+
+    async def tokens(self, first: tuple[Job, Any], ping: float | None = None) -> AsyncGenerator[dict[str, Any] | None]:
+        """As they come; None where there was none for so long."""
+        _, found = first
+        while not isinstance(found, Done):
+            match found:
+                case Token(written=written):
+                    self.text += written.text
+                    yield token_body(written)
+                case Ended(reason=reason):
+                    self.reason = reason
+            while True:
+                try:
+                    _, found = await self.run.next(ping)
+                    break
+                except TimeoutError:
+                    yield None
+        self.job.final = found.result
+
+    async def pieces(self, first: tuple[Job, Any]) -> AsyncGenerator[bytes]:
+        """The events."""
+        try:
+            async for token in self.tokens(first, self.serving.settings.ping):
+                if token is None:
+                    yield PING
+                    continue
+                yield event({"object": "session.token", **token})
+                if token["id"] is not None:
+                    assert self.seen is not None
+                    self.seen += 1
+                    self.job.taken += 1
+                    self.serving.engine.nudge()
+        except GoneError:
+            return
+        except ApiError as error:
+            yield event(error.body())
+            return
+        self.seen = None
+        yield event({**self.ended(), "tokens": []})
+        yield DONE
+
+    def ended(self) -> dict[str, Any]:
+        """What comes last."""
+        assert self.job.final is not None
+        return {
+            "object": "session.written",
+            "text": self.text,
+            "finish_reason": self.reason,
+            "usage": usage_of([self.job.counted], len(self.job.tokens[0])),
+            "session": {**self.session.body(), **_after(self.job.final)},
+        }
+
+    def finish(self) -> None:
+        """The session is where the client saw it end."""
+        if self._given:
+            return
+        self._given = True
+        self.run.close()
+        kept = self.job.final if self.seen is None else self.job.kept_after(self.seen) if self.seen else None
+        self.serving.sessions.give(self.session, kept)
+
+
+# -------------------------------------------------------------------------------------------------------------- state
+
+
+@plain.get("/{id}/state", responses={**ERRORS, 200: {"content": {BYTES: {}}, "description": "The state."}})
+async def get_state(id: SessionId, request: Request) -> Response:
+    """What the session has read, as a file: for this model alone, and signed, so that no other file is taken back."""
+    data = await serving_of(request).sessions.state(_session(request, id))
+    return Response(data, media_type=BYTES, headers={"content-disposition": 'attachment; filename="session.state"'})
+
+
+@plain.put(
+    "/{id}/state",
+    response_model=SessionAnswer,
+    responses=ERRORS,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {BYTES: {"schema": {"type": "string", "format": "binary"}}},
+        },
+    },
+)
+async def put_state(id: SessionId, request: Request) -> Response:
+    """Puts a state in the place of what the session has read."""
+    serving, session = serving_of(request), _session(request, id)
+    serving.run(request)
+    serving.sessions.check_room(session)
+    limit = serving.sessions.largest_state(session.model)
+    data = bytearray()
+    async for part in read_parts(request, limit=limit, timeout=serving.settings.body_timeout, each=True):
+        data += part
+    await serving.sessions.restore(session, bytes(data))
+    return answer(session.body())
+
+
+def _session(request: Request, id: str) -> Session:
+    return serving_of(request).sessions.get(tenant_of(request), id)
+
+
+def _after(kept: Kept) -> dict[str, Any]:
+    """What a session says of itself when it has this, a moment before it has."""
+    return {
+        "tokens": kept.tokens,
+        "bytes": kept.size,
+        "waiting": kept.text.text[kept.text.read :],
+        "busy": False,
+        "place": "memory",
+    }

@@ -1,0 +1,156 @@
+"""Sessions on disk: a SQLite file in WAL mode, whole after a crash, and the key that signs what leaves the server.
+
+In: what a session has read, as bytes, and what is known of it. Out: the same. A thread of its own does the work, so
+that the event loop never waits for a disk. Without a path the file is a temporary one that is gone with the server.
+"""
+
+import asyncio
+import os
+import secrets
+import sqlite3
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from segue.errors import CheckpointError
+
+T = TypeVar("T")
+FORMAT = "segue-sessions-1"
+_PAGE = 8192
+_WAIT = 5.0
+"""Seconds that SQLite waits for a lock of another process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What is known of a stored session without reading it."""
+
+    id: str
+    tenant: str
+    model: str
+    tokens: int
+    size: int
+    created: float
+    idle: float
+    """Seconds without use, in which the server ran."""
+
+
+class Store(Protocol):
+    """Where sessions go. Its methods are for one thread."""
+
+    def open(self) -> list[Record]:
+        """All that there are."""
+
+    def put(self, record: Record, data: bytes) -> None:
+        """Writes one, or writes it again; whole or not at all."""
+
+    def get(self, id: str) -> bytes | None:
+        """What was put; None if there is none."""
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Those that are there are gone."""
+
+    def secret(self) -> bytes:
+        """The key that signs states; the same as long as the store is."""
+
+    def close(self) -> None:
+        """All that was put stays."""
+
+
+class SqliteStore:
+    """In a file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._temporary = path is None
+        if path is None:
+            handle, name = tempfile.mkstemp(prefix="segue-sessions-", suffix=".sqlite")
+            os.close(handle)
+            path = Path(name)
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def open(self) -> list[Record]:
+        try:
+            connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)
+            for pragma in (f"page_size={_PAGE}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if tables and not {"meta", "sessions"} <= tables:
+                raise CheckpointError(
+                    f"{self.path} must be a file of sessions, or new; got one of another program. Name another file."
+                )
+            connection.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL)")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, tenant TEXT NOT NULL, model TEXT NOT NULL, "
+                "tokens INTEGER NOT NULL, size INTEGER NOT NULL, created REAL NOT NULL, idle REAL NOT NULL, "
+                "state BLOB NOT NULL)"
+            )
+            connection.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (FORMAT.encode(),))
+            (found,) = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+            if found != FORMAT.encode():
+                raise CheckpointError(
+                    f"{self.path} must be a file of sessions of this version; got {found[:40]!r}. Name another file."
+                )
+            connection.execute("INSERT OR IGNORE INTO meta VALUES ('secret', ?)", (secrets.token_bytes(32),))
+            rows = connection.execute("SELECT id, tenant, model, tokens, size, created, idle FROM sessions").fetchall()
+        except sqlite3.Error as error:
+            raise CheckpointError(
+                f"{self.path} must be a SQLite file of sessions that can be written; got {error}. Name another file, "
+                "or move this one away."
+            ) from None
+        with suppress(OSError):
+            os.chmod(self.path, 0o600)
+        self._connection = connection
+        names = ("id", "tenant", "model", "tokens", "size", "created", "idle")
+        return [Record(**dict(zip(names, row, strict=True))) for row in rows]
+
+    def put(self, record: Record, data: bytes) -> None:
+        values = (record.id, record.tenant, record.model, record.tokens, record.size, record.created, record.idle, data)
+        self._opened().execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def get(self, id: str) -> bytes | None:
+        row = self._opened().execute("SELECT state FROM sessions WHERE id = ?", (id,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def delete(self, ids: Sequence[str]) -> None:
+        self._opened().executemany("DELETE FROM sessions WHERE id = ?", [(id,) for id in ids])
+
+    def secret(self) -> bytes:
+        (found,) = self._opened().execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
+        return bytes(found)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._connection.close()
+            self._connection = None
+        if self._temporary:
+            for end in ("", "-wal", "-shm"):
+                with suppress(OSError):
+                    os.unlink(f"{self.path}{end}")
+
+    def _opened(self) -> sqlite3.Connection:
+        assert self._connection is not None
+        return self._connection
+
+
+class StoreThread:
+    """A store, used from the event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-store")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Does something with the store in its thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def close(self) -> None:
+        """After all that was asked for before."""
+        await self.run(self.store.close)
+        self._pool.shutdown()

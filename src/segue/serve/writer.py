@@ -1,0 +1,282 @@
+"""One model that reads on, for all who use it: texts are written together, and prompts are read in between.
+
+In: jobs of a model that reads on. Out: events of each. `step` does a little of everything: a token of every text that
+is being written, in one batch; then a stretch of prompts, of one tenant after the other. Texts join and leave the batch
+at every step. So nobody waits for a long prompt of somebody else, and a job that is cancelled is gone at the next step.
+"""
+
+import copy
+from collections.abc import Generator
+
+from torch import Tensor
+
+from segue.infer.pen import Pen
+from segue.infer.saved_session import Kept
+from segue.infer.token_stream import TokenStream
+from segue.serve.jobs import Done, Ended, Failed, Job, Read, Reading, Token, Waiting, Write
+from segue.serve.models import Stream
+from segue.serve.settings import ServeSettings
+from segue.serve.slots import Slots
+from segue.serve.turns import Turns
+from segue.text.tokenizer import Unfinished
+
+_LEAST = 8
+"""What the smallest part of a prompt counts, in tokens."""
+
+
+class Line:
+    """One text that is being written."""
+
+    def __init__(self, job: Write, number: int, stream: TokenStream, pen: Pen, tensors: dict[str, Tensor]) -> None:
+        self.job, self.number, self.stream, self.pen = job, number, stream, pen
+        self.tensors: dict[str, Tensor] | None = tensors
+        """What it remembers, while it is not in the batch."""
+        self.run = 0
+        """Tokens since it joined."""
+
+
+class Writer:
+    """The jobs of one model."""
+
+    def __init__(self, model: Stream, settings: ServeSettings) -> None:
+        self._model, self._settings = model, settings
+        self.tokens_written = 0
+        self.tokens_read = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._reading: Turns[tuple[Job, Generator[int | Waiting]]] = Turns()
+        self._asleep: dict[Job, Generator[int | Waiting]] = {}
+        """Those that wait for more text."""
+        self._waiting: Turns[Line] = Turns()
+        """Texts that wait for a place in the batch."""
+        self._paused: list[Line] = []
+        """Texts whose clients have not taken what was written."""
+        self._slots = Slots(self._model.streamer)
+        self._lines: dict[TokenStream, Line] = {}
+        """Those in the batch."""
+
+    # ------------------------------------------------------------------------------------------ what the engine asks
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do something."""
+        self._resume()
+        return bool(self._lines) or bool(len(self._reading)) or bool(len(self._waiting)) or self._has_cancelled()
+
+    @property
+    def active(self) -> int:
+        """Texts in the batch."""
+        return len(self._lines)
+
+    def accept(self, job: Job) -> None:
+        """Takes a job."""
+        self._reading.add(job.tenant, (job, job.work()))
+
+    def wake(self, job: Job) -> None:
+        """More text has come for it."""
+        work = self._asleep.pop(job, None)
+        if work is not None:
+            self._reading.add(job.tenant, (job, work))
+
+    def step(self) -> None:
+        """A token of each text, then a stretch of prompts."""
+        self._drop_cancelled()
+        self._resume()
+        self._join()
+        if self._lines:
+            self._write()
+        self._read()
+
+    def jobs(self) -> list[Job]:
+        """All that have not ended."""
+        lines = [*self._lines.values(), *self._waiting, *self._paused]
+        found = [*(job for job, _ in self._reading), *self._asleep, *(line.job for line in lines)]
+        return list(dict.fromkeys(found))
+
+    def fail_all(self, error: BaseException) -> None:
+        """After a fault that may have left the batch in any state: all jobs end, and the next begin anew."""
+        for job in self.jobs():
+            job.emit(Failed(error=error))
+        self._begin()
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    def _write(self) -> None:
+        logits_BV = self._slots.logits()
+        for row, stream in enumerate(list(self._slots.streams)):
+            line = self._lines.get(stream)
+            if line is None:  # another text of its job has failed
+                continue
+            try:
+                self._put(line, logits_BV[row])
+            except Exception as error:  # of this text alone: the others go on
+                self._fail(line.job, error)
+        self._part()
+        if self._slots.streams:
+            self._advance()
+
+    def _put(self, line: Line, logits_V: Tensor) -> None:
+        job, pen = line.job, line.pen
+        written = pen.put(line.stream, logits_V)
+        assert written.id is not None
+        job.tokens[line.number].append(written.id)
+        job.produced += 1
+        line.run += 1
+        self.tokens_written += 1
+        job.emit(Token(choice=line.number, written=written))
+        if pen.done and (rest := pen.finish()) is not None:
+            job.emit(Token(choice=line.number, written=rest))
+
+    def _part(self) -> None:
+        """Those that are complete leave, and those that must do something else first."""
+        for stream, line in list(self._lines.items()):
+            job = line.job
+            if line.pen.done:
+                tensors = self._take(line, keep=job.how.keep)
+                if job.how.keep:
+                    job.final = Kept.of(stream, Unfinished(), tensors)
+                job.emit(Ended(choice=line.number, reason="stop" if line.pen.stopped else "length"))
+                job.open -= 1
+                if not job.open:
+                    job.emit(Done(result=job.final))
+            elif stream.window_is_full:  # the window is read again, as a prompt is
+                self._take(line, keep=False)
+                self._reading.add(job.tenant, (job, self._new_window(line)))
+            elif job.behind:
+                line.tensors = self._take(line)
+                self._paused.append(line)
+        if len(self._waiting) and len(self._lines) >= self._settings.max_rows:
+            longest = max(self._lines.values(), key=lambda line: line.run)
+            if longest.run >= self._settings.turn_tokens:
+                longest.tensors = self._take(longest)
+                self._waiting.add(longest.job.tenant, longest)
+
+    def _new_window(self, line: Line) -> Generator[int | Waiting]:
+        yield from line.stream.reading()
+        line.tensors = line.stream.cache.tensors()
+        self._waiting.add(line.job.tenant, line)
+
+    def _advance(self) -> None:
+        try:
+            self._slots.read()
+        except Exception as error:
+            if len(self._lines) == 1:
+                self._fail(next(iter(self._lines.values())).job, error)
+            else:
+                self._advance_alone()
+
+    def _advance_alone(self) -> None:
+        """After a batch that failed: each text by itself, so that the one at fault is the only one to end. The cache
+        has not moved on, because that comes last."""
+        for line in list(self._lines.values()):
+            if line.stream in self._lines:  # else another text of its job has failed
+                line.tensors = self._take(line)
+                if self._read_alone(line):
+                    self._waiting.add(line.job.tenant, line)
+
+    def _read_alone(self, line: Line) -> bool:
+        """A text that is not in the batch reads the token it has not read yet; ends its job where that fails."""
+        alone = Slots(self._model.streamer)
+        alone.join(line.stream, line.tensors)
+        try:
+            alone.read()
+        except Exception as error:
+            self._fail(line.job, error)
+            return False
+        line.tensors = alone.leave(line.stream)
+        return True
+
+    def _join(self) -> None:
+        while len(self._waiting) and len(self._lines) < self._settings.max_rows:
+            line = self._waiting.pop()
+            if line.stream.unread and not self._read_alone(line):  # it left with a token that it had yet to read
+                continue
+            self._slots.join(line.stream, line.tensors)
+            line.tensors, line.run = None, 0
+            self._lines[line.stream] = line
+
+    def _take(self, line: Line, *, keep: bool = True) -> dict[str, Tensor]:
+        del self._lines[line.stream]
+        return self._slots.leave(line.stream, keep=keep)
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def _read(self) -> None:
+        spent = 0
+        while spent < self._settings.slice_tokens and len(self._reading):
+            job, work = self._reading.pop()
+            if job.cancelled:
+                work.close()
+                continue
+            try:
+                done = next(work)
+            except StopIteration:
+                self._have_read(job)
+                spent += _LEAST
+            except Exception as error:
+                self._fail(job, error)
+            else:
+                if isinstance(done, Waiting):
+                    self._asleep[job] = work
+                    continue
+                self.tokens_read += done
+                spent += max(done, _LEAST)
+                self._reading.add(job.tenant, (job, work))
+
+    def _have_read(self, job: Job) -> None:
+        """All that it gave has been read; it may want to write now."""
+        if not isinstance(job, Write):
+            job.emit(Done(result=job.result()))
+            return
+        if job.pens and job.produced:  # it began a new window in the middle of a text
+            return
+        job.emit(Read(scored=job.scored))
+        if not job.how.max_tokens:
+            job.emit(Done(result=job.finished() if job.how.keep else None))
+            return
+        assert isinstance(job, Reading)
+        first, tensors = job.stream, dict(job.stream.cache.tensors())
+        if len(job.pens) > 1:
+            tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+        for number, pen in enumerate(job.pens):
+            stream = first if number == 0 else _twin(first)
+            pen.begin(stream.recent)
+            self._waiting.add(job.tenant, Line(job, number, stream, pen, tensors))
+
+    # -------------------------------------------------------------------------------------------- ends before the end
+
+    def _fail(self, job: Job, error: BaseException) -> None:
+        """Ends one job, and nothing else."""
+        self._remove(job)
+        job.emit(Failed(error=error))
+
+    def _remove(self, job: Job) -> None:
+        for line in [line for line in self._lines.values() if line.job is job]:
+            self._take(line, keep=False)
+        self._waiting.take(lambda line: line.job is job)
+        self._paused = [line for line in self._paused if line.job is not job]
+        for _, work in self._reading.take(lambda pair: pair[0] is job):
+            work.close()
+        self._asleep.pop(job, None)
+
+    def _has_cancelled(self) -> bool:
+        return any(line.job.cancelled for line in self._paused) or any(job.cancelled for job in self._asleep)
+
+    def _drop_cancelled(self) -> None:
+        for job in self.jobs():
+            if job.cancelled:
+                self._remove(job)
+
+    def _resume(self) -> None:
+        ready = [line for line in self._paused if not line.job.behind]
+        for line in ready:
+            self._paused.remove(line)
+            self._waiting.add(line.job.tenant, line)
+
+
+def _twin(stream: TokenStream) -> TokenStream:
+    """Another stream that has read the same, whose cache is elsewhere."""
+    other = copy.copy(stream)
+    other.recent, other.unread = stream.recent.copy(), list(stream.unread)
+    return other

@@ -1,0 +1,67 @@
+"""A real server in a process of its own, on a free port of this machine."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+SECONDS = 60.0
+
+
+class Server:
+    """One that runs."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str, log: Path) -> None:
+        self.process, self.url, self.log = process, url, log
+
+    def client(self, key: str | None = None, **options: object) -> httpx.Client:
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=SECONDS, trust_env=False, **options)  # type: ignore[arg-type]
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    def resident(self) -> int:
+        """Bytes of memory that it has."""
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(SECONDS)
+
+
+def start(models: Sequence[str | Path], folder: Path, *options: str, before: Sequence[str] = ()) -> Server:
+    """Waits until it takes requests."""
+    log = folder / f"serve-{time.monotonic_ns()}.log"
+    command = [*before, sys.executable, "-m", "segue", "serve", *map(str, models), "--port", "0", *options]
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL, text=True)
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        found = re.search(r"serving on (http://\S+)", log.read_text())
+        if found:
+            return Server(process, found[1], log)
+        time.sleep(0.02)
+    process.kill()
+    raise AssertionError(log.read_text())
+
+
+@contextmanager
+def running(models: Sequence[str | Path], folder: Path, *options: str, before: Sequence[str] = ()) -> Iterator[Server]:
+    server = start(models, folder, *options, before=before)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
