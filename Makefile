@@ -5,6 +5,7 @@
 #   make check     lint, format and types
 #   make parity    the comparisons with other libraries, in environments of their own
 #   make wheel     builds the wheel and uses it, in an environment with the required packages alone
+#   make docs      builds the documentation as a site, in English and Chinese, into build/site, and checks its links
 #   make pictures  computes the examples of docs/ and draws its pictures again
 #   make bench     speed and memory against other libraries and the machine's limit; writes docs/benchmarks.md and the
 #                  figures that README and docs/performance.md quote
@@ -14,7 +15,7 @@
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long check parity wheel pictures bench bench-quick clean
+.PHONY: demo test test-long check parity wheel docs pictures bench bench-quick clean
 
 demo: .venv/ready
 	.venv/bin/segue demo
@@ -36,6 +37,10 @@ parity: .venv-transformers5/ready .venv-transformers4/ready
 
 wheel: .venv/ready
 	.venv/bin/python .ci/wheel.py
+
+docs: .venv-docs/ready
+	.venv-docs/bin/python docs/site.py
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
 pictures: .venv/ready
 	.venv/bin/python docs/examples.py
@@ -59,6 +64,11 @@ KERNELS = hatch_build.py $(wildcard src/segue/model/kernels/*.cpp src/segue/mode
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
 	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,compare,pictures,hub,tune,export,serve]'
+	touch $@
+
+.venv-docs/ready: constraints.txt
+	$(PYTHON) -m venv --clear .venv-docs
+	.venv-docs/bin/python $(PIP_INSTALL) mkdocs-material 'mkdocstrings[python]' mkdocs-static-i18n
 	touch $@
 
 # What these two do not install themselves comes from .venv: PyTorch is installed once.

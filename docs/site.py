@@ -2,9 +2,9 @@
 
     python docs/site.py
 
-The pages are those in docs and four files beside it; the README is the home page in both languages. Links between them
-lead to the pages of the site. A link to any other file of the repository, such as a result or a recipe, becomes the name
-of that file, because the site has no copy of it. A link to nothing is an error.
+The pages are those in docs and four files beside it; the README is the home page in both languages. Links between
+them lead to the pages of the site. A link to any other file of the repository, such as a result or a recipe, becomes
+the name of that file, because the site has no copy of it. A link to nothing is an error.
 """
 
 import re
@@ -39,7 +39,7 @@ def translated(place: str) -> bool:
 
 
 def with_links_of_the_site(markdown: str, *, file: str, place: str) -> str:
-    """A page with its links changed; without the line that leads to the other language, for which the site has a menu."""
+    """A page with its links changed. The line that leads to the other language goes: the site has a menu for that."""
 
     def changed(match: re.Match[str]) -> str:
         target = match["target"]

@@ -4,6 +4,9 @@
 class SegueError(Exception):
     """Something the user gave cannot be used; the command line prints the message alone and exits with 2."""
 
+    exit_at_once = False
+    """Whether the command line must end the process without freeing what it holds."""
+
     def __init__(self, message: str = "", *, remedy: str = "", option: str = "") -> None:
         """`remedy` ends the message for callers of the library, `option` ends it on the command line: where an argument
         of a function would help the one, and an option of a command the other."""

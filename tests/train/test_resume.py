@@ -158,7 +158,6 @@ def test_signals_in_one_of_two_processes_stop_both_and_nothing_is_lost(work: Pat
     assert_equal(work, f"stopped-{name}", name)
 
 
-@pytest.mark.long  # torchrun sometimes takes minutes to notice, on a busy machine
 def test_one_of_two_processes_is_killed(work: Path) -> None:
     process = command(work, "killed", "all")
     wait_for_step(work / "killed", 12, process)

@@ -71,6 +71,8 @@ def ended(app: Callable[[], object]) -> int:
             _say("".join(traceback.format_exception(error)).rstrip())
         _say(_fault(error) if message is None else message)
         _let_go()
+        if isinstance(error, SegueError) and error.exit_at_once:
+            os._exit(WRONG)
         return FAULT if message is None else WRONG
 
 

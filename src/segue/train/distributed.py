@@ -34,6 +34,8 @@ TIMEOUT = timedelta(minutes=5)
 class LostProcessError(SegueError):
     """Another process of the run ended or stopped answering."""
 
+    exit_at_once = True  # PyTorch frees the process group under the GIL, for which one of its threads may wait
+
 
 @contextmanager
 def processes() -> Iterator[torch.device]:
