@@ -158,6 +158,15 @@ def test_card_and_state_say_what_the_run_started_from(work: Path) -> None:
     assert (record["sha256"], record["given"]) == (digest, str(work / "first/last"))
 
 
+def test_inspect_says_step_losses_and_origin(work: Path) -> None:
+    said = " ".join(segue("inspect", work / "straight").split())
+    for part in ("step 12 of 12", "training loss of one step: ", "validation loss: ", " at step 12"):
+        assert part in said
+    assert "started from first/last (averaged weights of step 12, sha256" in said
+    assert "step 12 of 12" in segue("inspect", work / "straight/last")
+    assert "started from" not in segue("inspect", work / "first")
+
+
 # ---------------------------------------------------------------------------------------------------------- resume
 
 

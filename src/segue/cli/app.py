@@ -76,6 +76,7 @@ def pretrain(
             "Default: new weights.",
         ),
     ] = None,
+    new_weights: Annotated[bool, typer.Option("--new-weights", hidden=True)] = False,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard files into the run folder too.")] = False,
     wandb: Annotated[bool, typer.Option(help="Send metrics to Weights & Biases too, if it is installed.")] = False,
     no_verify: Annotated[
@@ -89,6 +90,11 @@ def pretrain(
 
     if out is None:
         raise ConfigError("a run needs a folder; got no --out. Give --out RUN.")
+    if new_weights:
+        raise ConfigError(
+            "pretraining starts with new weights unless --from names a model; got --new-weights, which is for "
+            "fine-tuning. Leave it out."
+        )
     if start is not None:
         check_has_weights(start)
     origin = find_origin(start, out)

@@ -21,12 +21,12 @@ def preset_names() -> list[str]:
 
 def check_has_weights(model: str) -> None:
     """Raises for a config or the name of one, with how to make a model of it."""
-    file = Path(model).suffix == ".toml"
+    file = Path(model).suffix == ".toml" and os.path.isfile(model)
     name = not os.path.exists(model) and model not in ALIASES and (model in preset_names() or model in named_models())
     if not file and not name:
         return
     config = model if file or model in preset_names() else f"{model}.toml"
-    first = f"segue models {model} > {config}, then " if config != model and not file else ""
+    first = f"segue models {model} > {config}, then " if config != model else ""
     raise ConfigError(
         f"{model} is a config: it has neither weights nor a tokeniser, and a model is needed here. Make one of your "
         f"text: segue prepare TEXT --out STORE, then {first}segue pretrain {config} data.store=STORE --out RUN; then "
