@@ -316,11 +316,10 @@ def _character_bits(training: str, text: str, *, order: int) -> float:
 
 def _ngram_pairs(suite: Suite, training: str, pairs: Sequence[Pair]) -> Values:
     """Each sentence after a line end. Words that were seen once are unknown ones."""
-    cut = words if suite.symbols == "words" else list
-    symbols = cut(training)
-    vocabulary = Vocabulary(symbols, at_least=2)
+    cut = words if suite.symbols == "words" else iter
+    vocabulary = Vocabulary(cut(training), at_least=2)
     order = WORD_ORDER
-    model = KneserNey(vocabulary.encode(symbols), vocabulary_size=vocabulary.size, order=order)
+    model = KneserNey(vocabulary.encode(cut(training)), vocabulary_size=vocabulary.size, order=order)
     sentences = [["\n", *cut(text)] for pair in pairs for text in (pair.good, pair.bad)]
     lengths = np.array([len(sentence) for sentence in sentences])
     begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])

@@ -78,7 +78,7 @@ def test_texts_side_by_side_know_nothing_of_each_other() -> None:
 
 
 def test_words_and_rare_ones() -> None:
-    assert words("He didn't go.\n我们走") == ["He", "didn't", "go", ".", "\n", "我们走"]
+    assert list(words("He didn't go.\n我们走")) == ["He", "didn't", "go", ".", "\n", "我们走"]
     vocabulary = Vocabulary(["a", "a", "b"], at_least=2)
     assert vocabulary.encode(["a", "b", "c"]).tolist() == [1, 0, 0]
 
