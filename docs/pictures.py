@@ -18,7 +18,7 @@ from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
 from segue.model import Batch, LanguageModel, Memory
-from segue.model.attention import Geometry
+from segue.model.attention import PositionInputs
 from segue.model.kernels import ScoreTerms, View
 from segue.model.kernels.definition import attention_score, masked_softmax
 from segue.model.language_model import order_batch
@@ -148,7 +148,7 @@ def gradient_reached(model: LanguageModel, ids_Q: Tensor, *, segment: int) -> Te
     embedded = [model.trunk.vocabulary(part).detach().requires_grad_() for part in ids_Q[None].split(segment, dim=1)]
     memory, rows = None, []
     for ids_BQ, leaf in zip(ids_Q[None].split(segment, dim=1), embedded, strict=True):
-        output = model.trunk.reader(leaf, Batch(ids_BQ=ids_BQ), memory)
+        output = model.trunk.reader(leaf, Batch(ids_BQ=ids_BQ), memory, remember=True)
         memory = output.memory
         for state_D in output.hidden_BQD[0]:
             loss = (state_D * torch.arange(len(state_D))).sum()
@@ -276,8 +276,8 @@ def score_terms() -> tuple[dict[str, Tensor], Tensor, Tensor]:
     hidden_BQD = model.trunk.vocabulary(batch.ids_BQ)
     source_BKD = torch.cat([first.memory.hidden_LBMD[0], hidden_BQD], dim=1)
     distance_R = distances(num_queries=queries, num_keys=keys, bidirectional=False)
-    geometry = Geometry(encoding=reader.distance_encoding(distance_R[None], torch.float64))
-    context = layer.attention.context(source_BKD, geometry=geometry, biases=reader.biases[0])
+    positions = PositionInputs(encoding=reader.distance_encoding(distance_R[None], torch.float64))
+    context = layer.attention.context(source_BKD, positions=positions, biases=reader.biases[0])
     query_BQHE = layer.attention.query(hidden_BQD).unflatten(-1, (2, -1))
     mask_QK = causal_mask(num_queries=queries, num_keys=keys)
     view = View(mask_BQK=mask_QK[None], segment_length=queries)

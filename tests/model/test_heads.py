@@ -66,7 +66,7 @@ def test_conditional_batch_costs_the_target_alone_and_ignores_padding(name: str)
     source, target = random_ids(2, 4, seed=1), random_ids(2, 3, seed=2)
     source_real = torch.tensor([[True] * 4, [True, True, False, False]])
     target_real = torch.tensor([[True, True, False], [True] * 3])
-    batch = conditional_batch(model.config, source, target, source_real_BS=source_real, target_real_BT=target_real)
+    batch = conditional_batch(model.config, source, target, source_real_BX=source_real, target_real_BT=target_real)
     result = model(batch)
     assert batch.target_mask.sum(dim=1).tolist() == [2, 3]
     for b in range(2):
@@ -251,9 +251,9 @@ def test_answers_stay_where_they_are_allowed() -> None:
     assert result.loss.isfinite()
     beams = double(BeamAnswerer(XLNET, num_starts=3, num_ends=2))
     found = beams(batch, cls_B=torch.tensor([5, 5]), allowed_BQ=allowed)
-    assert found.start_index_BS.shape == (2, 3)
-    assert found.end_index_BST.shape == (2, 3, 2)
-    for index in (*found.start_index_BS.flatten().tolist(), *found.end_index_BST.flatten().tolist()):
+    assert found.start_index_BA.shape == (2, 3)
+    assert found.end_index_BAZ.shape == (2, 3, 2)
+    for index in (*found.start_index_BA.flatten().tolist(), *found.end_index_BAZ.flatten().tolist()):
         assert index in {0, 1, 3, 4}
 
 

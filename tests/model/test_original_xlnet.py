@@ -282,10 +282,10 @@ def test_span_answers(name: str, dtype: torch.dtype) -> None:
     close(train.loss, want["qa.train.total_loss"], dtype)
 
     infer = head(batch, cls_B=cls_B, allowed_BQ=allowed_BQ)
-    assert torch.equal(infer.start_index_BS, want["qa.infer.start_top_index"].long())
-    assert torch.equal(infer.end_index_BST.flatten(1), want["qa.infer.end_top_index"].long())
-    close(infer.start_log_probability_BS, want["qa.infer.start_top_log_probs"], dtype)
-    close(infer.end_log_probability_BST.flatten(1), want["qa.infer.end_top_log_probs"], dtype)
+    assert torch.equal(infer.start_index_BA, want["qa.infer.start_top_index"].long())
+    assert torch.equal(infer.end_index_BAZ.flatten(1), want["qa.infer.end_top_index"].long())
+    close(infer.start_log_probability_BA, want["qa.infer.start_top_log_probs"], dtype)
+    close(infer.end_log_probability_BAZ.flatten(1), want["qa.infer.end_top_log_probs"], dtype)
     close(infer.impossible_B, want["qa.infer.cls_logits"], dtype)
 
 

@@ -376,10 +376,10 @@ def test_xlnet_answer_beams(dtype: torch.dtype) -> None:
     batch, inputs = head_inputs(dtype)
     ours, masks = beam_masks(dtype)
     want, got = other(**inputs, **masks), head(batch, **ours)
-    assert torch.equal(got.start_index_BS, want.start_top_index)
-    assert torch.equal(got.end_index_BST, want.end_top_index.view(ROWS, 2, 3).transpose(1, 2))
-    close(got.start_log_probability_BS, want.start_top_log_probs.log(), dtype)
-    close(got.end_log_probability_BST, want.end_top_log_probs.view(ROWS, 2, 3).transpose(1, 2).log(), dtype)
+    assert torch.equal(got.start_index_BA, want.start_top_index)
+    assert torch.equal(got.end_index_BAZ, want.end_top_index.view(ROWS, 2, 3).transpose(1, 2))
+    close(got.start_log_probability_BA, want.start_top_log_probs.log(), dtype)
+    close(got.end_log_probability_BAZ, want.end_top_log_probs.view(ROWS, 2, 3).transpose(1, 2).log(), dtype)
     close(got.impossible_B, want.cls_logits, dtype)
 
 

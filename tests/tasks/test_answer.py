@@ -323,18 +323,18 @@ def test_the_loss_is_that_of_the_definition(head: str, english_model: Path, tmp_
 def test_the_best_spans_are_those_of_a_search_over_all() -> None:
     random = torch.Generator().manual_seed(0)
     rows, starts, length, longest = 3, 4, 11, 4
-    start_BS = torch.stack([torch.randperm(length, generator=random)[:starts] for _ in range(rows)])
-    start_log_BS = torch.randn(rows, starts, generator=random)
-    end_log_BST = torch.randn(rows, starts, length, generator=random)
+    start_BA = torch.stack([torch.randperm(length, generator=random)[:starts] for _ in range(rows)])
+    start_log_BA = torch.randn(rows, starts, generator=random)
+    end_log_BAT = torch.randn(rows, starts, length, generator=random)
     allowed_BT = torch.rand(rows, length, generator=random) < 0.7
     allowed_BT[:, -1] = True  # the last token of a passage can be an answer
-    start_BS[0, 0] = length - 1
-    start_log_BS[0, 0] = 99.0
-    found = best_spans(start_BS, start_log_BS, end_log_BST, allowed_BT, max_length=longest, count=5)
+    start_BA[0, 0] = length - 1
+    start_log_BA[0, 0] = 99.0
+    found = best_spans(start_BA, start_log_BA, end_log_BAT, allowed_BT, max_length=longest, count=5)
     for row in range(rows):
         every = [
-            (float(start_log_BS[row, n] + end_log_BST[row, n, end]), int(start), end)
-            for n, start in enumerate(start_BS[row].tolist())
+            (float(start_log_BA[row, n] + end_log_BAT[row, n, end]), int(start), end)
+            for n, start in enumerate(start_BA[row].tolist())
             for end in range(start, min(length, start + longest))
             if allowed_BT[row, start] and allowed_BT[row, end]
         ]

@@ -141,7 +141,7 @@ def _ours(model: Any, head: HeadConfig | None, ids: Tensor) -> list[Tensor]:
             return [answer.start_logits_BQ, answer.end_logits_BQ]
         case "beam_answerer":
             answer = model(batch, cls_B=torch.tensor([ids.shape[1] - 1]))
-            return [answer.start_log_probability_BS, answer.impossible_B]
+            return [answer.start_log_probability_BA, answer.impossible_B]
 
 
 def _theirs(model: Any, head: HeadConfig | None, ids: Tensor) -> list[Tensor]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ from segue.model import Batch, LanguageModel
 from segue.model.attention import Attention
 from segue.model.kernels import Kernel, library
 from segue.model.language_model import order_batch
-from segue.model.trunk import Stack
+from segue.model.stack import Stack
 
 MOVED = 1e-6
 """What changes a state by more than this reaches it; what may not reach it changes nothing at all."""
@@ -51,7 +52,7 @@ class Check:
 
 
 def check_installation() -> Iterator[Check]:
-    """What the models run on."""
+    """Checks of the installation."""
     yield Check(
         name="python",
         meaning="Python 3.11 or later.",
@@ -125,8 +126,7 @@ def _with_other(ids_BQ: Tensor, position: int, model: LanguageModel) -> Tensor:
 
 
 def _hidden(model: LanguageModel, ids_BQ: Tensor) -> Tensor:
-    hidden_BQD: Tensor = model(Batch(ids_BQ=ids_BQ)).output.hidden_BQD
-    return hidden_BQD
+    return cast(Tensor, model(Batch(ids_BQ=ids_BQ)).output.hidden_BQD)
 
 
 def _change(before: Tensor, after: Tensor) -> Tensor:

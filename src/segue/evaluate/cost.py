@@ -8,8 +8,8 @@ from segue.config import ModelConfig
 
 
 def multiply_adds(config: ModelConfig, *, segment_length: int, predicted: int = 0) -> float:
-    """Of a forward pass, for each token of a segment, memory full. `predicted` positions have a query stream
-    (permutation) or are the only ones with a softmax (masked)."""
+    """Multiply-adds of a forward pass for each token of a segment, with the memory full. `predicted` positions have a
+    query stream (permutation) or are the only ones with a softmax (masked)."""
     length, inner = segment_length, config.num_heads * config.resolved_head_width
     keys = length + (config.memory.length if config.memory is not None else 0)
     distances = keys + length if config.bidirectional else keys + 1
@@ -24,7 +24,7 @@ def multiply_adds(config: ModelConfig, *, segment_length: int, predicted: int = 
 
 
 def _softmax(config: ModelConfig) -> float:
-    """For each predicted token; of an adaptive softmax, the head and the mean of its bins is a fair guess."""
+    """Multiply-adds for each predicted token; for an adaptive softmax, about those of the head and a tenth of a bin."""
     words = config.vocabulary
     if not words.cutoffs:
         return config.width * words.size

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,10 +18,9 @@ from segue.model import Batch, LanguageModel
 from segue.model.attention import Attention
 from segue.model.kernels import Kernel, ScoreTerms, View, attend, definition, kernels_for, library
 from segue.model.language_model import order_batch
-from segue.model.layers import Layer
 from segue.model.positions import RelativeTerms
+from segue.model.stack import Stack
 from segue.model.streaming import Streamer
-from segue.model.trunk import Stack
 
 Finding = tuple[bool | None, str]
 TOLERANCE = 1e-4
@@ -30,7 +29,7 @@ ROUNDING = 5e-6
 """What rounding alone makes of a small model in float32."""
 LENGTH = 8
 STEP = "step"
-"""The kernel for one token a row, which is not one of `kernels_for`."""
+"""The kernel for one token per row, which is not one of `kernels_for`."""
 
 
 def random_ids(model: LanguageModel, rows: int, length: int = LENGTH) -> Tensor:
@@ -44,7 +43,7 @@ def attentions(model: LanguageModel) -> Iterator[tuple[Stack, Attention]]:
     """Every attention of a model, with the reader that it belongs to."""
     for stack in (model.trunk.reader, model.trunk.backward_reader):
         if isinstance(stack, Stack):
-            yield from ((stack, layer.attention) for layer in stack.layers if isinstance(layer, Layer))
+            yield from ((stack, layer.attention) for layer in stack.each_layer())
 
 
 @contextmanager
@@ -61,7 +60,7 @@ def computed_by(model: LanguageModel, make: Callable[[Stack, Attention], Kernel]
 
 
 def adjusted(model: LanguageModel, **settings: Any) -> LanguageModel:
-    """As `model.adjusted`, with the same kernels."""
+    """The model under other settings, as `model.adjusted` does it, with the same kernels."""
     other = model.adjusted(**settings)
     for (_, there), (_, here) in zip(attentions(other), attentions(model), strict=True):
         there.kernel = here.kernel
@@ -82,7 +81,7 @@ class Kernels:
 
 
 def kernels_of(model: LanguageModel) -> Kernels:
-    """Found by reading with the model."""
+    """The kernels of a model, found by reading with it."""
     found: dict[str, Kernel] = {}
 
     def look(query: Tensor, key: Tensor, value: Tensor, *, terms: ScoreTerms, view: View, dropout: float) -> Tensor:
@@ -170,8 +169,7 @@ def _terms_by_pair(
     distance_BQK = past + at_BQ[:, :, None] - torch.arange(num_keys, device=query.device)
     if reversed_B is not None:
         distance_BQK = torch.where(reversed_B[:, None, None], -distance_BQK, distance_BQK)
-    terms: RelativeTerms = attention.relative(stack.distance_encoding(distance_BQK.flatten(1), query.dtype))
-    return terms
+    return cast(RelativeTerms, attention.relative(stack.distance_encoding(distance_BQK.flatten(1), query.dtype)))
 
 
 def _compare(
@@ -260,8 +258,7 @@ def token_by_token(model: LanguageModel, *, kernel: Kernel | None) -> Finding:
 def _states(model: LanguageModel, ids_BQ: Tensor) -> Tensor:
     """What predicts the token behind each one: of the content stream, or of a query stream from left to right."""
     if model.config.objective != "permutation":
-        hidden_BQD: Tensor = model(Batch(ids_BQ=ids_BQ)).output.hidden_BQD
-        return hidden_BQD
+        return cast(Tensor, model(Batch(ids_BQ=ids_BQ)).output.hidden_BQD)
     order_BQ = torch.arange(ids_BQ.shape[1], device=ids_BQ.device).expand_as(ids_BQ)
     predicted_BPD: Tensor = model(order_batch(ids_BQ, order_BQ)).output.predicted_BPD
     return predicted_BPD[:, 1:]

@@ -6,7 +6,7 @@ the number of lanes. Models without memory can be evaluated with a sliding windo
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, Protocol
@@ -19,34 +19,36 @@ from torch import Tensor
 from segue.errors import DataError
 from segue.model import Batch, LanguageModel
 from segue.model.language_model import order_batch
+from segue.model.masks import mask_without
+from segue.model.segmenting import Span, pad_rows, segments, windows
 
 Order = Literal["forward", "backward", "random"]
 Progress = Callable[[int, int], None]
 WINDOW_TOKENS = 4096
-"""Read together where each target has a window of its own; changes the speed, not the result."""
+"""How many tokens are read together where each target has a window of its own; changes the speed, not the result."""
 
 
 class Tokens(Protocol):
-    """A text as ids."""
+    """A text as ids that can be read in parts."""
 
     @property
     def length(self) -> int:
-        """How many."""
+        """How many ids it has."""
 
     def read(self, start: int, stop: int) -> NDArray[np.int64]:
-        """A part of them."""
+        """The ids from `start` up to `stop`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """-log p of a text, in nats, and what it is a sum over."""
+    """The summed loss of a text, -log p in nats, and the number of its targets."""
 
     nll: float
     targets: int
 
     @property
     def loss(self) -> float:
-        """Mean in nats."""
+        """Mean loss in nats."""
         return self.nll / self.targets
 
     @property
@@ -55,11 +57,11 @@ class Score:
 
     @property
     def bits(self) -> float:
-        """For each token."""
+        """Bits per token."""
         return self.loss / math.log(2)
 
     def bits_per(self, units: float) -> float:
-        """For each character or byte of the text, of which there are so many."""
+        """Bits per character or byte, given how many the text has."""
         return self.nll / math.log(2) / units
 
 
@@ -73,7 +75,7 @@ def evaluate_causal(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> Score:
-    """Every token but the first, from all that its segment and memory hold before it."""
+    """The loss of a causal model at every token but the first, given all that segment and memory hold before it."""
     nll, targets = 0.0, 0
     for _, batch, nll_BQ in _read_lanes(
         model, tokens, segment_length=segment_length, lanes=lanes, limit=limit, progress=progress
@@ -93,18 +95,17 @@ def causal_losses(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> NDArray[np.float64]:
-    """What `evaluate_causal` sums: -log p of every token but the first. Number n is that of token n + 1."""
+    """The losses that `evaluate_causal` sums: -log p of every token but the first. Entry n is that of token n + 1."""
     length = tokens.length if limit is None else min(limit, tokens.length)
     losses = np.full(max(0, length - 1), np.nan)
-    for segments, batch, nll_BQ in _read_lanes(
+    for spans, batch, nll_BQ in _read_lanes(
         model, tokens, segment_length=segment_length, lanes=lanes, limit=limit, progress=progress
     ):
         assert batch.target_mask is not None
-        for row, segment in enumerate(segments):
+        for row, span in enumerate(spans):
             counts_Q = batch.target_mask[row]
-            if segment is not None and bool(counts_Q.any()):
-                found = nll_BQ[row].double().cpu()[counts_Q].numpy()
-                losses[segment * segment_length : segment * segment_length + len(found)] = found
+            if span is not None and bool(counts_Q.any()):
+                losses[span.start : span.stop] = nll_BQ[row].double().cpu()[counts_Q].numpy()
     return losses
 
 
@@ -160,20 +161,18 @@ def evaluate_window(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> Score:
-    """A window that slides by `stride`: every token has at least `window - stride` before it, except near the start."""
+    """The loss with a window that slides by `stride`: every token has at least `window - stride` tokens before it,
+    except near the start."""
     _check_objective(model, "causal")
     if not 1 <= stride <= window:
         raise DataError(f"stride must be from 1 to the window; got {stride} and {window}. Use a smaller stride.")
     model = _for_evaluation(model, memory=False)
     length = tokens.length if limit is None else min(limit, tokens.length)
     _check_length(length, 2)
-    # Window w predicts the targets [first, stop), from inputs that end at stop - 1.
-    ends = [*range(min(window, length - 1), length - 1, stride), length - 1]
-    spans = [(0 if n == 0 else ends[n - 1], end) for n, end in enumerate(ends)]
+    spans = windows(length - 1, window, stride=stride)
     nll, targets = 0.0, 0
     for start in range(0, len(spans), rows):
-        part = spans[start : start + rows]
-        batch = _window_batch(tokens, part, window=window)
+        batch = _next_token_batch(tokens, spans[start : start + rows], width=window)
         result = model(batch.to(_device(model)))
         nll += _counted(result.nll, batch)
         targets += batch.count_targets()
@@ -193,17 +192,17 @@ def evaluate_order(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> Score:
-    """A permutation model: every token of every segment, in one pass under an order of the segment, with memory."""
+    """The loss of a permutation model at every token of every segment, in one pass under one order of the segment, with
+    memory."""
     _check_objective(model, "permutation")
     model = _for_evaluation(model)
     length = tokens.length if limit is None else min(limit, tokens.length)
     _check_length(length, 1)
     generator = torch.Generator().manual_seed(seed)
-    grid = math.ceil(length / segment_length)
+    spans = segments(length, segment_length)
     nll, memory = 0.0, None
-    for number in range(grid):
-        ids = tokens.read(number * segment_length, min(length, (number + 1) * segment_length))
-        ids_BQ = torch.from_numpy(ids)[None]
+    for number, span in enumerate(spans, start=1):
+        ids_BQ = torch.from_numpy(tokens.read(span.start, span.stop))[None]
         positions = torch.arange(ids_BQ.shape[1])
         if order == "backward":
             positions = positions.flip(0)
@@ -213,7 +212,7 @@ def evaluate_order(
         memory = result.memory
         nll += float(result.nll.double().sum())
         if progress is not None:
-            progress(number + 1, grid)
+            progress(number, len(spans))
     return Score(nll=nll, targets=length)
 
 
@@ -240,14 +239,14 @@ def evaluate_pseudo(
     length = tokens.length if limit is None else min(limit, tokens.length)
     _check_length(length, 1)
     nll = 0.0
-    for start in range(0, length, segment_length):
-        ids_Q = torch.from_numpy(tokens.read(start, min(length, start + segment_length)))
+    for span in segments(length, segment_length):
+        ids_Q = torch.from_numpy(tokens.read(span.start, span.stop))
         for first in range(0, len(ids_Q), rows):
             at_B = torch.arange(first, min(len(ids_Q), first + rows))
             batch = _one_hidden(ids_Q, at_B, mask=mask if model.config.objective == "masked" else None)
             nll += float(model(batch.to(_device(model))).nll.double().sum())
             if progress is not None:
-                progress(start + int(at_B[-1]) + 1, length)
+                progress(span.start + int(at_B[-1]) + 1, length)
     return Score(nll=nll, targets=length)
 
 
@@ -262,45 +261,46 @@ def _read_lanes(
     lanes: int,
     limit: int | None,
     progress: Progress | None,
-) -> Iterator[tuple[list[int | None], Batch, Tensor]]:
+) -> Iterator[tuple[list[Span | None], Batch, Tensor]]:
     """Step by step: the segment of each lane, the batch of them, and -log p of its targets; `target_mask` says which
     count. The caller has turned gradients off."""
     _check_objective(model, "causal")
     model = _for_evaluation(model)
     length = tokens.length if limit is None else min(limit, tokens.length)
     _check_length(length, 2)
-    grid = math.ceil((length - 1) / segment_length)
-    plan = list(_lane_plan(grid, lanes, warm=_warm_segments(model, segment_length)))
+    spans = segments(length - 1, segment_length)  # of the tokens that are read; each predicts the next
+    plan = list(_lane_plan(len(spans), lanes, warm=_warm_segments(model, segment_length)))
     memory = model.new_memory(len(plan[0][0]))
     if memory is not None:  # absolute positions count from the start of the text, not of the lane
         first = [next(s[lane] or 0 for s, _ in plan if s[lane] is not None) for lane in range(memory.rows)]
         memory = replace(memory, position_B=torch.tensor(first, device=_device(model)) * segment_length)
-    for number, (segments, counted) in enumerate(plan):
-        batch = _causal_batch(tokens, segments, counted, length=length, segment_length=segment_length)
+    for number, (chosen, counted) in enumerate(plan):
+        row_spans = [None if segment is None else spans[segment] for segment in chosen]
+        batch = _next_token_batch(tokens, row_spans, width=segment_length, counted=counted)
         result = model(batch.to(_device(model)), memory)
         memory = result.memory
-        yield segments, batch, result.nll
+        yield row_spans, batch, result.nll
         if progress is not None:
             progress(number + 1, len(plan))
 
 
-def _lane_plan(grid: int, lanes: int, *, warm: int) -> Iterator[tuple[list[int | None], list[bool]]]:
+def _lane_plan(count: int, lanes: int, *, warm: int) -> Iterator[tuple[list[int | None], list[bool]]]:
     """For each step: the segment of each lane (None: nothing to read), and whether it counts."""
-    lanes = min(lanes, grid)
-    bounds = [grid * lane // lanes for lane in range(lanes + 1)]
+    lanes = min(lanes, count)
+    bounds = [count * lane // lanes for lane in range(lanes + 1)]
     longest = max(stop - start for start, stop in pairwise(bounds))
     for step in range(-warm if lanes > 1 else 0, longest):
-        segments: list[int | None] = []
+        chosen: list[int | None] = []
         for start, stop in pairwise(bounds):
             segment = start + step
-            segments.append(segment if 0 <= segment < stop else None)
-        counted = [step >= 0 and segment is not None for segment in segments]
-        if any(segment is not None for segment in segments):
-            yield segments, counted
+            chosen.append(segment if 0 <= segment < stop else None)
+        counted = [step >= 0 and segment is not None for segment in chosen]
+        if any(segment is not None for segment in chosen):
+            yield chosen, counted
 
 
 def _warm_segments(model: LanguageModel, segment_length: int) -> int:
-    """How many segments before a token can reach its state."""
+    """How many earlier segments the state of a token can depend on."""
     config = model.config
     if config.memory is None:
         return 0
@@ -310,37 +310,18 @@ def _warm_segments(model: LanguageModel, segment_length: int) -> int:
     return math.ceil(back * config.num_layers / segment_length) + 1
 
 
-def _causal_batch(
-    tokens: Tokens, segments: list[int | None], counted: list[bool], *, length: int, segment_length: int
+def _next_token_batch(
+    tokens: Tokens, spans: Sequence[Span | None], *, width: int, counted: Sequence[bool] | None = None
 ) -> Batch:
-    ids = np.zeros((len(segments), segment_length), dtype=np.int64)
-    targets = np.zeros_like(ids)
-    real = np.zeros(ids.shape, dtype=np.bool_)
-    for row, segment in enumerate(segments):
-        if segment is not None:
-            start = segment * segment_length
-            text = tokens.read(start, min(length, start + segment_length + 1))
-            count = len(text) - 1
-            ids[row, :count], targets[row, :count], real[row, :count] = text[:-1], text[1:], True
-    counts = real & np.array(counted)[:, None]
-    return Batch(
-        ids_BQ=torch.from_numpy(ids),
-        targets=torch.from_numpy(targets),
-        target_mask=torch.from_numpy(counts),
-        real_BQ=None if real.all() else torch.from_numpy(real),
-    )
-
-
-def _window_batch(tokens: Tokens, spans: list[tuple[int, int]], *, window: int) -> Batch:
-    ids = np.zeros((len(spans), window), dtype=np.int64)
-    targets = np.zeros_like(ids)
-    real, counts = np.zeros(ids.shape, dtype=np.bool_), np.zeros(ids.shape, dtype=np.bool_)
-    for row, (first, stop) in enumerate(spans):
-        start = max(0, stop - window)
-        text = tokens.read(start, stop + 1)
-        count = len(text) - 1
-        ids[row, :count], targets[row, :count], real[row, :count] = text[:-1], text[1:], True
-        counts[row, first - start : count] = True
+    """A row for each span, in which every token predicts the next one. What is new in a span counts, where `counted`
+    says so; None is a row of padding."""
+    texts = [np.zeros(0, np.int64) if span is None else tokens.read(span.start, span.stop + 1) for span in spans]
+    ids, real = pad_rows([text[:-1] for text in texts], width=width)
+    targets, _ = pad_rows([text[1:] for text in texts], width=width)
+    repeated = np.array([0 if span is None else span.new - span.start for span in spans])
+    counts = real & (np.arange(width) >= repeated[:, None])
+    if counted is not None:
+        counts &= np.array(counted)[:, None]
     return Batch(
         ids_BQ=torch.from_numpy(ids),
         targets=torch.from_numpy(targets),
@@ -357,16 +338,14 @@ def _one_hidden(ids_Q: Tensor, at_B: Tensor, *, mask: int | None) -> Batch:
     targets = ids_Q[at_BP]
     if mask is not None:
         return Batch(ids_BQ=ids_BQ.scatter(1, at_BP, mask), predicted_BP=at_BP, targets=targets)
-    visible_BQQ = torch.ones(rows, len(ids_Q), len(ids_Q), dtype=torch.bool)
-    visible_BQQ[torch.arange(rows), :, at_B] = False
-    return Batch(ids_BQ=ids_BQ, predicted_BP=at_BP, targets=targets, visible_BQQ=visible_BQQ)
+    return Batch(ids_BQ=ids_BQ, predicted_BP=at_BP, targets=targets, visible_BQQ=mask_without(at_B, length=len(ids_Q)))
 
 
 # ----------------------------------------------------------------------------------------------------- checks
 
 
 def _for_evaluation(model: LanguageModel, *, memory: bool = True) -> LanguageModel:
-    """Segments do not overlap here, so all of a segment is remembered."""
+    """The model in evaluation mode; segments do not overlap here, so all of a segment is remembered."""
     if model.config.memory is None:
         return model.eval()
     if not memory:

@@ -22,6 +22,7 @@ learned positions reads no more tokens than it has positions, so longer contexts
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +32,9 @@ from segue.evaluate.perplexity import Progress, Tokens, causal_losses, window_lo
 from segue.model import LanguageModel
 
 CONTEXTS = tuple(range(100, 1001, 100))
-"""The lengths of the paper's plots."""
+"""The context lengths of the paper's plots."""
 SHARES = (0.1, 0.5, 1.0)
-"""The r of its table."""
+"""The share r of the paper's table."""
 THRESHOLD = 0.01
 
 
@@ -81,8 +82,7 @@ def _gains(losses_NCT: NDArray[np.float64], at: int, *, share: float) -> NDArray
     hardest = np.argsort(-baseline_T, kind="stable")[:count]
     short = baseline_T[hardest].mean()  # f_i(c, c) is the same for all: no model is below the baseline
     long_N = np.minimum(baseline_T[hardest], losses_NCT[:, at + 1, hardest]).mean(axis=1)
-    gains_N: NDArray[np.float64] = -np.expm1(long_N - short)
-    return gains_N
+    return cast(NDArray[np.float64], -np.expm1(long_N - short))
 
 
 def _first_below(gains_C: NDArray[np.float64], contexts: Sequence[int], *, threshold: float) -> EffectiveLength:

@@ -35,7 +35,7 @@ from segue.model.streaming import Streamer
 PUBLISHED = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
 """How many times slower the sliding window is, by attention length: Dai et al. 2019, table 9, on one GPU."""
 WARM_WINDOW = 256
-"""Tokens of the window that is read before the clock runs."""
+"""Length of the window that is read to warm up, before the clock runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +46,9 @@ class SpeedRow:
     segment_length: int
     """Tokens that the side with memory reads together."""
     memory_seconds: float
-    """For each token: the median over `runs`, each as many tokens as the attention length."""
+    """Seconds per token: the median over `runs`, each as many tokens as the attention length."""
     window_seconds: float
-    """For each token, that is for a whole window: the median over `windows`."""
+    """Seconds per token, that is per window: the median over `windows`."""
     runs: int
     windows: int
 
@@ -65,8 +65,8 @@ class SpeedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnTokens:
-    """Ids as words fall: the n-th of the vocabulary about as often as 1 / n, so that each bin of an adaptive softmax
-    has its share."""
+    """Random ids with the frequencies of words: the n-th of the vocabulary about as often as 1 / n, so that each bin of
+    an adaptive softmax has its share."""
 
     ids: NDArray[np.int64]
 
@@ -183,7 +183,7 @@ def read_window(model: LanguageModel, tokens: Tokens, *, target: int, window: in
 
 
 def draw_tokens(vocabulary_size: int, length: int, *, seed: int = 0) -> DrawnTokens:
-    """A text of so many drawn ids."""
+    """A text of random ids."""
     uniform = np.random.default_rng(seed).random(length)
     ids = np.floor(vocabulary_size**uniform).astype(np.int64) - 1
     return DrawnTokens(ids=ids.clip(0, vocabulary_size - 1))

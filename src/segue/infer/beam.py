@@ -8,6 +8,9 @@ others live on. A row is done when `beam` hypotheses have ended, or none that li
 wanted. At `max_length` what still lives has to end there. So a log-probability is always that of the whole text, its
 end included. Hypotheses of different length are compared by log-probability / ((5 + length) / 6) ** length_penalty
 (Wu et al. 2016), where the length counts the end.
+
+Besides the letters of `segue.model`: A rows that are not done, W hypotheses of a row, N = A times W, T tokens written
+so far, X tokens of a run that may not repeat.
 """
 
 from collections.abc import Callable
@@ -26,20 +29,20 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, kw_only=True)
 class BeamSettings:
-    """How to search."""
+    """The settings of a beam search."""
 
     end: int
     """The id that ends a text."""
     beam: int
     """How many hypotheses of a row live at a time; 1 takes the likeliest token each time."""
     max_length: int
-    """Most tokens of a text, without its end."""
+    """The largest number of tokens of a text, without its end."""
     count: int = 1
-    """How many hypotheses of a row are wanted."""
+    """How many hypotheses of each row are returned."""
     length_penalty: float = 0.0
     """0 compares log-probabilities, which favours short texts; 1 is close to their mean for each token."""
     no_repeat: int | None = None
-    """A text may not have the same so many tokens in a row twice."""
+    """Texts may not repeat any run of this many tokens. Default: no such rule."""
 
     def __post_init__(self) -> None:
         for name in ("beam", "max_length", "count"):
@@ -56,23 +59,23 @@ class BeamSettings:
             raise ConfigError(f"no_repeat must be at least 1; got {self.no_repeat}. Leave it out to allow repetition.")
 
     def score(self, log_probability: float, length: int) -> float:
-        """What decides between hypotheses: higher is better."""
+        """The score by which hypotheses are compared: higher is better."""
         return log_probability / float(((5 + length) / 6) ** self.length_penalty)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
-    """A text that the model may have meant."""
+    """One result of a beam search."""
 
     tokens: tuple[int, ...]
-    """Without the end."""
+    """The tokens without the end."""
     log_probability: float
-    """Of all tokens and the end."""
+    """The log-probability of all tokens and the end."""
     score: float
 
     @property
     def mean_log_probability(self) -> float:
-        """For each token, the end included."""
+        """The mean over all tokens and the end."""
         return self.log_probability / (len(self.tokens) + 1)
 
 
@@ -120,7 +123,7 @@ def beam_search(
 
 @dataclass(frozen=True, kw_only=True)
 class _Chosen:
-    """The hypotheses of one row that live on."""
+    """The live hypotheses of one row after a step."""
 
     parent_W: NDArray[np.int64]
     token_W: NDArray[np.int64]
@@ -166,11 +169,11 @@ def _done(ended: list[Hypothesis], likeliest: float, settings: BeamSettings) -> 
 
 
 def _forbid_repetition(next_NV: Tensor, prefixes_NT: NDArray[np.int64], settings: BeamSettings) -> None:
-    """Sets what would repeat the same tokens to -inf, in place."""
+    """Sets tokens that would repeat a run to -inf, in place."""
     size = settings.no_repeat
     if size is None or prefixes_NT.shape[1] < size:
         return
-    windows_NTS = np.lib.stride_tricks.sliding_window_view(prefixes_NT, size, axis=1)
-    tail_N1S = prefixes_NT[:, None, prefixes_NT.shape[1] - size + 1 :]
-    row, place = np.nonzero((windows_NTS[:, :, :-1] == tail_N1S).all(axis=2))
-    next_NV[torch.from_numpy(row), torch.from_numpy(windows_NTS[row, place, -1].copy())] = -torch.inf
+    windows_NTX = np.lib.stride_tricks.sliding_window_view(prefixes_NT, size, axis=1)
+    tail_N1X = prefixes_NT[:, None, prefixes_NT.shape[1] - size + 1 :]
+    row, place = np.nonzero((windows_NTX[:, :, :-1] == tail_N1X).all(axis=2))
+    next_NV[torch.from_numpy(row), torch.from_numpy(windows_NTX[row, place, -1].copy())] = -torch.inf

@@ -76,7 +76,7 @@ class Choices:
 
 
 def _encoded(tokenizer: Tokenizer, text: str, *, end: int | None) -> tuple[int, ...]:
-    ids: tuple[int, ...] = tuple(tokenizer.encode(text).tolist())
+    ids = tuple(int(index) for index in tokenizer.encode(text))
     if not ids:
         raise DataError(f"a choice must have at least one token; got {text!r}, which has none. Remove it.")
     if tokenizer.specials.get("unk") in ids:

@@ -43,12 +43,12 @@ class TextPart(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """A stretch of tokens of one document."""
+    """Some consecutive tokens of one document."""
 
     ids: NDArray[np.int64]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
-    """In characters of the document."""
+    """Where each token begins and ends, in characters of the document."""
     lines: NDArray[np.int64]
     """Numbers of their lines; 0 for a special token that is no part of the text."""
 
@@ -56,7 +56,7 @@ class Tokens:
         return len(self.ids)
 
     def cut(self, begin: int, end: int) -> "Tokens":
-        """Some of them."""
+        """The tokens from `begin` up to `end`."""
         return Tokens(
             ids=self.ids[begin:end],
             starts=self.starts[begin:end],
@@ -66,7 +66,7 @@ class Tokens:
 
     @classmethod
     def join(cls, parts: Sequence["Tokens"]) -> "Tokens":
-        """Stretches that follow one another; at least one."""
+        """Joins tokens that follow one another; at least one part."""
         return cls(
             ids=np.concatenate([part.ids for part in parts]),
             starts=np.concatenate([part.starts for part in parts]),
@@ -76,7 +76,7 @@ class Tokens:
 
     @classmethod
     def special(cls, ids: Sequence[int], *, at: int) -> "Tokens":
-        """Tokens that come from no text, at this place of it."""
+        """Special tokens, which come from no text, at this place of it."""
         place = np.full(len(ids), at, dtype=np.int64)
         lines = np.full(len(ids), _NO_LINE, dtype=np.int64)
         return cls(ids=np.array(ids, dtype=np.int64), starts=place, ends=place, lines=lines)
@@ -88,11 +88,11 @@ class Line:
 
     number: int
     text: str = ""
-    """Its beginning."""
+    """The beginning of the line."""
     characters: int = 0
 
     def add(self, text: str) -> None:
-        """Goes on with it."""
+        """Adds text to the line."""
         self.text += text[: SHOWN - len(self.text)]
         self.characters += len(text)
 
@@ -101,7 +101,7 @@ class Line:
 
 
 def text_parts(texts: Iterable[str], *, source: str = "text") -> Iterator[TextPart]:
-    """Each text is a document. Long ones are cut as the reader of files does it."""
+    """The parts of texts, each a document. Long texts are cut as the reader of files cuts them."""
     for text in texts:
         begins = True
         held: list[str] = []
@@ -132,7 +132,7 @@ class TextFiles:
     ) -> None:
         self.read = read
         self.problems = Problems()
-        """What was wrong with the text and how it was mended, so far."""
+        """What was wrong with the text so far, and how it was mended."""
         self.files: list[InputFile] = []
         for given in inputs:
             if str(given) == STANDARD_INPUT:
@@ -147,13 +147,13 @@ class TextFiles:
 
     @property
     def bytes_total(self) -> int | None:
-        """On disk; None if standard input is among them."""
+        """The size of all files on disk; None if standard input is among them."""
         known = all(file.path != _STANDARD_INPUT_FILE for file in self.files)
         return sum(file.size for file in self.files) if known else None
 
     @property
     def bytes_read(self) -> int:
-        """Of them, so far."""
+        """How many of these bytes have been read."""
         return self._done + self._position.bytes
 
     def __iter__(self) -> Iterator[TextPart]:
@@ -195,16 +195,16 @@ class Document:
         closing: Sequence[int] = (),
     ) -> None:
         self.number = number
-        """From 1, over all inputs."""
+        """The number of the document, from 1, over all inputs."""
         self.source = ""
         self.text = ""
-        """Its beginning."""
+        """The beginning of the document."""
         self.characters = 0
-        """Of what was read."""
+        """How many characters have been read."""
         self.tokens = 0
-        """Of its text, encoded so far."""
+        """How many tokens of its text have been encoded."""
         self.lines: deque[Line] = deque()
-        """Those that were read and not yet taken away, where lines are kept."""
+        """The lines that were read and not yet taken away, where lines are kept."""
         self.complete = False
         """Whether all of it is encoded."""
         self._parts, self._tokenizer, self._keep_lines, self._closing = parts, tokenizer, keep_lines, closing
@@ -215,11 +215,11 @@ class Document:
 
     @property
     def place(self) -> str:
-        """For messages."""
+        """The document as messages name it."""
         return f"document {self.number} ({self.source})"
 
     def fill(self, count: int) -> int:
-        """Encodes until so many tokens wait to be taken, or all of them do; how many there are."""
+        """Encodes until `count` tokens wait to be taken, or all that there are; returns how many wait."""
         while self._held < count and not self.complete:
             part = next(self._parts, None)
             if part is None:
@@ -231,7 +231,7 @@ class Document:
         return self._held
 
     def take(self, count: int) -> Tokens:
-        """The next tokens: so many, or all that are left."""
+        """The next `count` tokens, or all that are left."""
         self.fill(count)
         taken: list[Tokens] = []
         missing = min(count, self._held)

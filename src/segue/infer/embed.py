@@ -36,20 +36,20 @@ _CLS_SEGMENT = 2  # as in XLNet's pretraining and in fine-tuning
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedSettings:
-    """What becomes a vector, and how."""
+    """The settings of `embed`."""
 
     by: Literal["document", "line"] = "document"
     layer: int | None = None
     """0 are the embeddings, 1 the result of the first layer; negative ones count from the end. Left out: the last, as
     heads read it, after the model's final normalisation if it has one."""
     pool: Pooling = "mean"
-    """Over the tokens of the text; cls: see above."""
+    """How the states of the tokens become one vector; `cls` is explained above."""
     normalise: bool = True
     """Whether vectors have length 1, so that their products are cosines."""
     memory: bool = True
     """Whether a model that has memory uses it; otherwise it reads in windows."""
     segment_length: int = 512
-    """Positions that are read at a time."""
+    """The length of a segment, in positions."""
     batch_tokens: int = 4096
     """Tokens that are read at a time, over all documents side by side; changes the speed and the memory only."""
 
@@ -70,25 +70,25 @@ class Embedding:
     """The vector of a line or a document."""
 
     document: int
-    """Its number, from 1, over all inputs."""
+    """The number of the document, from 1, over all inputs."""
     source: str
     line: int | None
-    """Its number in the document, from 1; None for a document."""
+    """The number of the line in the document, from 1; None for a document."""
     text: str
-    """Its beginning, at most a thousand characters."""
+    """The beginning of the text, at most a thousand characters."""
     tokens: int
     vector: NDArray[np.float32]
 
 
 @dataclass
 class Totals:
-    """Of all that was embedded so far."""
+    """Counts of all that was embedded so far."""
 
     documents: int = 0
     tokens: int = 0
     vectors: int = 0
     empty: int = 0
-    """Of the vectors, those of texts without a token: zeros."""
+    """How many vectors are zeros, because their texts have no token."""
 
 
 def embed(
@@ -131,7 +131,7 @@ def embed_texts(
 
 
 class _Reader:
-    """Documents side by side to the states of their tokens."""
+    """Reads documents side by side and gives the states of their tokens."""
 
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, settings: EmbedSettings) -> None:
         self.config, self.settings = model.config, settings
@@ -236,7 +236,7 @@ class _Vectors:
 
 
 class _State:
-    """A running pool: the same whether states come at once or in parts."""
+    """A running pool, which gives the same whether states come at once or in parts."""
 
     def __init__(self, pool: Pooling, width: int) -> None:
         self.pool = pool

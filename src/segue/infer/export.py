@@ -54,14 +54,14 @@ Run: TypeAlias = Callable[[Mapping[str, Array]], list[Array]]
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """What is exported, and how."""
+    """The settings of an export."""
 
     what: Literal["encoder", "step"]
     format: Literal["onnx", "torch"] = "onnx"
     memory_length: int | None = None
-    """Of a step: how many earlier tokens each token sees; that of the model if left out."""
+    """For a step, how many earlier tokens each token sees. Default: the memory length of the model."""
     rows: int | None = None
-    """Of a step: how many streams it reads side by side; one if left out."""
+    """For a step, how many streams it reads side by side. Default: 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Exported:
 
     folder: Path
     files: Mapping[str, int]
-    """Bytes by name."""
+    """The size of each file in bytes, by name."""
     largest_difference: float
     """Between the program and the model, over all outputs of the random input."""
     milliseconds: float
@@ -81,7 +81,7 @@ class Exported:
 
 @dataclass(frozen=True, kw_only=True)
 class Tensors:
-    """One input or output: its name, and the meaning of what it holds."""
+    """The description of one input or output."""
 
     name: str
     dtype: str
@@ -96,7 +96,7 @@ class Program:
     module: nn.Module
     example: tuple[Tensor, ...]
     dynamic: tuple[dict[int, Any], ...] | None
-    """Of each input: the dimensions that may differ."""
+    """The dimensions of each input that may differ from call to call."""
     inputs: tuple[Tensors, ...]
     outputs: tuple[Tensors, ...]
     initial: Mapping[str, Array] | None
@@ -163,7 +163,7 @@ def _program(folder: Path, settings: ExportSettings) -> tuple[Program, str | Non
 
 
 def encoder_program(trunk: Trunk) -> Program:
-    """Of any model; rows and length may differ from call to call."""
+    """The encoder of any model; rows and length may differ from call to call."""
     config = trunk.config
     longest = config.learned_positions
     length = 3 if longest is None else min(3, longest)
@@ -189,7 +189,7 @@ def encoder_program(trunk: Trunk) -> Program:
 
 
 def step_program(model: LanguageModel, *, memory_length: int | None, rows: int) -> Program:
-    """Of a causal or permutation model; all shapes are fixed."""
+    """One step of a causal or permutation model; all shapes are fixed."""
     config = model.config
     if memory_length is None and config.memory is None:
         raise ConfigError(
@@ -244,7 +244,7 @@ def _check_settings(settings: ExportSettings) -> None:
 def _description(
     program: Program, settings: ExportSettings, tokenizer: Tokenizer | None, difference: float, left_out: str | None
 ) -> dict[str, Any]:
-    """What `export.json` says."""
+    """The content of `export.json`."""
     config = program.config
     reads_on = config.objective != "masked"
 
@@ -277,7 +277,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _packages() -> Any:
-    """onnxruntime, if all that ONNX needs is there."""
+    """The module onnxruntime; an error if something that ONNX needs is missing."""
     try:
         import_module("onnx")
         import_module("onnxscript")
@@ -290,7 +290,7 @@ def _packages() -> Any:
 
 
 def exported_program(program: Program) -> torch.export.ExportedProgram:
-    """As torch.export makes it."""
+    """The program as torch.export makes it."""
     with torch.no_grad():
         return torch.export.export(program.module, program.example, dynamic_shapes=program.dynamic)
 
@@ -319,7 +319,7 @@ def _write_onnx(program: Program, folder: Path) -> Run:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporter says of itself and of packages that nobody asked for."""
+    """Hides the exporter's messages about itself and about packages that are not needed."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -373,7 +373,7 @@ def _checked(program: Program, run: Run) -> tuple[float, float]:
 
 
 def _check_encoder(program: Program, run: Run, generator: np.random.Generator) -> float:
-    """On rows and lengths that the exporter has not seen, with padding."""
+    """The largest difference on rows and lengths that the exporter has not seen, with padding."""
     worst = 0.0
     longest = program.config.learned_positions or 33
     for rows, length in ((1, 1), (1, 33), (3, 10), (4, 2)):
@@ -387,7 +387,8 @@ def _check_encoder(program: Program, run: Run, generator: np.random.Generator) -
 
 
 def _check_step(program: Program, run: Run, generator: np.random.Generator) -> float:
-    """On a stream that each side carries on with its own state; in the middle, rows forget different parts."""
+    """The largest difference on a stream that each side continues with its own state; in the middle, rows forget
+    different parts."""
     assert program.initial is not None
     names = [tensors.name for tensors in program.inputs[1:]]
     rows = program.inputs[0].shape[0]
@@ -411,7 +412,7 @@ def _check_step(program: Program, run: Run, generator: np.random.Generator) -> f
 
 
 def _larger(worst: float, found: Array, expected: Array) -> float:
-    """Of the worst difference and this one; NaN if there is one."""
+    """The larger of the worst difference so far and this one; NaN if there is one."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return float("nan")
     return float(np.maximum(worst, np.abs(found.astype(np.float64) - expected.astype(np.float64)).max()))

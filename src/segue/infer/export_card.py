@@ -8,7 +8,7 @@ from typing import Any
 
 
 def make_export_card(description: Mapping[str, Any]) -> str:
-    """The whole card."""
+    """The card of an export, in Markdown."""
     step, onnx = description["what"] == "step", description["file"].endswith(".onnx")
     form = f"ONNX, opset {description['opset']}" if onnx else f"a program of torch.export, torch {description['torch']}"
     sections = [

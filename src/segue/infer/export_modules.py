@@ -1,35 +1,31 @@
-"""What is exported: an encoder, and one step of a stream, as modules of plain operations on tensors of known shapes.
+"""The modules that are exported: an encoder, and one step of a stream, made of plain operations on known shapes.
 
-In: tensors. Out: tensors; nothing is kept or written in place, and nothing depends on the numbers but the result. The
+In: tensors. Out: tensors; nothing is kept or written in place, and no operation depends on the values of a tensor. The
 weights are those of the model, not copied. Files are for `export`.
 
-`Encoder` gives what the trunk gives for a segment without earlier ones. `StreamStep` gives what `model.streaming` gives
-for one token of each row. There the memory is a buffer with an end that moves; here it comes in and goes out, always of
-the same shape and right-aligned: the oldest position drops out, the new one comes last.
+`Encoder` computes what the trunk computes for a segment without earlier ones. `StreamStep` computes what
+`model.streaming` computes for one token of each row. There the memory is a buffer with an end that moves; here it comes
+in and goes out, always of the same shape and right-aligned: the oldest position drops out, the new one comes last.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from copy import deepcopy
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from segue.config import AbsolutePositions, RotaryPositions
-from segue.model import Batch, LanguageModel
-from segue.model.attention import Geometry, ScoreBiases
+from segue.model import Batch, LanguageModel, Memory, Trunk
 from segue.model.cache import Cache
 from segue.model.embeddings import Vocabulary
-from segue.model.kernels import View
-from segue.model.kernels.definition import attend
+from segue.model.kernels import ScoreTerms, View, definition
 from segue.model.layers import Layer
-from segue.model.masks import causal_mask
-from segue.model.positions import RelativeTerms, distances, rotary_angles, rotary_angles_at
+from segue.model.masks import stream_mask
+from segue.model.positions import RelativeTerms
+from segue.model.stack import Stack
 from segue.model.streaming import Streamer
-from segue.model.trunk import Stack, Trunk
 
 # ------------------------------------------------------------------------------------------------------- encoder
 
@@ -39,109 +35,42 @@ class Encoder(nn.Module):
 
     def __init__(self, trunk: Trunk) -> None:
         super().__init__()
-        self.trunk = trunk
+        weights = {id(parameter): parameter for parameter in trunk.parameters()}
+        self.trunk = deepcopy(trunk, weights)  # modules of its own, with the same weights
+        for stack in (self.trunk.reader, self.trunk.backward_reader):
+            if stack is not None:
+                _use_definition(stack)
 
     def forward(self, ids_BQ: Tensor, real_BQ: Tensor) -> Tensor:
-        hidden_BQD = _read_segment(self.trunk.reader, self.trunk.vocabulary, ids_BQ, real_BQ)
+        hidden_BQD = self._read(self.trunk.reader, ids_BQ, real_BQ)
         if self.trunk.backward_reader is None:
             return hidden_BQD
-        back_BQD = _read_segment(self.trunk.backward_reader, self.trunk.vocabulary, ids_BQ.flip(1), real_BQ.flip(1))
+        back_BQD = self._read(self.trunk.backward_reader, ids_BQ.flip(1), real_BQ.flip(1))
         return torch.cat([hidden_BQD, back_BQD.flip(1)], dim=-1)
 
-
-def _read_segment(stack: Stack, vocabulary: Vocabulary, ids_BQ: Tensor, real_BQ: Tensor) -> Tensor:
-    """As `Stack.forward` without a memory, but for its checks of the numbers and its choice of a kernel."""
-    config, (rows, length) = stack.config, ids_BQ.shape
-    zeros = config.memory is not None and config.memory.initial == "zeros"
-    before = config.memory.length if config.memory is not None and zeros else 0
-    position_BQ = _count(stack, real_BQ)
-    hidden_BQD = stack.embed(embed_ids(vocabulary, ids_BQ), Batch(ids_BQ=ids_BQ), position_BQ)
-    view = View(mask_BQK=_segment_mask(stack, real_BQ, before=before), segment_length=length)
-    geometry = _segment_geometry(stack, ids_BQ, hidden_BQD.dtype, before=before)
-    for index, layer in enumerate(stack.layers):
-        assert isinstance(layer, Layer)
-        if len(stack.per_layer):
-            hidden_BQD = hidden_BQD + stack.per_layer[index](position_BQ, hidden_BQD.dtype)
-        past_BMD = hidden_BQD.new_zeros(rows, before, config.width) if before else None
-        read = partial(
-            _attend_segment, layer, past_BMD=past_BMD, view=view, geometry=geometry, biases=_biases(stack, index)
-        )
-        hidden_BQD = layer.around(hidden_BQD, read)
-    return stack.finish(hidden_BQD)
+    def _read(self, stack: Stack, ids_BQ: Tensor, real_BQ: Tensor) -> Tensor:
+        embedded_BQD = embed_ids(self.trunk.vocabulary, ids_BQ)
+        batch = Batch(ids_BQ=ids_BQ, real_BQ=real_BQ)
+        return stack.read(embedded_BQD, batch, _zeros(stack, embedded_BQD), remember=False).hidden_BQD
 
 
-def _attend_segment(
-    layer: Layer,
-    source_BQD: Tensor,
-    *,
-    past_BMD: Tensor | None,
-    view: View,
-    geometry: Geometry,
-    biases: ScoreBiases | None,
-) -> Tensor:
-    attention, rotation, source_BKD = layer.attention, geometry.rotation_2KE, source_BQD
-    if past_BMD is not None:
-        source_BKD = torch.cat([layer.attention_norm(past_BMD) if layer.norm_first else past_BMD, source_BQD], dim=1)
-        rotation = None if rotation is None else rotation[:, past_BMD.shape[1] :]
-    context = attention.context(source_BKD, geometry=geometry, biases=biases)
-    mixed_BQHE = attend(
-        attention.queries(source_BQD, rotation),
-        context.key_BKHE,
-        context.value_BKHE,
-        terms=context.terms,
-        view=view,
-        dropout=0.0,
+def _zeros(stack: Stack, embedded_BQD: Tensor) -> Memory | None:
+    """The memory of new rows, for models that attend to zeros; its size may depend on that of the input."""
+    settings, (rows, _, width) = stack.config.memory, embedded_BQD.shape
+    if settings is None or settings.initial != "zeros":
+        return None
+    return Memory(
+        hidden_LBMD=embedded_BQD.new_zeros(stack.config.num_layers, rows, settings.length, width),
+        valid_BM=embedded_BQD.new_ones(rows, settings.length, dtype=torch.bool),
+        position_B=embedded_BQD.new_zeros(rows, dtype=torch.long),
     )
-    result_BQD: Tensor = attention.out(mixed_BQHE.flatten(2))
-    return result_BQD
-
-
-def _count(stack: Stack, real_BQ: Tensor) -> Tensor:
-    """How many real tokens each row had before each position."""
-    counted_BQ = (real_BQ.long().cumsum(1) - 1).clamp(min=0)
-    positions = stack.config.positions
-    if isinstance(positions, AbsolutePositions) and positions.count_from == "end":
-        return counted_BQ[:, -1:] - counted_BQ
-    return counted_BQ
-
-
-def _segment_mask(stack: Stack, real_BQ: Tensor, *, before: int) -> Tensor:
-    """Real tokens that are within reach, and whatever is there before the segment; everyone sees itself."""
-    config, (rows, length), device = stack.config, real_BQ.shape, real_BQ.device
-    there_BK = torch.cat([real_BQ.new_ones(rows, before), real_BQ], dim=1) if before else real_BQ
-    mask_BQK = there_BK[:, None].expand(-1, length, -1)
-    if not config.bidirectional:
-        mask_BQK = mask_BQK & causal_mask(
-            num_queries=length, num_keys=before + length, span=config.attention_span, device=device
-        )
-    query_Q1 = torch.arange(length, device=device)[:, None] + before
-    return mask_BQK | (query_Q1 == torch.arange(before + length, device=device))
-
-
-def _segment_geometry(stack: Stack, ids_BQ: Tensor, dtype: torch.dtype, *, before: int) -> Geometry:
-    config, length, device = stack.config, ids_BQ.shape[1], ids_BQ.device
-    if isinstance(config.positions, RotaryPositions):
-        rotation_2KE = rotary_angles(
-            num_keys=before + length,
-            head_width=config.resolved_head_width,
-            base=config.positions.base,
-            device=device,
-            dtype=dtype,
-        )
-        return Geometry(rotation_2KE=rotation_2KE)
-    if stack.distance_encoding is None:
-        return Geometry()
-    distance_R = distances(
-        num_queries=length, num_keys=before + length, bidirectional=config.bidirectional, device=device
-    )
-    return Geometry(encoding=stack.distance_encoding(distance_R[None], dtype))
 
 
 # ---------------------------------------------------------------------------------------------- a step of a stream
 
 
 class StreamState(NamedTuple):
-    """All that a stream has between two tokens, M positions of B rows in L layers; in the order of the step."""
+    """The state of a stream between two tokens: M positions of B rows in L layers, in the order of a step's inputs."""
 
     key_LBHME: Tensor
     value_LBHME: Tensor
@@ -158,18 +87,20 @@ class StreamStep(nn.Module):
         """`memory_length` is how many earlier tokens each token sees, fewer where the attention span is shorter."""
         super().__init__()
         streamer = Streamer(model, memory_length=memory_length)  # refuses what cannot be streamed
-        self.memory_length = streamer.memory_length
+        self.memory_length, self.span = streamer.memory_length, streamer.span
         self.model = model.adjusted().eval()
-        self._two_streams = model.config.objective == "permutation"
-        self.relative = nn.ModuleList(_relative_terms(self.model.trunk.reader, keys=self.memory_length + 1))
+        _use_definition(self.model.trunk.reader)
+        with torch.no_grad():
+            terms = self.model.trunk.reader.distance_terms(self.memory_length + 2)
+        self.relative = nn.ModuleList(_StoredTerms(one) for one in terms)
 
     @torch.no_grad()
     def initial_state(self, rows: int = 1) -> StreamState:
-        """Of rows that have read nothing."""
+        """The state of rows that have read nothing."""
         return self.state_of(Streamer(self.model, memory_length=self.memory_length).new_cache(rows))
 
     def state_of(self, cache: Cache) -> StreamState:
-        """Of rows that a Streamer with the same memory length has read."""
+        """The state of rows that a Streamer with the same memory length has read."""
         parts = cache.tensors()
         missing = self.memory_length - parts["valid"].shape[1]
         return StreamState(
@@ -182,142 +113,82 @@ class StreamStep(nn.Module):
     def forward(
         self, ids_B1: Tensor, key_LBHME: Tensor, value_LBHME: Tensor, valid_BM: Tensor, position_B: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        stack, vocabulary = self.model.trunk.reader, self.model.trunk.vocabulary
-        place_BS = position_B[:, None]
-        hidden_BSD = stack.embed(embed_ids(vocabulary, ids_B1), Batch(ids_BQ=ids_B1), place_BS)
-        if self._two_streams:  # the token, then the place behind it
-            hidden_BSD = torch.cat([hidden_BSD, stack.embed_queries(place_BS + 1, hidden_BSD.dtype)], dim=1)
-            place_BS = torch.cat([place_BS, place_BS + 1], dim=1)
+        stack = self.model.trunk.reader
+        position_BJ = position_B[:, None]
+        hidden_BJD = stack.embed(embed_ids(self.model.trunk.vocabulary, ids_B1), position_BJ)
         valid_BK = torch.cat([valid_BM, torch.ones_like(valid_BM[:, :1])], dim=1)
-        glance = self._glance(valid_BK, place_BS, hidden_BSD.dtype)
-        new: list[tuple[Tensor, Tensor]] = []
-        for index, layer in enumerate(stack.layers):
-            assert isinstance(layer, Layer)
-            if len(stack.per_layer):
-                hidden_BSD = hidden_BSD + stack.per_layer[index](place_BS, hidden_BSD.dtype)
-            past = (key_LBHME[index], value_LBHME[index])
-            hidden_BSD = layer.around(hidden_BSD, self._reader(index, layer, past, glance, new))
-        logits_BV = self.model.logits(stack.finish(hidden_BSD[:, -1]))
-        key_LBHKE, value_LBHKE = (torch.stack(parts) for parts in zip(*new, strict=True))
+        views = [View(mask_BQK=stream_mask(valid_BK, num_queries=1, span=self.span), segment_length=1)]
+        if stack.two_streams:  # the token, then the place behind it, which sees the same
+            hidden_BJD = torch.cat([hidden_BJD, stack.embed_queries(position_BJ + 1, hidden_BJD.dtype)], dim=1)
+            position_BJ = torch.cat([position_BJ, position_BJ + 1], dim=1)
+            views *= 2
+        rotation = stack.rotation_at(position_BJ, hidden_BJD.dtype)
+        keys: list[Tensor] = []
+        values: list[Tensor] = []
+
+        def extend(index: int, key_B1HE: Tensor, value_B1HE: Tensor) -> tuple[Tensor, Tensor]:
+            keys.append(torch.cat([key_LBHME[index], key_B1HE.transpose(1, 2)], dim=2))
+            values.append(torch.cat([value_LBHME[index], value_B1HE.transpose(1, 2)], dim=2))
+            return keys[-1].transpose(1, 2), values[-1].transpose(1, 2)
+
+        def attention(index: int, layer: Layer, states_BJD: Tensor) -> Tensor:
+            return layer.attention.forward_stream(
+                states_BJD,
+                views=views,
+                rotation_2BJE=rotation,
+                extend=partial(extend, index),
+                terms=partial(self._terms, index, layer),
+            )
+
+        hidden_BJD = stack.run_stream(hidden_BJD, position_BJ, attention)
+        logits_BV = self.model.logits(stack.finish(hidden_BJD[:, -1]))
         return (
             logits_BV.log_softmax(-1),
-            key_LBHKE[:, :, :, 1:],
-            value_LBHKE[:, :, :, 1:],
+            torch.stack(keys)[:, :, :, 1:],
+            torch.stack(values)[:, :, :, 1:],
             valid_BK[:, 1:],
             position_B + 1,
         )
 
-    def _reader(
-        self,
-        index: int,
-        layer: Layer,
-        past: tuple[Tensor, Tensor],
-        glance: "_Glance",
-        new: list[tuple[Tensor, Tensor]],
-    ) -> Callable[[Tensor], Tensor]:
-        """What reads memory and token in a layer, and adds the keys and values of both to `new`."""
-        attention, rotation, relative = layer.attention, glance.rotation_2BSE, self.relative[index]
-        assert isinstance(relative, _Relative)
-        biases = _biases(self.model.trunk.reader, index)
-
-        def read(source_BSD: Tensor) -> Tensor:
-            made = attention.keys_and_values(source_BSD[:, :1], None if rotation is None else rotation[:, :, :1])
-            key_BHKE, value_BHKE = (
-                torch.cat([past_BHME, x_B1HE.transpose(1, 2)], dim=2)
-                for past_BHME, x_B1HE in zip(past, made, strict=True)
-            )
-            new.append((key_BHKE, value_BHKE))
-            query_BSHE = attention.queries(source_BSD, rotation)
-            mixed = [
-                attend(
-                    query_BSHE[:, ahead : ahead + 1],
-                    key_BHKE.transpose(1, 2),
-                    value_BHKE.transpose(1, 2),
-                    terms=attention.terms(relative.seen(ahead=ahead), biases),
-                    view=glance.view,
-                    dropout=0.0,
-                )
-                for ahead in range(query_BSHE.shape[1])
-            ]
-            result_BSD: Tensor = attention.out(torch.cat(mixed, dim=1).flatten(2))
-            return result_BSD
-
-        return read
-
-    def _glance(self, valid_BK: Tensor, place_BS: Tensor, dtype: torch.dtype) -> "_Glance":
-        config, num_keys = self.model.config, valid_BK.shape[1]
-        reach_1K = causal_mask(num_queries=1, num_keys=num_keys, span=config.attention_span, device=valid_BK.device)
-        rotation = None
-        if isinstance(config.positions, RotaryPositions):
-            rotation = rotary_angles_at(
-                place_BS, head_width=config.resolved_head_width, base=config.positions.base, dtype=dtype
-            )
-        view = View(mask_BQK=(valid_BK & reach_1K)[:, None], segment_length=1)
-        return _Glance(view=view, rotation_2BSE=rotation)
+    def _terms(self, index: int, layer: Layer, num_keys: int, ahead: int) -> ScoreTerms:
+        """The score terms of one layer, seen from the token (distances K to 0) or from one place ahead (K + 1 to 1)."""
+        relative = cast(_StoredTerms, self.relative[index]).terms()
+        if relative is not None:
+            relative = relative.between(1 - ahead, num_keys + 2 - ahead)
+        return layer.attention.terms(relative, self.model.trunk.reader.biases_of(index))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Glance:
-    """What all layers share of a step; the token and the place behind it see the same."""
-
-    view: View
-    rotation_2BSE: Tensor | None
-
-
-class _Relative(nn.Module):
-    """What a layer knows of the distances from K + 1 down to 0, where it works on distances."""
+class _StoredTerms(nn.Module):
+    """The relative terms of a layer as buffers, so that they become constants of the exported program."""
 
     def __init__(self, terms: RelativeTerms | None) -> None:
         super().__init__()
-        self.there = terms is not None
+        self.present = terms is not None
         self.key_SRHE: Tensor | None
         self.bias_SRH: Tensor | None
         self.value_SRHE: Tensor | None
-        self.register_buffer("key_SRHE", None if terms is None else _own(terms.key_SRHE), persistent=False)
-        self.register_buffer("bias_SRH", None if terms is None else _own(terms.bias_SRH), persistent=False)
-        self.register_buffer("value_SRHE", None if terms is None else _own(terms.value_SRHE), persistent=False)
+        for name in ("key_SRHE", "bias_SRH", "value_SRHE"):
+            value: Tensor | None = getattr(terms, name, None)
+            self.register_buffer(name, None if value is None else value.detach().contiguous(), persistent=False)
 
-    def seen(self, *, ahead: int) -> RelativeTerms | None:
-        """Those of the distances K to 0, seen from the token, or from one place `ahead`: K + 1 to 1."""
-        if not self.there:
+    def terms(self) -> RelativeTerms | None:
+        if not self.present:
             return None
-        return RelativeTerms(
-            key_SRHE=_window(self.key_SRHE, ahead),
-            bias_SRH=_window(self.bias_SRH, ahead),
-            value_SRHE=_window(self.value_SRHE, ahead),
-        )
-
-
-@torch.no_grad()
-def _relative_terms(stack: Stack, *, keys: int) -> list[_Relative]:
-    """Of each layer, computed once."""
-    weight = stack.layers[0].get_parameter("attention_norm.weight")
-    encoding = None
-    if stack.distance_encoding is not None:
-        distance_R = torch.arange(keys + 1, -1, -1, device=weight.device)
-        encoding = stack.distance_encoding(distance_R[None], weight.dtype)
-    found = []
-    for layer in stack.layers:
-        assert isinstance(layer, Layer)
-        relative = layer.attention.relative
-        found.append(_Relative(None if relative is None else relative(encoding)))
-    return found
-
-
-def _own(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.detach().contiguous()
-
-
-def _window(x_SR: Tensor | None, ahead: int) -> Tensor | None:
-    return None if x_SR is None else x_SR[:, 1 - ahead : x_SR.shape[1] - ahead]
+        return RelativeTerms(key_SRHE=self.key_SRHE, bias_SRH=self.bias_SRH, value_SRHE=self.value_SRHE)
 
 
 # ---------------------------------------------------------------------------------------------------------- shared
 
 
+def _use_definition(stack: Stack) -> None:
+    """Lets every layer compute attention by its definition, in operations that can be exported."""
+    for layer in stack.each_layer():
+        layer.attention.kernel = definition.attend
+
+
 def embed_ids(vocabulary: Vocabulary, ids_BQ: Tensor) -> Tensor:
-    """As the vocabulary does it, without looking at the numbers: every bin embeds every id, and one result is taken.
-    An id that is too large stays too large in the last bin, so that whoever runs this refuses it."""
+    """The embeddings of the vocabulary without a look at the ids: every bin embeds every id, and one result is taken.
+    An id that is too large stays too large in the last bin, so that whatever runs the program refuses it."""
     bounds = vocabulary.bounds if len(vocabulary.tables) > 1 else [0, vocabulary.size]
     embedded_BQD = None
     for i, (start, stop) in enumerate(pairwise(bounds)):
@@ -334,11 +205,3 @@ def embed_ids(vocabulary: Vocabulary, ids_BQ: Tensor) -> Tensor:
         embedded_BQD = here_BQD
     assert embedded_BQD is not None
     return embedded_BQD * vocabulary.scale
-
-
-def _biases(stack: Stack, index: int) -> ScoreBiases | None:
-    if not len(stack.biases):
-        return None
-    biases = stack.biases[index % len(stack.biases)]
-    assert isinstance(biases, ScoreBiases)
-    return biases

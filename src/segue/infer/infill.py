@@ -36,10 +36,10 @@ _ANCHORS = ("。", ".", "a")
 
 @dataclass(frozen=True, kw_only=True)
 class Filled:
-    """One place that was filled."""
+    """One position that was filled."""
 
     position: int
-    """Its place in the ids."""
+    """The index of the position in the ids."""
     token: int
     log_probability: float
     """Under the model, given the context and all that was filled before it."""
@@ -57,7 +57,7 @@ class Infilled:
 
     @property
     def log_probability(self) -> float:
-        """Of all that was filled, given the context."""
+        """The log-probability of all that was filled, given the context."""
         return sum(one.log_probability for one in self.filled)
 
 
@@ -66,7 +66,7 @@ class InfilledText:
     """A text without gaps."""
 
     text: str
-    """What is outside the gaps is as it was given."""
+    """The whole text; outside the gaps it is as given."""
     gaps: tuple[str, ...]
     """What was written into each gap, from left to right."""
     pieces: tuple[str, ...]
@@ -207,8 +207,7 @@ def _planned(gaps: Sequence[int], order: Order | Sequence[int], *, seed: int) ->
         return None
     if order == "random":
         # Another kind of generator than that of the sampler, whose tokens must not depend on the same numbers.
-        places: list[int] = np.random.default_rng(seed).permutation(gaps).tolist()
-        return places
+        return [int(place) for place in np.random.default_rng(seed).permutation(gaps)]
     return list(gaps) if order == "left_to_right" else list(reversed(gaps))
 
 

@@ -39,20 +39,20 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingSettings:
-    """How to choose a token. As they stand: drawn from the 40 likeliest, with the probabilities of the model."""
+    """How to choose a token. Default: sample from the 40 likeliest, with the probabilities of the model."""
 
     greedy: bool = False
     """Take the likeliest token and draw nothing; of equal ones, that of the lowest id."""
     temperature: float = 1.0
     """Below 1 likely tokens become likelier, above 1 less so."""
     top_k: int | None = 40
-    """Only so many of the likeliest tokens; None: all."""
+    """Sample from this many of the likeliest tokens; None: from all."""
     top_p: float | None = None
-    """Only the likeliest tokens that have together this probability; None: all."""
+    """Sample from the smallest set of likeliest tokens with at least this cumulative probability; None: from all."""
     min_p: float | None = None
-    """Only tokens with this part of the probability of the likeliest; None: all."""
+    """Sample from tokens with at least this fraction of the probability of the likeliest; None: from all."""
     typical: float | None = None
-    """Only the most typical tokens that have together this probability; None: all."""
+    """Sample from the most typical tokens with at least this cumulative probability; None: from all."""
     repetition_penalty: float = 1.0
     """Above 1, tokens that came lately become less likely; below 1, likelier; 1 changes nothing."""
     repetition_window: int = 64
@@ -106,7 +106,7 @@ class SamplingSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """A token, and how likely the model itself found it."""
+    """A chosen token and its log-probability."""
 
     token: int
     log_probability: float
@@ -120,13 +120,13 @@ class Candidates:
     """The tokens that may be drawn."""
 
     ids: NDArray[np.int64]
-    """Rising."""
+    """The ids, ascending."""
     probabilities: NDArray[np.float64]
-    """They sum to one."""
+    """The probability of each; they sum to one."""
 
 
 class Sampler:
-    """Chooses tokens for one stream; it has random numbers of its own."""
+    """Chooses the tokens of one stream, with a random generator of its own."""
 
     def __init__(self, settings: SamplingSettings, *, vocabulary_size: int) -> None:
         self.settings = settings
@@ -182,7 +182,8 @@ class Sampler:
     def _scores(
         self, raw_V: Floats, history: Sequence[int], allowed: Sequence[int] | None
     ) -> tuple[Floats, NDArray[np.int64] | None]:
-        """Bias and penalty added; of the allowed tokens with their ids, or of all with None. No copy if nothing is."""
+        """Logits with bias and penalty: those of the allowed tokens with their ids, or those of all with None. They are
+        copied only if they change."""
         settings, scores = self.settings, raw_V
         if len(self._biased):
             scores = scores.astype(np.float64)
@@ -244,7 +245,7 @@ class Sampler:
         )
 
     def _checked(self, ids: Sequence[int], *, what: str) -> NDArray[np.int64]:
-        """Each id once, rising."""
+        """Each id once, ascending."""
         found = np.unique(np.asarray(ids, dtype=np.int64))
         if len(found) and (found[0] < 0 or found[-1] >= self.vocabulary_size):
             wrong = found[0] if found[0] < 0 else found[-1]

@@ -19,24 +19,25 @@ from numpy.typing import NDArray
 from segue.errors import ConfigError
 from segue.infer.documents import Document, Tokens
 from segue.model import LanguageModel, Memory
+from segue.model.segmenting import next_segment, pad_rows, window_overlap
 
 Row = TypeVar("Row", covariant=True)
 Chunk = TypeVar("Chunk", contravariant=True)
 Result = TypeVar("Result")
 Value = TypeVar("Value")
 POOL = 8
-"""Batches that are read ahead, to put documents of like length together."""
+"""How many batches are read ahead, to group documents of similar length."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How a model reads documents."""
+    """How a model reads documents: with memory, or in windows."""
 
     model: LanguageModel
     length: int
-    """Positions of a segment or window."""
+    """The length of a segment or window, in positions."""
     context: int
-    """Of a window that goes on: positions that repeat what came before."""
+    """How many positions of a window repeat the window before it."""
     has_memory: bool
 
 
@@ -50,7 +51,8 @@ def make_plan(model: LanguageModel, *, segment_length: int, memory: bool = True)
     if config.memory is None or not memory or limit is not None:
         alone = model if config.memory is None else model.adjusted(memory=None)
         # A causal window has to begin with a token that is known, or its first one would have no probability.
-        context = max(1, length // 2) if config.objective == "causal" else length // 2
+        least = 1 if config.objective == "causal" else 0
+        context = max(least, window_overlap(length))
         return Plan(model=alone.eval(), length=length, context=context, has_memory=False)
     settings: dict[str, object] = {"memory": {"reuse_length": None}}  # segments do not overlap here
     if config.objective == "causal":
@@ -64,17 +66,17 @@ class Step:
     """The next segment of the documents that are not at their end."""
 
     number: int
-    """From 0."""
+    """The number of the step, from 0."""
     rows: list[int]
-    """Which documents."""
+    """The numbers of the documents that are read."""
     kept: list[int]
-    """Where they stood in the step before; in the first, all."""
+    """Their rows in the step before; in the first step, all rows."""
     tokens: list[Tokens]
-    """What is new, for each."""
+    """The new tokens of each document."""
     known: int
     """How many positions of each row come before what is new: a special token, or what a window repeats."""
     ids_BQ: NDArray[np.int64]
-    """What is known, what is new, padding."""
+    """Known tokens, new tokens, then padding."""
     real_BQ: NDArray[np.bool_]
     """True for all but padding."""
 
@@ -82,7 +84,7 @@ class Step:
 def steps(
     documents: Sequence[Document], plan: Plan, *, first: int | None, predicts_next: bool, full_end: bool = False
 ) -> Iterator[Step]:
-    """Every document to its end.
+    """Reads every document to its end, step by step.
 
     `first` is a special token before each. With `predicts_next` the model reads all but the last of a step, to predict
     what follows, and reads that one in the next step. With `full_end` and memory, the last segment but one takes the
@@ -96,31 +98,24 @@ def steps(
     while rows:
         known = carried.shape[1]
         room = max(1, plan.length - known + predicts_next)
-        tokens = [documents[row].take(_share(documents[row], room, full_end=full_end)) for row in rows]
-        lengths_B = known + np.array([len(one) for one in tokens])
-        ids_BQ = np.zeros((len(rows), lengths_B.max()), dtype=np.int64)
-        ids_BQ[:, :known] = carried
-        for row, one in enumerate(tokens):
-            ids_BQ[row, known : lengths_B[row]] = one.ids
-        real_BQ = np.arange(ids_BQ.shape[1]) < lengths_B[:, None]
+        tokens = [documents[row].take(_next_share(documents[row], room, full_end=full_end)) for row in rows]
+        whole = [np.concatenate([before, one.ids]) for before, one in zip(carried, tokens, strict=True)]
+        ids_BQ, real_BQ = pad_rows(whole, width=max(map(len, whole)))
         yield Step(number=number, rows=rows, kept=kept, tokens=tokens, known=known, ids_BQ=ids_BQ, real_BQ=real_BQ)
         keep = int(predicts_next) if plan.has_memory else plan.context
         kept = [place for place, row in enumerate(rows) if documents[row].fill(1)]
         rows = [rows[place] for place in kept]
         if rows:
-            carried = np.stack([ids_BQ[n, max(0, lengths_B[n] - keep) : lengths_B[n]] for n in kept])
+            carried = np.stack([whole[n][max(0, len(whole[n]) - keep) :] for n in kept])
         number += 1
 
 
-def _share(document: Document, room: int, *, full_end: bool) -> int:
-    if not full_end:
-        return room
-    there = document.fill(2 * room + 1)
-    return there - room if room < there <= 2 * room else room
+def _next_share(document: Document, room: int, *, full_end: bool) -> int:
+    return next_segment(document.fill(2 * room + 1), room, full_end=True) if full_end else room
 
 
 def recalled(memory: Memory | None, step: Step) -> Memory | None:
-    """The memory of the rows that are still read."""
+    """The memory of the rows that this step reads."""
     if memory is None:
         return None
     memory = memory.compact()
@@ -128,7 +123,7 @@ def recalled(memory: Memory | None, step: Step) -> Memory | None:
 
 
 def batches(documents: Sequence[Document], plan: Plan, *, batch_tokens: int) -> Iterator[list[int]]:
-    """Which documents are read side by side: those of like length, so that there is little padding."""
+    """Groups of documents to read side by side: of similar length, so that there is little padding."""
     order = sorted(range(len(documents)), key=lambda number: -documents[number].tokens)
     begin = 0
     while begin < len(order):
@@ -139,13 +134,13 @@ def batches(documents: Sequence[Document], plan: Plan, *, batch_tokens: int) -> 
 
 
 class Rows(Protocol[Chunk, Row]):
-    """Makes rows of what comes of a document, a chunk at a time."""
+    """Makes the result rows of a document from what was computed for its tokens, a chunk at a time."""
 
     def add(self, tokens: Tokens, chunk: Chunk) -> Iterable[Row]:
-        """Those that are finished with it."""
+        """The rows that this chunk completes."""
 
     def finish(self) -> Iterable[Row]:
-        """The rest."""
+        """The remaining rows."""
 
 
 def in_order(

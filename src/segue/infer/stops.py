@@ -12,7 +12,7 @@ from segue.text.unicode import without_surrogates
 
 
 class StopStrings:
-    """Watches one stream. Without any string it lets everything through."""
+    """Watches one stream for stop strings. Without any, all text passes."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         if isinstance(strings, str):

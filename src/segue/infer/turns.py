@@ -20,12 +20,12 @@ class Turn:
         self.together = together
         """Whether the session writes together with others."""
         self.thread = threading.get_ident()
-        """The last that wrote."""
+        """The thread that wrote last."""
         self.over = False
 
 
 class Turns:
-    """Lock of one session: one thread at a time may use it."""
+    """The lock of one session: one thread at a time may use it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -35,7 +35,7 @@ class Turns:
 
     @contextmanager
     def changing(self, turn: Turn | None = None) -> Iterator[None]:
-        """Nobody else meanwhile. `turn` is for whoever has it."""
+        """Excludes every other use meanwhile. `turn` is for the caller whose turn it is."""
         mine = False
         try:  # all of it, because Ctrl-C may come at any point
             with self._guard:
@@ -50,7 +50,7 @@ class Turns:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Nobody changes it meanwhile."""
+        """Excludes changes meanwhile; others may look too."""
         me = object()
         try:
             with self._guard:

@@ -1,34 +1,40 @@
-"""Ids and memory go in; hidden states and the next memory come out.
+"""The models: ids and memory go in; hidden states and the next memory come out.
 
-Tensor names end in their shape, one letter an axis, batch first:
+Tensor names end in their shape, one letter per axis, batch first:
 
-    B rows            Q positions of this segment     M positions of the memory    K = M + Q keys
-    H heads           E width of a head               D width of the model         F inner width
-    V vocabulary      P predicted positions           L layers                     R distances
+    B rows                          Q positions of a segment       M positions of the memory     K = M + Q keys
+    H heads                         E width of a head              D width of the model          F inner width
+    V vocabulary                    L layers                       R distances                   P predicted positions
+    J = Q + P, both streams         T tokens of a whole text       N items of a flat list        C classes of a head
     S signs of the distance: 1, or B where rows may be read backwards
+    X any other length, said where it occurs
+
+In `segments_BND` and `there_BN`, N are the segments of a document. Digits are fixed sizes: `segment_2HE`, `mask_B1QK`.
+Files that need further letters, or C for something else, name them in their docstrings.
 
 `score_BHQK` is the score of each key for each query, for each row and head. Masks are boolean, and there is one
 polarity: True = may attend. Distances are query position minus key position: positive = the key is to the left.
 
-Read in this order: `values` (what travels), `masks`, `memory`, `positions`, `kernels`, `attention`, `layers`,
-`cross_entropy`, `embeddings`, `build`, `trunk`, `language_model`, `heads`, `answers`, `named`.
+Read in this order: `batch`, `memory`, `positions`, `masks`, `kernels`, `attention`, `layers`, `build`, `stack`,
+`cross_entropy`, `embeddings`, `trunk`, `language_model`, `segmenting`, `reading`, `heads`, `answers`, `cache`,
+`streaming`, `named`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from segue.model.batch import Batch as Batch
+    from segue.model.batch import Output as Output
     from segue.model.language_model import LanguageModel as LanguageModel
     from segue.model.memory import Memory as Memory
     from segue.model.trunk import Trunk as Trunk
-    from segue.model.values import Batch as Batch
-    from segue.model.values import Output as Output
 
 _HOME = {
-    "Batch": "values",
+    "Batch": "batch",
     "LanguageModel": "language_model",
     "Memory": "memory",
-    "Output": "values",
+    "Output": "batch",
     "Trunk": "trunk",
 }
 __all__ = ["Batch", "LanguageModel", "Memory", "Output", "Trunk"]

@@ -1,17 +1,21 @@
-"""Heads that answer with a span of the text: a simple one, and XLNet's with beams and answerability."""
+"""Heads that answer with a span of the text: a simple one, and XLNet's with beams and answerability.
+
+Besides the letters of `segue.model`: A candidate starts and Z candidate ends of each start.
+"""
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from segue.config import ModelConfig
+from segue.model.batch import Batch, Output
 from segue.model.build import initialise
 from segue.model.kernels import Dropout
 from segue.model.memory import Memory
 from segue.model.trunk import Trunk
-from segue.model.values import Batch, Output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +30,7 @@ class Spans:
 
 @dataclass(frozen=True, kw_only=True)
 class SimpleAnswer:
-    """Start and end, each for itself."""
+    """Scores of starts and ends, independent of each other."""
 
     start_logits_BQ: Tensor
     end_logits_BQ: Tensor
@@ -58,7 +62,7 @@ class SimpleAnswerer(nn.Module):
     def judge(
         self, hidden_BQD: Tensor, *, allowed_BQ: Tensor | None = None, spans: Spans | None = None
     ) -> SimpleAnswer:
-        """The same of hidden states, those of whole documents for example."""
+        """Answers from hidden states, for example those of whole documents."""
         start, end = self.bounds(hidden_BQD).unbind(-1)
         start, end = _only(start, allowed_BQ), _only(end, allowed_BQ)
         loss = None
@@ -71,19 +75,19 @@ class SimpleAnswerer(nn.Module):
 class BeamAnswer:
     """The best starts, the best ends of each, and whether there is an answer at all.
 
-    S starts and T ends a start; log-probabilities. In training (`spans` given) the beams are None, and the end
+    Beams hold log-probabilities. In training (`spans` given) the beams are None, and the end
     scores are those after the gold start.
     """
 
     start_logits_BQ: Tensor
     end_logits: Tensor
-    """[B, Q] after the gold start, or [B, S, Q] after each start of the beam."""
+    """[B, Q] after the gold start, or [B, A, Q] after each start of the beam."""
     impossible_B: Tensor
     """Logit that the text has no answer."""
-    start_index_BS: Tensor | None = None
-    start_log_probability_BS: Tensor | None = None
-    end_index_BST: Tensor | None = None
-    end_log_probability_BST: Tensor | None = None
+    start_index_BA: Tensor | None = None
+    start_log_probability_BA: Tensor | None = None
+    end_index_BAZ: Tensor | None = None
+    end_log_probability_BAZ: Tensor | None = None
     loss: Tensor | None = None
     memory: Memory | None = None
 
@@ -124,7 +128,7 @@ class BeamAnswerer(nn.Module):
     def judge(
         self, hidden_BQD: Tensor, *, cls_B: Tensor, allowed_BQ: Tensor | None = None, spans: Spans | None = None
     ) -> BeamAnswer:
-        """The same of hidden states, those of whole documents for example."""
+        """Answers from hidden states, for example those of whole documents."""
         start_BQ = _only(self.start(hidden_BQD).squeeze(-1), allowed_BQ)
         impossible_B = self._impossible(hidden_BQD, start_BQ, cls_B)
         if spans is not None:
@@ -141,38 +145,37 @@ class BeamAnswerer(nn.Module):
             )
         length = hidden_BQD.shape[1]
         starts = start_BQ.log_softmax(dim=-1).topk(min(self.num_starts, length))
-        end_BSQ = _only(self._ends(hidden_BQD, starts.indices), None if allowed_BQ is None else allowed_BQ[:, None])
-        ends = end_BSQ.log_softmax(dim=-1).topk(min(self.num_ends, length))
+        end_BAQ = _only(self._ends(hidden_BQD, starts.indices), None if allowed_BQ is None else allowed_BQ[:, None])
+        ends = end_BAQ.log_softmax(dim=-1).topk(min(self.num_ends, length))
         return BeamAnswer(
             start_logits_BQ=start_BQ,
-            end_logits=end_BSQ,
+            end_logits=end_BAQ,
             impossible_B=impossible_B,
-            start_index_BS=starts.indices,
-            start_log_probability_BS=starts.values,
-            end_index_BST=ends.indices,
-            end_log_probability_BST=ends.values,
+            start_index_BA=starts.indices,
+            start_log_probability_BA=starts.values,
+            end_index_BAZ=ends.indices,
+            end_log_probability_BAZ=ends.values,
         )
 
-    def _ends(self, hidden_BQD: Tensor, start_BS: Tensor) -> Tensor:
-        """End scores [B, S, Q] after each start."""
-        start_BSD = hidden_BQD.gather(1, start_BS[:, :, None].expand(-1, -1, hidden_BQD.shape[2]))
-        rows, starts, length = *start_BS.shape, hidden_BQD.shape[1]
+    def _ends(self, hidden_BQD: Tensor, start_BA: Tensor) -> Tensor:
+        """End scores [B, A, Q] after each start."""
+        start_BAD = hidden_BQD.gather(1, start_BA[:, :, None].expand(-1, -1, hidden_BQD.shape[2]))
+        rows, starts, length = *start_BA.shape, hidden_BQD.shape[1]
         pair = torch.cat(
             [
                 hidden_BQD[:, None].expand(-1, starts, -1, -1),
-                start_BSD[:, :, None].expand(-1, -1, length, -1),
+                start_BAD[:, :, None].expand(-1, -1, length, -1),
             ],
             dim=-1,
         )
-        end_BSQ: Tensor = self.end(self.end_norm(self.end_dense(pair).tanh())).view(rows, starts, length)
-        return end_BSQ
+        end_BAQ = self.end(self.end_norm(self.end_dense(pair).tanh()))
+        return cast(Tensor, end_BAQ).view(rows, starts, length)
 
     def _impossible(self, hidden_BQD: Tensor, start_BQ: Tensor, cls_B: Tensor) -> Tensor:
         expected_BD = torch.einsum("bq,bqd->bd", start_BQ.softmax(dim=-1), hidden_BQD)
         cls_BD = hidden_BQD[torch.arange(len(cls_B), device=cls_B.device), cls_B]
         pair = torch.cat([expected_BD, cls_BD], dim=-1)
-        result_B: Tensor = self.impossible(self.dropout(self.impossible_dense(pair).tanh())).squeeze(-1)
-        return result_B
+        return cast(Tensor, self.impossible(self.dropout(self.impossible_dense(pair).tanh()))).squeeze(-1)
 
 
 def _only(logits: Tensor, allowed: Tensor | None) -> Tensor:

@@ -1,10 +1,12 @@
 """Multi-head attention over a segment and its memory: the parameters around `kernels.attend`.
 
-Keys and values are made once from the context (memory, then segment) and serve both streams of a two-stream
-model. The biases u, v and s come as an argument, because a trunk may share them over its layers.
+Keys and values are projected once from the context (memory, then segment) and serve both streams of two-stream
+attention. The biases u, v and s come as an argument, because a stack may share them among its layers.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -25,20 +27,20 @@ class ScoreBiases(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Geometry:
-    """What all layers share of the positions of one segment."""
+class PositionInputs:
+    """The positional inputs of one segment that all layers share."""
 
     encoding: Tensor | None = None
-    """Of the distances, for relative positions."""
+    """Encoded distances, for relative positional encodings."""
     rotation_2KE: Tensor | None = None
-    """Of the positions, for rotary ones."""
+    """Angles of the positions, for rotary encodings."""
     reversed_B: Tensor | None = None
     """Rows that take the second of two signs in `encoding`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Keys, values and score terms of one layer: all that a stream needs to attend."""
+    """Keys, values and score terms of one layer: all that the queries of either stream need to attend."""
 
     key_BKHE: Tensor
     value_BKHE: Tensor
@@ -46,7 +48,7 @@ class Context:
 
 
 class Attention(nn.Module):
-    """Projections, heads, and the terms of the score."""
+    """The projections of one layer, its heads, and the terms of its score."""
 
     kernel: Kernel | None = None
     """The kernel to compute with; None: the fastest that can."""
@@ -72,23 +74,27 @@ class Attention(nn.Module):
         self.relative = relative
         self.segment_2HE = nn.Parameter(torch.zeros(2, num_heads, head_width)) if segments else None
 
-    def context(self, source_BKD: Tensor, *, geometry: Geometry, biases: ScoreBiases | None) -> Context:
-        """What there is to attend to in memory and segment."""
-        relative = None if self.relative is None else self.relative(geometry.encoding)
-        if relative is not None and geometry.reversed_B is not None:
-            relative = relative.for_rows(geometry.reversed_B)
-        key_BKHE, value_BKHE = self.keys_and_values(source_BKD, geometry.rotation_2KE)
+    def context(self, source_BKD: Tensor, *, positions: PositionInputs, biases: ScoreBiases | None) -> Context:
+        """The keys, values and score terms that memory and segment give."""
+        relative = self.relative_terms(positions.encoding)
+        if relative is not None and positions.reversed_B is not None:
+            relative = relative.for_rows(positions.reversed_B)
+        key_BKHE, value_BKHE = self.keys_and_values(source_BKD, positions.rotation_2KE)
         return Context(key_BKHE=key_BKHE, value_BKHE=value_BKHE, terms=self.terms(relative, biases))
 
+    def relative_terms(self, encoding: Tensor | None) -> RelativeTerms | None:
+        """The terms of encoded distances; None where the model has no relative positional encoding."""
+        return None if self.relative is None else cast(RelativeTerms, self.relative(encoding))
+
     def keys_and_values(self, source_BKD: Tensor, rotation_2: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Of each position, without what depends on who looks at it."""
+        """The key and the value of each position; they do not depend on who attends to it."""
         key_BKHE = self._heads(self.key(source_BKD))
         if rotation_2 is not None:
             key_BKHE = rotate(key_BKHE, rotation_2)
         return key_BKHE, self._heads(self.value(source_BKD))
 
     def terms(self, relative: RelativeTerms | None, biases: ScoreBiases | None) -> ScoreTerms:
-        """What the score has besides query times key."""
+        """All terms of the score besides query times key."""
         return ScoreTerms(
             relative=relative,
             content_bias_HE=None if biases is None else biases.content_HE,
@@ -97,11 +103,11 @@ class Attention(nn.Module):
             segment_key_2HE=self.segment_2HE,
         )
 
-    def forward(self, hidden_BQD: Tensor, context: Context, *, view: View, geometry: Geometry) -> Tensor:
-        """What the queries of one stream read from the context."""
+    def forward(self, hidden_BQD: Tensor, context: Context, *, view: View, positions: PositionInputs) -> Tensor:
+        """Attention of one stream over the context."""
         rotation_2 = None
-        if geometry.rotation_2KE is not None:
-            segment = geometry.rotation_2KE[:, -view.segment_length :]
+        if positions.rotation_2KE is not None:
+            segment = positions.rotation_2KE[:, positions.rotation_2KE.shape[1] - view.segment_length :]
             rotation_2 = segment if view.at_BQ is None else segment[:, view.at_BQ]
         query_BQHE = self.queries(hidden_BQD, rotation_2)
         mixed_BQHE = (self.kernel or attend)(
@@ -112,11 +118,45 @@ class Attention(nn.Module):
             view=view,
             dropout=self.dropout if self.training else 0.0,
         )
-        result_BQD: Tensor = self.out(mixed_BQHE.flatten(2))
-        return result_BQD
+        return cast(Tensor, self.out(mixed_BQHE.flatten(2)))
+
+    def forward_stream(
+        self,
+        hidden_BJD: Tensor,
+        *,
+        views: Sequence[View],
+        rotation_2BJE: Tensor | None,
+        extend: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+        terms: Callable[[int, int], ScoreTerms],
+    ) -> Tensor:
+        """Attention of a stream, whose earlier keys and values are kept: the content stream of new tokens, and behind
+        it in the same tensor the query stream, if there is a second view.
+
+        `extend` takes the keys and values of the new tokens and returns those of all positions up to them.
+        `terms(num_keys, ahead)` gives the score terms, seen from the tokens or from one place ahead of them.
+        """
+        count = views[0].segment_length
+        new_key_BQHE, new_value_BQHE = self.keys_and_values(
+            hidden_BJD[:, :count], None if rotation_2BJE is None else rotation_2BJE[:, :, :count]
+        )
+        key_BKHE, value_BKHE = extend(new_key_BQHE, new_value_BQHE)
+        query_BJHE = self.queries(hidden_BJD, rotation_2BJE)
+        mixed = [
+            (self.kernel or attend)(
+                query_BJHE[:, ahead * count : ahead * count + view.segment_length],
+                key_BKHE,
+                value_BKHE,
+                terms=terms(key_BKHE.shape[1], ahead),
+                view=view,
+                dropout=0.0,
+            )
+            for ahead, view in enumerate(views)
+        ]
+        mixed_BJHE = mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=1)
+        return cast(Tensor, self.out(mixed_BJHE.flatten(2)))
 
     def queries(self, hidden_BQD: Tensor, rotation_2: Tensor | None) -> Tensor:
-        """What each position asks for."""
+        """The query of each position."""
         query_BQHE = self._heads(self.query(hidden_BQD))
         return query_BQHE if rotation_2 is None else rotate(query_BQHE, rotation_2)
 

@@ -1,8 +1,13 @@
-"""From a config to the parts of a stack, and to the weights they start with. `trunk` puts them together."""
+"""From a config to the parts of a model, and to the weights they start with.
+
+This is the only place that knows the kinds of positions: `stack` puts the parts together, and the rest of the model
+asks the parts, not the config. Modules declare the roles of their parameters (`roles`), and `initialise` draws the
+weights by role.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -13,10 +18,13 @@ from segue.config import (
     AlibiPositions,
     LearnedRelativePositions,
     ModelConfig,
+    PerLayerPositions,
+    RotaryPositions,
     ShawPositions,
     XLPositions,
 )
 from segue.model.attention import Attention, ScoreBiases
+from segue.model.kernels import Dropout
 from segue.model.layers import FeedForward, Layer
 from segue.model.positions import (
     AbsoluteEncoding,
@@ -24,6 +32,7 @@ from segue.model.positions import (
     ClippedDistances,
     LearnedTerms,
     PlainDistances,
+    RotaryEncoding,
     ShawTerms,
     SinusoidalDistances,
     XLTerms,
@@ -31,18 +40,41 @@ from segue.model.positions import (
 
 
 def absolute_encoding(config: ModelConfig) -> AbsoluteEncoding | None:
+    """The encoding that is added to the embeddings, for absolute positions."""
     positions = config.positions
     if not isinstance(positions, AbsolutePositions):
         return None
     learned = positions.encoding == "learned"
-    return AbsoluteEncoding(width=config.width, max_length=positions.max_length if learned else None)
+    return AbsoluteEncoding(
+        width=config.width,
+        max_length=positions.max_length if learned else None,
+        count_from_end=positions.count_from == "end",
+    )
+
+
+def layer_encodings(config: ModelConfig) -> nn.ModuleList:
+    """The encodings that are added to the input of each layer (Al-Rfou et al. 2018); empty for other positions."""
+    positions = config.positions
+    if not isinstance(positions, PerLayerPositions):
+        return nn.ModuleList()
+    return nn.ModuleList(
+        AbsoluteEncoding(width=config.width, max_length=positions.max_length) for _ in range(config.num_layers)
+    )
+
+
+def rotary_encoding(config: ModelConfig) -> RotaryEncoding | None:
+    """The encoding that turns queries and keys, for rotary positions."""
+    positions = config.positions
+    if not isinstance(positions, RotaryPositions):
+        return None
+    return RotaryEncoding(head_width=config.resolved_head_width, base=positions.base)
 
 
 def distance_encoding(config: ModelConfig) -> nn.Module | None:
-    """What all layers share of a distance, for relative positions."""
+    """The encoding of distances that all layers share, for relative positions."""
     match config.positions:
         case XLPositions(clamp_distance=clamp):
-            return SinusoidalDistances(width=config.width, clamp_distance=clamp)
+            return SinusoidalDistances(width=config.width, clamp_distance=clamp, dropout=Dropout(config.dropout))
         case ShawPositions(clip_distance=clip):
             return ClippedDistances(lowest=-clip, highest=clip)
         case LearnedRelativePositions(max_distance=longest):
@@ -54,7 +86,7 @@ def distance_encoding(config: ModelConfig) -> nn.Module | None:
 
 
 def relative_terms(config: ModelConfig) -> nn.Module | None:
-    """What a layer makes of it."""
+    """The module by which a layer turns encoded distances into terms of its attention."""
     heads, head_width = config.num_heads, config.resolved_head_width
     match config.positions:
         case XLPositions():
@@ -70,7 +102,7 @@ def relative_terms(config: ModelConfig) -> nn.Module | None:
 
 
 def score_biases(config: ModelConfig) -> nn.ModuleList:
-    """One for each layer, or one that all share; none where the score has no biases."""
+    """The learned biases of the score, one module per layer, or one that all layers share; empty without biases."""
     positions = config.positions
     content, segment = isinstance(positions, XLPositions | LearnedRelativePositions), config.segments == "relative"
     if not content and not segment:
@@ -89,6 +121,7 @@ def score_biases(config: ModelConfig) -> nn.ModuleList:
 
 
 def layer(config: ModelConfig) -> Layer:
+    """One layer."""
     attention = Attention(
         width=config.width,
         num_heads=config.num_heads,
@@ -114,22 +147,34 @@ def layer(config: ModelConfig) -> Layer:
     )
 
 
-def initialise(part: nn.Module, config: ModelConfig) -> None:
-    """Normal weights, zero biases, unit norms: for each class to call on the parts that it made."""
-    norms = {id(p) for m in part.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
-    for name, parameter in part.named_parameters():
-        if id(parameter) in norms:
-            continue
-        if name.endswith(("bias", "relative.bias.weight")) or "token_biases" in name:
-            nn.init.zeros_(parameter)
-        else:
-            std = config.projection_init_std if "projections" in name else config.init_std
-            nn.init.normal_(parameter, std=std)
+Role = Literal["weight", "projection", "bias"]
+"""How a parameter starts: normal with `init_std`, normal with `projection_init_std`, or zero."""
+
+
+def initialise(part: nn.Module, config: ModelConfig, role: Role | None = None) -> None:
+    """Sets the initial weights of a module and all its parts.
+
+    A module names the roles of its parameters and parts in `roles`, where they are not plain weights. The bias of a
+    linear layer is a bias; LayerNorm stays as PyTorch makes it, ones and zeros.
+    """
+    if isinstance(part, nn.LayerNorm):
+        return
+    declared: dict[str, Role] = {"bias": "bias"} if isinstance(part, nn.Linear) else getattr(part, "roles", {})
+    for name, parameter in part.named_parameters(recurse=False):
+        match role or declared.get(name, "weight"):
+            case "weight":
+                nn.init.normal_(parameter, std=config.init_std)
+            case "projection":
+                nn.init.normal_(parameter, std=config.projection_init_std)
+            case "bias":
+                nn.init.zeros_(parameter)
+    for name, child in part.named_children():
+        initialise(child, config, role or declared.get(name))
 
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """What is built here has shapes, takes no memory, and gets its numbers from a checkpoint, if ever."""
+    """Models built in this context have shapes but no numbers and take no memory; a checkpoint may fill them."""
     with torch.device("meta"), _NothingDrawn():
         yield
 

@@ -1,4 +1,4 @@
-"""What a stream keeps of the tokens it has read: their keys and values in every layer, in buffers of fixed size.
+"""The key-value cache of a stream: keys and values of the latest tokens in every layer, in buffers of fixed size.
 
 A Memory holds the inputs of the layers, from which keys and values are projected again for every segment. That is right
 for training, where weights change and gradients may flow. A stream reads a token at a time with weights that stay, so
@@ -7,6 +7,8 @@ it keeps the projections. The cache is written in place and never grows.
 The latest positions of all rows end at the same place. New ones are written behind them; when the buffer is full, the
 latest are copied to its beginning, once in many tokens. The buffer is so large that they never overlap with their copy:
 whatever interrupts it loses nothing. Rows of different age differ in what is valid.
+
+Besides the letters of `segue.model`: C positions of the buffer.
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ from segue.errors import DataError
 
 
 class Cache:
-    """Keys and values of B rows. `length` positions are seen; the buffer has room for more."""
+    """Keys and values of B rows. At most `length` earlier positions are seen; the buffer has room for more."""
 
     def __init__(
         self,
@@ -37,7 +39,7 @@ class Cache:
         self.most_at_once = most_at_once
         """How many positions may be added at a time."""
         self.length = length
-        """Most positions before a token that it sees."""
+        """How many earlier positions a token sees at most."""
         self.key_LBHCE = torch.zeros(shape, device=device, dtype=dtype)
         self.value_LBHCE = torch.zeros(shape, device=device, dtype=dtype)
         self.valid_BC = torch.zeros(rows, capacity, dtype=torch.bool, device=device)
@@ -52,16 +54,16 @@ class Cache:
 
     @property
     def capacity(self) -> int:
-        """Of the buffer."""
+        """How many positions the buffer has room for."""
         return self.valid_BC.shape[1]
 
     @property
     def used(self) -> int:
-        """How many positions are there, valid or not."""
+        """How many earlier positions there are, valid or not."""
         return min(self.end, self.length)
 
     def make_room(self, count: int) -> None:
-        """Moves the latest positions to the beginning if there is no room behind them."""
+        """Moves the latest positions to the beginning of the buffer if there is no room behind them."""
         assert count <= self.most_at_once
         if self.end + count > self.capacity:
             used = self.used
@@ -74,7 +76,7 @@ class Cache:
         self.valid_BC[:, self.end :] = False
 
     def make_way(self, lag_B: Sequence[int]) -> None:
-        """Moves what each row has to the right, by so many positions, because its next token comes so much later."""
+        """Shifts the positions of each row to the right by `lag_B[row]`, as its next token comes that much later."""
         for row, lag in enumerate(lag_B):
             if lag:
                 start = self.end - self.used
@@ -84,8 +86,8 @@ class Cache:
                 self.valid_BC[row, start : start + lag] = False
 
     def put(self, layer: int, key_BQHE: Tensor, value_BQHE: Tensor, *, real_BQ: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Writes keys and values behind the latest positions, without moving the end; gives all that can be seen, with
-        these as the last ones: [B, K, H, E] each."""
+        """Writes keys and values behind the latest positions, without moving the end; returns those of all positions
+        that can be seen, the new ones last: [B, K, H, E] each."""
         stop = self.end + key_BQHE.shape[1]
         views = []
         for buffer_LBHCE, new_BQHE in ((self.key_LBHCE, key_BQHE), (self.value_LBHCE, value_BQHE)):
@@ -99,7 +101,7 @@ class Cache:
         return views[0], views[1]
 
     def advance(self, count: int, *, real_BQ: Tensor | None) -> None:
-        """After all layers were put: the new positions are part of what is remembered."""
+        """Moves the end behind the new positions, once all layers have put theirs."""
         new = self.valid_BC[:, self.end : self.end + count]
         if real_BQ is None:
             new.fill_(True)
@@ -110,7 +112,7 @@ class Cache:
         self.end += count
 
     def visible(self, count: int, *, real_BQ: Tensor | None) -> Tensor:
-        """Which positions there are, the next `count` among them: valid_BK."""
+        """Which positions are valid, the next `count` included: valid_BK."""
         past_BM = self.valid_BC[:, self.end - self.used : self.end]
         if real_BQ is None:
             return torch.cat([past_BM, past_BM.new_ones(self.rows, count)], dim=1)
@@ -193,7 +195,7 @@ class Cache:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """What there is to save: the latest positions only."""
+        """The tensors to save: the latest positions only."""
         now = slice(self.end - self.used, self.end)
         return {
             "key": self.key_LBHCE[:, :, :, now],
@@ -203,7 +205,7 @@ class Cache:
         }
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """As it was when `tensors` was called, in a new cache of the same model."""
+        """Restores what `tensors` returned, in a new cache of the same model."""
         self.end = tensors["valid"].shape[1]
         self.key_LBHCE[:, :, :, : self.end] = tensors["key"]
         self.value_LBHCE[:, :, :, : self.end] = tensors["value"]

@@ -4,6 +4,8 @@ batch would be the largest tensor of a training step.
 There are logits for one chunk of rows at a time. All that is wanted of them is known while they are there, gradients
 included: with p = softmax(logits), d sum / d logits = weight * (p - onehot(target)). So the forward pass computes
 the gradients too, and the backward pass only hands them out: no logits are kept, and none are computed twice.
+
+Besides the letters of `segue.model`: C rows of a chunk.
 """
 
 import math
@@ -16,7 +18,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from segue.model.uncompiled import uncompiled
 
 CHUNK_BYTES = 2**26
-"""Of the logits of one chunk: 500 rows of 32,000 tokens. With half of that, products with the weight are slower."""
+"""Size of the logits of one chunk: 500 rows of 32,000 tokens. With half of it, products with the weight are slower."""
 LEAST_ROWS = 64
 
 
@@ -62,7 +64,7 @@ class _Result(NamedTuple):
     total: Tensor
     nll_N: Tensor
     gradients: tuple[Tensor | None, ...]
-    """Of the total, for hidden, weight and bias."""
+    """Gradients of the total for hidden, weight and bias."""
 
 
 @torch.no_grad()
@@ -117,7 +119,7 @@ def _nll_and_error(logits_CV: Tensor, target_C1: Tensor) -> tuple[Tensor, Tensor
 
 
 def _cast(value: Tensor) -> Tensor:
-    """As autocast would, if it is on."""
+    """The value as autocast would cast it, if that is on."""
     device = value.device.type
     on = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     return value.to(torch.get_autocast_dtype(device)) if on and value.dtype != torch.float64 else value
@@ -131,6 +133,6 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def _rows(count: int, *, size: int, dtype: torch.dtype) -> int:
-    """Of a chunk: all chunks about equal, none with much more than CHUNK_BYTES of logits."""
+    """Rows of a chunk: all chunks about equal, none with much more than CHUNK_BYTES of logits."""
     most = max(LEAST_ROWS, CHUNK_BYTES // (size * dtype.itemsize))
     return max(1, math.ceil(count / math.ceil(max(1, count) / most)))

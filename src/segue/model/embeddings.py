@@ -1,16 +1,16 @@
-"""The two ends of a language model: ids to vectors, hidden states to probabilities.
+"""Token embeddings and the softmax: ids to vectors, hidden states to probabilities.
 
 A vocabulary is cut into bins at its cutoffs, frequent tokens first; without cutoffs there is one bin, and the
 adaptive softmax is a plain one. Bin 0 is predicted directly, beside one "cluster" for each further bin; a token
 of bin i has the probability of cluster i times its probability inside the bin. Every token has a bias.
 
-Weight tying is a matter of who is asked, not of aliased parameters: the softmax is handed the vocabulary.
+Weights are tied without aliased parameters: the softmax is given the vocabulary and uses its tables.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +20,13 @@ from segue.errors import DataError
 from segue.model.cross_entropy import weighted_nll
 
 Bin: TypeAlias = Callable[[Tensor], Tensor]
-"""The product that gives the scores of a bin."""
+"""A product with the weights of a bin, which gives its logits."""
 
 
 class Vocabulary(nn.Module):
-    """ids_BQ -> embedded_BQD, from one table, or one for each bin where bins shrink."""
+    """ids_BQ -> embedded_BQD, from one table, or from one per bin where bins shrink."""
+
+    roles: ClassVar = {"projections": "projection"}
 
     def __init__(
         self,
@@ -67,8 +69,7 @@ class Vocabulary(nn.Module):
 
     def projection(self, bin_index: int) -> Tensor:
         """The input projection [D, width of the bin] that serves this bin."""
-        projection_DW: Tensor = self.projections["0" if self.shrink == 1 else str(bin_index)]
-        return projection_DW
+        return cast(Tensor, self.projections["0" if self.shrink == 1 else str(bin_index)])
 
     def _embed(self, ids: Tensor, bin_index: int) -> Tensor:
         embedded = F.embedding(ids, self.tables[bin_index])
@@ -87,6 +88,8 @@ class Vocabulary(nn.Module):
 
 class AdaptiveSoftmax(nn.Module):
     """Hidden states to log-probabilities: a plain softmax if the vocabulary has no cutoffs."""
+
+    roles: ClassVar = {"projections": "projection", "token_biases": "bias", "cluster_bias": "bias"}
 
     def __init__(
         self,

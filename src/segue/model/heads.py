@@ -16,13 +16,13 @@ from torch.nn import functional as F
 
 from segue.config import ModelConfig
 from segue.errors import DataError
+from segue.model.batch import Batch, Output
 from segue.model.build import initialise
 from segue.model.kernels import Dropout
 from segue.model.language_model import masked_mean
 from segue.model.memory import Memory
 from segue.model.reading import Reading, Readings
 from segue.model.trunk import Trunk
-from segue.model.values import Batch, Output
 
 
 @dataclass(frozen=True, kw_only=True)

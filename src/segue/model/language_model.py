@@ -5,13 +5,14 @@ Which loss a training run minimises, and on what data, is for `train` and `data`
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from segue.config import AuxiliaryConfig, ModelConfig, changed, parameter_count
 from segue.errors import ConfigError, DataError
+from segue.model.batch import Batch, Output
 from segue.model.build import initialise, shapes_only
 from segue.model.cross_entropy import weighted_nll
 from segue.model.embeddings import AdaptiveSoftmax, Bin
@@ -20,18 +21,17 @@ from segue.model.masks import order_to_rank, permutation_mask
 from segue.model.memory import Memory
 from segue.model.room import check_room
 from segue.model.trunk import TOO_LARGE, Trunk
-from segue.model.values import Batch, Output
 
 BACKWARD_READER = "trunk.backward_reader."
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelOutput:
-    """The trunk's output and, where the batch has targets, what the prediction of each of them cost."""
+    """The trunk's output and, where the batch has targets, the loss."""
 
     output: Output
     nll: Tensor | None
-    """-log p of each target, in the shape of `batch.targets`; it has no gradient, the loss has."""
+    """-log p of each target, in the shape of `batch.targets`; without gradient, which the loss has."""
     loss: Tensor | None
     """Mean over the targets that count, auxiliary losses added; zero if none counts."""
 
@@ -82,8 +82,8 @@ class LanguageModel(nn.Module):
         return LanguageModelOutput(output=output, nll=nll, loss=loss)
 
     def logits(self, hidden: Tensor, *, bins: Sequence[Bin] | None = None) -> Tensor:
-        """[..., D] -> [..., V]; for an adaptive softmax these are log-probabilities. `bins` are the
-        products with `softmax.bins`, for who asks often: an adaptive softmax puts them together each time."""
+        """[..., D] -> [..., V]; for an adaptive softmax these are log-probabilities. `bins`, the products with
+        `softmax.bins`, save repeated calls the work of joining the tables of an adaptive softmax."""
         hidden = hidden if self.transform is None else self.transform(hidden)
         return self.softmax.logits(hidden, self.trunk.vocabulary, bins=bins)
 
@@ -134,7 +134,7 @@ def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def mean_weights(hidden: Tensor, targets: Tensor, mask: Tensor | None) -> Tensor:
-    """What each target counts in a mean over those that count, so that the mean is a weighted sum."""
+    """The weight of each target in a mean over those that count, so that the mean is a weighted sum."""
     counts = torch.ones_like(targets) if mask is None else mask
     counts = counts.to(torch.promote_types(hidden.dtype, torch.float32))
     return counts / counts.sum().clamp(min=1)
@@ -151,8 +151,7 @@ class Transform(nn.Module):
         initialise(self, config)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        result: Tensor = self.norm(activate(self.dense(hidden), self.activation))
-        return result
+        return cast(Tensor, self.norm(activate(self.dense(hidden), self.activation)))
 
 
 class AuxiliaryClassifiers(nn.Module):
@@ -224,13 +223,14 @@ def order_batch(ids_BQ: Tensor, order_BQ: Tensor, *, real_BQ: Tensor | None = No
 
 def conditional_batch(
     config: ModelConfig,
-    source_BS: Tensor,
+    source_BX: Tensor,
     target_BT: Tensor,
     *,
-    source_real_BS: Tensor | None = None,
+    source_real_BX: Tensor | None = None,
     target_real_BT: Tensor | None = None,
 ) -> Batch:
-    """Source, then target, through one trunk, with the loss on the target alone (translation, replies).
+    """Source, then target, through one trunk, with the loss on the target alone (translation, replies). X is the length
+    of the sources, T that of the targets.
 
     A causal model reads both from left to right. A permutation model reads the source in both directions, and
     predicts the target left to right. Padding moves to the right end of the row, and goes where no row has a token.
@@ -239,15 +239,15 @@ def conditional_batch(
         raise DataError(
             'conditional generation needs objective "causal" or "permutation"; got "masked". Use another model.'
         )
-    source_length = source_BS.shape[1]
+    source_length = source_BX.shape[1]
     real = torch.cat(
         [
-            torch.ones_like(source_BS, dtype=torch.bool) if source_real_BS is None else source_real_BS,
+            torch.ones_like(source_BX, dtype=torch.bool) if source_real_BX is None else source_real_BX,
             torch.ones_like(target_BT, dtype=torch.bool) if target_real_BT is None else target_real_BT,
         ],
         dim=1,
     )
-    ids = torch.cat([source_BS, target_BT], dim=1)
+    ids = torch.cat([source_BX, target_BT], dim=1)
     is_target = torch.arange(ids.shape[1], device=ids.device).expand_as(ids) >= source_length
     front = (~real).long().argsort(dim=1, stable=True)[:, : int(real.sum(dim=1).max())]
     ids, real = ids.gather(1, front), real.gather(1, front)

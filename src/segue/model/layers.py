@@ -2,20 +2,20 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from segue.model.attention import Attention, Geometry, ScoreBiases
+from segue.model.attention import Attention, PositionInputs, ScoreBiases
 from segue.model.kernels import Dropout, View
 
 Activation = Literal["relu", "gelu", "gelu_tanh"]
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:
-    """gelu is exact; gelu_tanh is its approximation in the original XLNet and GPT code."""
+    """Applies an activation: `gelu` is exact, `gelu_tanh` its approximation in the original XLNet and GPT code."""
     match activation:
         case "relu":
             return F.relu(x)
@@ -26,7 +26,7 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    """Position by position: widen, activate, narrow; dropout after both."""
+    """The position-wise feed-forward network: widen, activate, narrow, with dropout after both."""
 
     def __init__(self, *, width: int, inner_width: int, activation: Activation, dropout: float) -> None:
         super().__init__()
@@ -37,13 +37,12 @@ class FeedForward(nn.Module):
 
     def forward(self, hidden_BQD: Tensor) -> Tensor:
         inner_BQF = self.dropout(activate(self.widen(hidden_BQD), self.activation))
-        result_BQD: Tensor = self.dropout(self.narrow(inner_BQF))
-        return result_BQD
+        return cast(Tensor, self.dropout(self.narrow(inner_BQF)))
 
 
 class Layer(nn.Module):
-    """Reads memory and segment, returns the segment's new states. With `norm_first`, the norm comes before each
-    sub-layer (and covers the memory too); otherwise after its residual sum."""
+    """One Transformer layer over a segment and its memory. With `norm_first`, LayerNorm comes before each sub-layer
+    (and is applied to the memory too); otherwise it follows the residual sum."""
 
     def __init__(
         self,
@@ -71,23 +70,23 @@ class Layer(nn.Module):
         memory_BMD: Tensor | None,
         content_view: View,
         query_view: View | None,
-        geometry: Geometry,
+        positions: PositionInputs,
         biases: ScoreBiases | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Both streams read the same context: the content stream and its memory."""
         source_BKD = content_BQD if memory_BMD is None else torch.cat([memory_BMD, content_BQD], dim=1)
         if self.norm_first:
             source_BKD = self.attention_norm(source_BKD)
-        context = self.attention.context(source_BKD, geometry=geometry, biases=biases)
+        context = self.attention.context(source_BKD, positions=positions, biases=biases)
         if query_BPD is not None and query_view is not None:
             query_BPD = self.around(
-                query_BPD, partial(self.attention, context=context, view=query_view, geometry=geometry)
+                query_BPD, partial(self.attention, context=context, view=query_view, positions=positions)
             )
-        read = partial(self.attention, context=context, view=content_view, geometry=geometry)
+        read = partial(self.attention, context=context, view=content_view, positions=positions)
         return self.around(content_BQD, read), query_BPD
 
     def around(self, hidden_BQD: Tensor, read: Callable[[Tensor], Tensor]) -> Tensor:
-        """What the layer makes of states, where `read` says what attention gives for them."""
+        """The layer around an attention that `read` computes: residual sums, norms, dropout and feed-forward."""
         if self.norm_first:
             hidden_BQD = hidden_BQD + self.dropout(read(self.attention_norm(hidden_BQD)))
             hidden_BQD = hidden_BQD + self.feed_forward(self.feed_forward_norm(hidden_BQD))

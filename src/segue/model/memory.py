@@ -1,4 +1,4 @@
-"""What earlier segments left: a value that goes into a model and comes out of it, never hidden on a module.
+"""The memory of segment-level recurrence: a value that goes into a model and comes out, never hidden on a module.
 
 A memory has a fixed shape. Row by row, the valid positions are the latest ones (right-aligned), so the distance
 from a query to a memory position follows from its index alone, and rows of different age share a batch. Each
@@ -24,7 +24,7 @@ class Memory:
 
     hidden_LBMD: Tensor
     valid_BM: Tensor
-    """True where there is something to see."""
+    """True where there is something to attend to."""
     position_B: Tensor
     """How many tokens each row has read since it started: absolute positions go on from here."""
     graph_segments: int = 0
@@ -42,7 +42,7 @@ class Memory:
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> "Memory":
-        """A memory of zeros, to be ignored, or (`valid`) to be attended to."""
+        """A memory of zeros, ignored by attention unless `valid`."""
         remedy = "Use a shorter model.memory.length (--memory-length), or fewer rows."
         check_room(layers * rows * length * width, what="the memory", remedy=remedy, device=device)
         return cls(
@@ -70,11 +70,11 @@ class Memory:
         return self.valid_BM.shape[1]
 
     def detach(self) -> "Memory":
-        """The same values as constants."""
+        """The same memory without its graph, so that no gradient flows through it."""
         return replace(self, hidden_LBMD=self.hidden_LBMD.detach(), graph_segments=0)
 
     def reset(self, starts_B: Tensor, *, valid: bool = False) -> "Memory":
-        """As new where `starts_B` is True, unchanged elsewhere."""
+        """The memory with the rows where `starts_B` is True as new."""
         return replace(
             self,
             hidden_LBMD=self.hidden_LBMD.masked_fill(starts_B[None, :, None, None], 0.0),
@@ -102,11 +102,11 @@ class Memory:
         )
 
     def compact(self) -> "Memory":
-        """Without the oldest positions where no row has anything."""
+        """The memory without the oldest positions that are valid in no row."""
         return self.resized(int(self.valid_BM.sum(dim=1).max()) if self.length else 0)
 
     def to(self, *args: Any, **kwargs: Any) -> "Memory":
-        """Moved as `Tensor.to` does; only the hidden states change dtype."""
+        """The memory moved or cast as `Tensor.to` does; only the hidden states change dtype."""
         hidden = self.hidden_LBMD.to(*args, **kwargs)
         return replace(
             self,

@@ -14,7 +14,7 @@ from segue.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class NamedModel:
-    """A config with what to know about it."""
+    """A config with a description and its paper."""
 
     config: ModelConfig
     about: str
@@ -36,7 +36,7 @@ _ELMO = "Peters et al. 2018, arXiv 1802.05365"
 
 
 def transformer_xl(*, vocabulary_size: int, memory_length: int, **settings: Any) -> ModelConfig:
-    """Causal, relative positions with u and v, memory."""
+    """A causal model with memory and the relative positional encoding with u and v."""
     vocabulary = {"size": vocabulary_size, "scale": True} | settings.pop("vocabulary", {})
     memory = {"length": memory_length} | settings.pop("memory", {})
     return model_config(vocabulary=vocabulary, memory=memory, **settings)
@@ -48,7 +48,7 @@ def _released_transformer_xl(**settings: Any) -> ModelConfig:
 
 
 def xlnet(*, vocabulary_size: int = 32000, **settings: Any) -> ModelConfig:
-    """Two streams over permutations, relative segments, untied biases, memory as in its pretraining."""
+    """Two-stream attention over permutations, relative segments, untied biases, memory as in its pretraining."""
     defaults: dict[str, Any] = {
         "positions": {"kind": "xl", "shared_biases": False},
         "memory": {"length": 384, "reuse_length": 256},
@@ -65,7 +65,7 @@ def xlnet(*, vocabulary_size: int = 32000, **settings: Any) -> ModelConfig:
 
 
 def vanilla(*, vocabulary_size: int = 256, **settings: Any) -> ModelConfig:
-    """Al-Rfou et al.: causal, no memory, learned positions in every layer, auxiliary losses."""
+    """Al-Rfou et al.: a causal model without memory, with learned positions in every layer and auxiliary losses."""
     defaults: dict[str, Any] = {
         "positions": {"kind": "per_layer", "max_length": 512},
         "auxiliary": {"targets": 2},
@@ -76,7 +76,7 @@ def vanilla(*, vocabulary_size: int = 256, **settings: Any) -> ModelConfig:
 
 
 def gpt(*, vocabulary_size: int = 40478, **settings: Any) -> ModelConfig:
-    """Causal, no memory, learned absolute positions."""
+    """A causal model without memory, with learned absolute positions."""
     defaults: dict[str, Any] = {
         "positions": {"kind": "absolute", "encoding": "learned", "max_length": 512},
         "activation": "gelu_tanh",
@@ -87,7 +87,7 @@ def gpt(*, vocabulary_size: int = 40478, **settings: Any) -> ModelConfig:
 
 
 def bert(*, vocabulary_size: int = 30522, **settings: Any) -> ModelConfig:
-    """Masked, both directions, learned absolute positions and segments."""
+    """A masked model that reads in both directions, with learned absolute positions and segments."""
     defaults: dict[str, Any] = {
         "positions": {"kind": "absolute", "encoding": "learned", "max_length": 512},
         "segments": "absolute",
@@ -130,7 +130,7 @@ _UNTIED: dict[str, Any] = {"kind": "xl", "shared_biases": False}
 
 @cache
 def named_models() -> dict[str, NamedModel]:
-    """All of them, by name."""
+    """All named models, by name."""
     return {
         "transformer-xl-wt103-base": NamedModel(
             config=transformer_xl(vocabulary_size=267735, memory_length=150, vocabulary=_WT103_WORDS, **_WT103_BASE),

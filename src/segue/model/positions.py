@@ -1,15 +1,18 @@
-"""Where things are: sinusoids, distances, the relative shift, and what each encoding makes of a distance.
+"""Positional encodings: distances, the relative shift, and what each kind of encoding makes of them.
 
-A trunk encodes the distances of a segment once (`SinusoidalDistances` and the like); each layer turns the encoding
-into `RelativeTerms`, what the attention score and its result take from the distance. Rotary and absolute positions
-do not work on distances and stand at the end.
+For relative positional encodings, a stack encodes the distances of a segment once (`SinusoidalDistances` and the like),
+and each layer turns that encoding into `RelativeTerms`, which enter the attention score and its result. Rotary and
+absolute encodings work on positions rather than distances and come last. Which of them a model has is decided in
+`build`.
 
 Distances run from K down to 1 - Q (to 0 where nobody looks right), so that column c stands for distance K - c.
 For the query at position i of the segment, key j is at distance M + i - j, that is in column Q - i + j: each
 row needs the same columns, one further left for each query. `relative_shift` reads them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +20,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeTerms:
-    """What a layer knows of each distance. S is 1, or B where each row has its own sign of the distance."""
+    """The terms that relative positions add to attention in one layer, for each distance."""
 
     key_SRHE: Tensor | None = None
     """Multiplied with the query, as a key is."""
@@ -27,13 +30,37 @@ class RelativeTerms:
     """Added to the values."""
 
     def for_rows(self, reversed_B: Tensor) -> "RelativeTerms":
-        """From the terms of (forward, backward) to those of each row."""
+        """Chooses the terms of each row from those of (forward, backward)."""
         sign_B = reversed_B.long()
+        return self._map(lambda x: x[sign_B])
+
+    def between(self, start: int, stop: int) -> "RelativeTerms":
+        """The terms of the distances in the columns from `start` up to `stop`."""
+        return self._map(lambda x: x[:, start:stop])
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "RelativeTerms":
         return RelativeTerms(
-            key_SRHE=None if self.key_SRHE is None else self.key_SRHE[sign_B],
-            bias_SRH=None if self.bias_SRH is None else self.bias_SRH[sign_B],
-            value_SRHE=None if self.value_SRHE is None else self.value_SRHE[sign_B],
+            key_SRHE=None if self.key_SRHE is None else change(self.key_SRHE),
+            bias_SRH=None if self.bias_SRH is None else change(self.bias_SRH),
+            value_SRHE=None if self.value_SRHE is None else change(self.value_SRHE),
         )
+
+
+# ------------------------------------------------------------------------------------------------------ positions
+
+
+def token_positions(ids_BQ: Tensor, real_BQ: Tensor | None, start_B: Tensor | None = None) -> Tensor:
+    """The absolute position of each token: how many real tokens its row had before it, `start_B` among them."""
+    if real_BQ is None:
+        position_BQ = torch.arange(ids_BQ.shape[1], device=ids_BQ.device).expand_as(ids_BQ)
+    else:
+        position_BQ = (real_BQ.long().cumsum(1) - 1).clamp(min=0)
+    return position_BQ if start_B is None else start_B[:, None] + position_BQ
+
+
+def take_positions(x_BQX: Tensor, at_BP: Tensor) -> Tensor:
+    """The vectors of each row at the given positions: [B, P, X]."""
+    return x_BQX.gather(1, at_BP[:, :, None].expand(-1, -1, x_BQX.shape[2]))
 
 
 # ----------------------------------------------------------------------------- distances and the relative shift
@@ -46,7 +73,7 @@ def distances(*, num_queries: int, num_keys: int, bidirectional: bool, device: t
 
 
 def relative_shift(x_BHQR: Tensor, *, num_keys: int) -> Tensor:
-    """From one column a distance to one column a key: result[..., i, j] = x[..., i, Q - i + j].
+    """From one column per distance to one column per key: result[..., i, j] = x[..., i, Q - i + j].
 
     Row i starts one column further left than row i - 1. In a flat view that is a constant stride of R - 1, so
     dropping the first Q numbers and folding the rest into rows of R - 1 lines the keys up, without arithmetic.
@@ -57,7 +84,7 @@ def relative_shift(x_BHQR: Tensor, *, num_keys: int) -> Tensor:
 
 
 def relative_unshift(x_BHQK: Tensor, *, num_distances: int) -> Tensor:
-    """The other way round: from one column a key to one column a distance, zero where no key has it.
+    """The inverse: from one column per key to one column per distance, zero where no key has it.
 
     Where the distances stop at 0, entries of keys to the right must be zero (they have no column).
     """
@@ -84,17 +111,22 @@ def sinusoid(position: Tensor, *, width: int, dtype: torch.dtype) -> Tensor:
 
 
 class SinusoidalDistances(nn.Module):
-    """distance_SR -> encoding_SRD, the R of the papers; one for all layers."""
+    """Transformer-XL: distance_SR -> encoding_SRD, the matrix R of the papers, shared by all layers."""
 
-    def __init__(self, *, width: int, clamp_distance: int | None) -> None:
+    signed = True
+    """Whether distances to the left and to the right have different encodings."""
+
+    def __init__(self, *, width: int, clamp_distance: int | None, dropout: nn.Module | None = None) -> None:
         super().__init__()
         self.width = width
         self.clamp_distance = clamp_distance
+        self.dropout = dropout
 
     def forward(self, distance_SR: Tensor, dtype: torch.dtype) -> Tensor:
         if self.clamp_distance is not None:
             distance_SR = distance_SR.clamp(-self.clamp_distance, self.clamp_distance)
-        return sinusoid(distance_SR, width=self.width, dtype=dtype)
+        encoding_SRD = sinusoid(distance_SR, width=self.width, dtype=dtype)
+        return encoding_SRD if self.dropout is None else cast(Tensor, self.dropout(encoding_SRD))
 
 
 class ClippedDistances(nn.Module):
@@ -104,13 +136,16 @@ class ClippedDistances(nn.Module):
         super().__init__()
         self.lowest = lowest
         self.highest = highest
+        self.signed = lowest < 0
 
     def forward(self, distance_SR: Tensor, dtype: torch.dtype) -> Tensor:
         return distance_SR.clamp(self.lowest, self.highest) - self.lowest
 
 
 class PlainDistances(nn.Module):
-    """distance_SR -> the same, as numbers of the model's dtype."""
+    """distance_SR -> the distances themselves, in the model's dtype."""
+
+    signed = False
 
     def forward(self, distance_SR: Tensor, dtype: torch.dtype) -> Tensor:
         return distance_SR.to(dtype)
@@ -120,7 +155,7 @@ class PlainDistances(nn.Module):
 
 
 class XLTerms(nn.Module):
-    """Transformer-XL: position keys W_r R. The biases u and v are kept by the trunk, which may share them."""
+    """Transformer-XL: position keys W_r R. The biases u and v belong to the stack, which may share them."""
 
     def __init__(self, *, width: int, num_heads: int, head_width: int) -> None:
         super().__init__()
@@ -148,7 +183,9 @@ class ShawTerms(nn.Module):
 
 
 class LearnedTerms(nn.Module):
-    """The original code's type 1: a learned key and a scalar for each head and distance."""
+    """The original code's type 1: a learned key and a learned scalar for each head and distance."""
+
+    roles: ClassVar = {"bias": "bias"}
 
     def __init__(self, *, num_distances: int, num_heads: int, head_width: int) -> None:
         super().__init__()
@@ -186,20 +223,27 @@ def alibi_slopes(num_heads: int) -> list[float]:
 # --------------------------------------------------------------------------------------------- rotary, absolute
 
 
-def rotary_angles(*, num_keys: int, head_width: int, base: float, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """cos and sin of the angle of each position and pair: rotation_2KE', E' = E / 2."""
-    exact = torch.float64 if dtype == torch.float64 else torch.float32
-    exponent = torch.arange(0, head_width, 2, device=device, dtype=exact) / head_width
-    angle = torch.arange(num_keys, device=device, dtype=exact)[:, None] * base**-exponent
-    return torch.stack([angle.cos(), angle.sin()]).to(dtype)
+class RotaryEncoding(nn.Module):
+    """Su et al. 2021: cosines and sines of the angle by which each pair of a head is turned, [2, ..., E / 2]."""
 
+    def __init__(self, *, head_width: int, base: float) -> None:
+        super().__init__()
+        self.head_width = head_width
+        self.base = base
 
-def rotary_angles_at(position_BQ: Tensor, *, head_width: int, base: float, dtype: torch.dtype) -> Tensor:
-    """The same for positions of any size, as a stream has them: rotation_2BQE'. Only differences between positions
-    count in a score, so a stream may go on counting; angles are made in float64, where millions of turns are exact."""
-    exponent = torch.arange(0, head_width, 2, device=position_BQ.device, dtype=torch.float64) / head_width
-    angle = position_BQ[..., None].double() * base**-exponent
-    return torch.stack([angle.cos(), angle.sin()]).to(dtype)
+    def forward(self, *, num_keys: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """The angles of the positions of a segment and its memory, counted from 0: [2, K, E / 2]."""
+        exact = torch.float64 if dtype == torch.float64 else torch.float32
+        exponent = torch.arange(0, self.head_width, 2, device=device, dtype=exact) / self.head_width
+        angle = torch.arange(num_keys, device=device, dtype=exact)[:, None] * self.base**-exponent
+        return torch.stack([angle.cos(), angle.sin()]).to(dtype)
+
+    def at(self, position_BQ: Tensor, dtype: torch.dtype) -> Tensor:
+        """The angles of positions of any size: [2, B, Q, E / 2]. Only differences between positions count in a score,
+        so a stream may go on counting; angles are computed in float64, which is exact for millions of turns."""
+        exponent = torch.arange(0, self.head_width, 2, device=position_BQ.device, dtype=torch.float64)
+        angle = position_BQ[..., None].double() * self.base ** -(exponent / self.head_width)
+        return torch.stack([angle.cos(), angle.sin()]).to(dtype)
 
 
 def rotate(x_BQHE: Tensor, rotation_2: Tensor) -> Tensor:
@@ -210,15 +254,16 @@ def rotate(x_BQHE: Tensor, rotation_2: Tensor) -> Tensor:
 
 
 class AbsoluteEncoding(nn.Module):
-    """position_BQ -> what is added there. A learned table, or sinusoids where there is no table."""
+    """position_BQ -> the vector that is added there: from a learned table, or sinusoids where there is no table."""
 
-    def __init__(self, *, width: int, max_length: int | None) -> None:
+    def __init__(self, *, width: int, max_length: int | None, count_from_end: bool = False) -> None:
         super().__init__()
         self.width = width
         self.table = None if max_length is None else nn.Embedding(max_length, width)
+        self.count_from_end = count_from_end
+        """Whether position 0 is the last token of a segment rather than the first."""
 
     def forward(self, position_BQ: Tensor, dtype: torch.dtype) -> Tensor:
         if self.table is None:
             return sinusoid(position_BQ, width=self.width, dtype=dtype)
-        encoding_BQD: Tensor = self.table(position_BQ)
-        return encoding_BQD
+        return cast(Tensor, self.table(position_BQ))

@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from segue.errors import DataError
+from segue.model.batch import Batch
 from segue.model.memory import Memory
+from segue.model.segmenting import Span, pad_rows, segments_from_end
 from segue.model.trunk import Trunk
-from segue.model.values import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,17 +77,15 @@ class Reading:
     def tokens(self) -> tuple[Tensor, Tensor]:
         """Every token in its place, [B, T, D], and which are real, [B, T]; padding is on the right."""
         device = self.hidden[0].device
-        count, size = len(self.hidden), self.segment_length
-        widths = np.array([hidden.shape[1] for hidden in self.hidden])
+        count, widths = len(self.hidden), [hidden.shape[1] for hidden in self.hidden]
         bases = np.cumsum([0] + [hidden.shape[0] * hidden.shape[1] for hidden in self.hidden])[:-1]
-        length_B1 = self.lengths[:, None]
-        token_1T = np.arange(self.lengths.max())[None]
-        real_BT = token_1T < length_B1
-        left_BT = np.where(real_BT, length_B1 - 1 - token_1T, 0) // size  # segments after this one
-        segment_BT = count - 1 - left_BT
-        start_BT = np.maximum(0, length_B1 - (left_BT + 1) * size)
-        row_B1 = np.arange(len(self.lengths))[:, None]
-        flat_BT = bases[segment_BT] + row_B1 * widths[segment_BT] + np.where(real_BT, token_1T - start_BT, 0)
+        real_BT = np.arange(self.lengths.max())[None] < self.lengths[:, None]
+        flat_BT = np.zeros(real_BT.shape, dtype=np.int64)
+        for row, length in enumerate(self.lengths.tolist()):
+            spans = segments_from_end(length, self.segment_length)
+            flat_BT[row] = bases[-1] + row * widths[-1]  # padding: any vector will do
+            for number, span in enumerate(spans, start=count - len(spans)):
+                flat_BT[row, span.start : span.stop] = bases[number] + row * widths[number] + np.arange(len(span))
         every = torch.cat([hidden.flatten(0, 1) for hidden in self.hidden])
         index = torch.from_numpy(flat_BT[self.order]).to(device)
         return every[index], torch.from_numpy(real_BT[self.order]).to(device)
@@ -143,12 +142,14 @@ def read(
     sorted_rows = np.argsort(-lengths, kind="stable")
     documents = [documents[row] for row in sorted_rows]
     lengths = lengths[sorted_rows]
-    count = -(-int(lengths[0]) // segment_length)
+    spans = [segments_from_end(length, segment_length) for length in lengths.tolist()]
+    count = len(spans[0])
     memory: Memory | None = None
     hidden, real = [], []
     for number in range(count):
-        after = (count - 1 - number) * segment_length
-        batch = _segment(trunk, documents, lengths, after=after, segment_length=segment_length)
+        left = count - number  # segments to read, this one included
+        parts = [(document, own[-left]) for document, own in zip(documents, spans, strict=True) if len(own) >= left]
+        batch = _batch(trunk, parts)
         constant = gradient_segments is not None and number < count - gradient_segments
         with torch.no_grad() if constant else nullcontext():
             before = _joined(trunk, memory, rows=len(batch.ids_BQ))
@@ -169,21 +170,12 @@ def read(
     )
 
 
-def _segment(
-    trunk: Trunk, documents: Sequence[Document], lengths: NDArray[np.int64], *, after: int, segment_length: int
-) -> Batch:
-    """The tokens of each row that have `after` tokens or more behind them, up to a whole segment."""
+def _batch(trunk: Trunk, parts: Sequence[tuple[Document, Span]]) -> Batch:
+    """One segment of each document, padded on the right."""
     device = next(trunk.parameters()).device
-    rows = int((lengths > after).sum())
-    width = min(segment_length, int(lengths[0]) - after)
-    ids, segments = np.zeros((rows, width), dtype=np.int64), np.zeros((rows, width), dtype=np.int64)
-    real = np.zeros((rows, width), dtype=np.bool_)
-    for row, document in enumerate(documents[:rows]):
-        stop = len(document) - after
-        start = max(0, stop - segment_length)
-        ids[row, : stop - start] = document.ids[start:stop]
-        segments[row, : stop - start] = document.segments[start:stop]
-        real[row, : stop - start] = True
+    width = max(len(span) for _, span in parts)
+    ids, real = pad_rows([document.ids[span.start : span.stop] for document, span in parts], width=width)
+    segments, _ = pad_rows([document.segments[span.start : span.stop] for document, span in parts], width=width)
     return Batch(
         ids_BQ=torch.from_numpy(ids).to(device),
         real_BQ=None if real.all() else torch.from_numpy(real).to(device),

@@ -12,7 +12,7 @@ import torch
 from segue.errors import ConfigError
 
 ALWAYS = 2**28
-"""Bytes that every machine has on which torch runs."""
+"""Bytes that any machine has on which torch runs: less is not checked."""
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 

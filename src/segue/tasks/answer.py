@@ -267,24 +267,24 @@ class Answer:
     ) -> list[Found]:
         if isinstance(model, BeamAnswerer):
             beam = model.judge(hidden_BTD, cls_B=cls_B, allowed_BQ=allowed_BT)
-            assert beam.start_index_BS is not None
-            assert beam.start_log_probability_BS is not None
-            start_BS, start_log_BS = beam.start_index_BS, beam.start_log_probability_BS.float()
-            end_log_BST = beam.end_logits.float().log_softmax(dim=-1)
+            assert beam.start_index_BA is not None
+            assert beam.start_log_probability_BA is not None
+            start_BA, start_log_BA = beam.start_index_BA, beam.start_log_probability_BA.float()
+            end_log_BAT = beam.end_logits.float().log_softmax(dim=-1)
             null_B = beam.impossible_B.float()
         else:
             assert isinstance(model, SimpleAnswerer)
             simple = model.judge(hidden_BTD, allowed_BQ=allowed_BT)
             start_log_BT = simple.start_logits_BQ.float().log_softmax(dim=-1)
             end_log_BT = simple.end_logits_BQ.float().log_softmax(dim=-1)
-            start_log_BS, start_BS = start_log_BT.topk(min(CANDIDATES, start_log_BT.shape[1]))
-            end_log_BST = end_log_BT[:, None].expand(-1, start_BS.shape[1], -1)
+            start_log_BA, start_BA = start_log_BT.topk(min(CANDIDATES, start_log_BT.shape[1]))
+            end_log_BAT = end_log_BT[:, None].expand(-1, start_BA.shape[1], -1)
             null_B = (start_log_BT + end_log_BT).gather(1, cls_B[:, None]).squeeze(1)
         passage_BT = allowed_BT.scatter(1, cls_B[:, None], False)
         spans = best_spans(
-            start_BS,
-            start_log_BS,
-            end_log_BST,
+            start_BA,
+            start_log_BA,
+            end_log_BAT,
             passage_BT,
             max_length=self.settings.max_answer_length,
             count=CANDIDATES,

@@ -86,18 +86,18 @@ def allowed(windows: Sequence[Window], *, length: int, device: torch.device) -> 
 
 
 def best_spans(
-    start_BS: Tensor, start_log_BS: Tensor, end_log_BST: Tensor, allowed_BT: Tensor, *, max_length: int, count: int
+    start_BA: Tensor, start_log_BA: Tensor, end_log_BAT: Tensor, allowed_BT: Tensor, *, max_length: int, count: int
 ) -> list[list[tuple[float, int, int]]]:
     """For each row the best spans: log-probability, first and last token. An end is at its start or up to `max_length`
     tokens on; `allowed_BT` leaves CLS out."""
-    place_T = torch.arange(end_log_BST.shape[2], device=end_log_BST.device)
-    length_BST = place_T - start_BS[:, :, None] + 1
-    fits_BST = (length_BST >= 1) & (length_BST <= max_length) & allowed_BT[:, None]
-    fits_BST = fits_BST & allowed_BT.gather(1, start_BS)[:, :, None]
-    score_BST = (start_log_BS[:, :, None] + end_log_BST).masked_fill(~fits_BST, -torch.inf)
-    best = score_BST.flatten(1).topk(min(count, score_BST[0].numel()))
+    place_T = torch.arange(end_log_BAT.shape[2], device=end_log_BAT.device)
+    length_BAT = place_T - start_BA[:, :, None] + 1
+    fits_BAT = (length_BAT >= 1) & (length_BAT <= max_length) & allowed_BT[:, None]
+    fits_BAT = fits_BAT & allowed_BT.gather(1, start_BA)[:, :, None]
+    score_BAT = (start_log_BA[:, :, None] + end_log_BAT).masked_fill(~fits_BAT, -torch.inf)
+    best = score_BAT.flatten(1).topk(min(count, score_BAT[0].numel()))
     row_BN, end_BN = best.indices // len(place_T), best.indices % len(place_T)
-    first_BN = start_BS.gather(1, row_BN)
+    first_BN = start_BA.gather(1, row_BN)
     return [
         [(value, start, end) for value, start, end in zip(*row, strict=True) if value > -torch.inf]
         for row in zip(best.values.tolist(), first_BN.tolist(), end_BN.tolist(), strict=True)

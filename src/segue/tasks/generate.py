@@ -150,10 +150,10 @@ class Generate:
         assert isinstance(model, LanguageModel)
         config, device = model.config, next(model.parameters()).device
         tails, memory = _read_sources(model, items, reader)
-        source_BS, source_real_BS = _padded(tails, device)
+        source_BX, source_real_BX = _padded(tails, device)
         target_BT, target_real_BT = _padded([item.documents[0].ids[item.extra.source :] for item in items], device)
         batch = conditional_batch(
-            config, source_BS, target_BT, source_real_BS=source_real_BS, target_real_BT=target_real_BT
+            config, source_BX, target_BT, source_real_BX=source_real_BX, target_real_BT=target_real_BT
         )
         assert batch.targets is not None
         assert batch.target_mask is not None
@@ -177,11 +177,11 @@ class Generate:
         marks: _Marks = items[0].extra.marks
         device = next(model.parameters()).device
         tails, memory = _read_sources(model, items, reader)
-        source_BS, real_BS = _padded(tails, device)
+        source_BX, real_BX = _padded(tails, device)
         if memory is None and model.config.memory is not None and model.config.memory.initial == "zeros":
             memory = model.new_memory(len(items))
         # What the loss sees at once is here read token by token: the same if nothing is forgotten on the way.
-        longest = (0 if memory is None else memory.length) + source_BS.shape[1] + marks.max_target_length + 2
+        longest = (0 if memory is None else memory.length) + source_BX.shape[1] + marks.max_target_length + 2
         model = model.adjusted(memory={"length": longest}, directions="forward")
         streamer = Streamer(model, memory_length=longest, most_at_once=1)
         forbidden = [n for n in marks.tokenizer.specials.values() if n != marks.end]
@@ -193,7 +193,7 @@ class Generate:
             next_NV[:, forbidden] = -torch.inf
             return next_NV, cache
 
-        first_BV, after = _after_source(model, source_BS, real_BS, memory)
+        first_BV, after = _after_source(model, source_BX, real_BX, memory)
         first_BV[:, [*forbidden, marks.end]] = -torch.inf  # an empty text is no answer
         return beam_search(
             first_BV,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from segue.model.attention import Attention, Geometry, ScoreBiases
+from segue.model.attention import Attention, PositionInputs, ScoreBiases
 from segue.model.kernels import ScoreTerms, View
 from segue.model.kernels.definition import attend, masked_softmax
 from segue.model.masks import causal_mask
@@ -18,12 +18,12 @@ from segue.model.positions import (
     LearnedTerms,
     PlainDistances,
     RelativeTerms,
+    RotaryEncoding,
     ShawTerms,
     SinusoidalDistances,
     XLTerms,
     alibi_slopes,
     distances,
-    rotary_angles,
     rotate,
 )
 from tests import oracles
@@ -195,7 +195,7 @@ def test_alibi_slopes_follow_the_paper() -> None:
 @a_few
 @given(offset=st.integers(0, 9), seed=st.integers(0, 99))
 def test_rotary_products_depend_on_the_distance_alone(offset: int, seed: int) -> None:
-    rotation = rotary_angles(num_keys=20, head_width=6, base=100.0, device=torch.device("cpu"), dtype=F64)
+    rotation = RotaryEncoding(head_width=6, base=100.0)(num_keys=20, device=torch.device("cpu"), dtype=F64)
     q, k = noise(1, 1, 1, 6, seed=seed), noise(1, 1, 1, 6, seed=seed + 1)
     at = lambda x, p: rotate(x, rotation[:, p : p + 1])  # noqa: E731
     torch.testing.assert_close((at(q, 3 + offset) * at(k, offset)).sum(), (at(q, 3) * at(k, 0)).sum())
@@ -230,11 +230,11 @@ def test_attention_takes_non_contiguous_input_and_any_head_width() -> None:
     ).double()
     hidden = noise(5, 2, 10, seed=1).transpose(0, 1)
     view = View(mask_BQK=causal_mask(num_queries=5, num_keys=5).expand(2, -1, -1), segment_length=5)
-    context = attention.context(hidden, geometry=Geometry(), biases=None)
-    result = attention(hidden, context, view=view, geometry=Geometry())
+    context = attention.context(hidden, positions=PositionInputs(), biases=None)
+    result = attention(hidden, context, view=view, positions=PositionInputs())
     same = hidden.contiguous()
-    context = attention.context(same, geometry=Geometry(), biases=None)
-    torch.testing.assert_close(result, attention(same, context, view=view, geometry=Geometry()))
+    context = attention.context(same, positions=PositionInputs(), biases=None)
+    torch.testing.assert_close(result, attention(same, context, view=view, positions=PositionInputs()))
     assert result.shape == (2, 5, 10)
 
 

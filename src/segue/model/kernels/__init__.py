@@ -15,7 +15,7 @@ from torch import Tensor
 
 from segue.model.kernels import banded, definition, native
 from segue.model.kernels.dropout import Dropout
-from segue.model.kernels.terms import ScoreTerms, View
+from segue.model.kernels.inputs import ScoreTerms, View
 
 __all__ = ["Dropout", "Kernel", "ScoreTerms", "View", "attend", "kernels_for"]
 

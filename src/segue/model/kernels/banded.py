@@ -14,26 +14,27 @@ included. What it does differently:
 
 A NaN in a key reaches all queries of its row and head, also those that do not see the key.
 
-Besides the letters of `segue.model`: G heads and N queries of a tile (K is then its keys), W distances of a band.
+Besides the letters of `segue.model`: G heads and N queries of a tile (K is then its keys), W distances of a band,
+X any last axis.
 """
 
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from segue.model.kernels.dropout import draw_seed, keep_rows
-from segue.model.kernels.terms import ScoreTerms, View
+from segue.model.kernels.inputs import ScoreTerms, View
 from segue.model.positions import distance_columns
 from segue.model.uncompiled import uncompiled
 
 MOST_KEPT = 2**24
-"""Up to so many probabilities are kept for the backward pass."""
+"""How many probabilities are kept for the backward pass at most."""
 
 
 def applies(terms: ScoreTerms) -> bool:
@@ -74,8 +75,7 @@ def attend(
     )
     seed = draw_seed() if dropout > 0 else 0
     with_backward = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    mixed_BQHE: Tensor = _Attend.apply(view, dropout, seed, with_backward, *inputs)  # type: ignore[no-untyped-call]
-    return mixed_BQHE
+    return cast(Tensor, _Attend.apply(view, dropout, seed, with_backward, *inputs))  # type: ignore[no-untyped-call]
 
 
 class _Attend(torch.autograd.Function):
@@ -118,7 +118,7 @@ class _Attend(torch.autograd.Function):
 
 
 class _Grads(NamedTuple):
-    """Of the tensors that `_Attend` takes, in their order; None where nobody asks."""
+    """Gradients of the tensors that `_Attend` takes, in their order; None where none is needed."""
 
     content_query_HBQE: Tensor | None
     key_HBKE: Tensor | None
@@ -135,11 +135,11 @@ class _Band(NamedTuple):
     queries: slice
     keys: slice
     visible_BNK: Tensor
-    """1 or 0."""
+    """1 or 0, as numbers."""
     most_BNK: Tensor
-    """What a score can be at most: anything, or the lowest number."""
+    """The upper bound of each score: infinity, or the lowest number where the key is hidden."""
     differs_BNK: Tensor | None
-    """1 or 0."""
+    """1 or 0, as numbers."""
 
 
 class _Parts:
@@ -219,7 +219,7 @@ class _Parts:
         return signed_GBNK
 
     def weight(self, signed_GBNK: Tensor) -> Tensor:
-        """Of the values: the probabilities after dropout."""
+        """The weights of the values: the probabilities after dropout."""
         return signed_GBNK.relu().div_(1 - self.dropout) if self.dropout > 0 else signed_GBNK
 
     def _score(self, band: _Band, heads: slice) -> Tensor:
@@ -235,7 +235,7 @@ class _Parts:
     def add_grads(
         self, grads: _Grads, signed_GBNK: Tensor, grad_GBNE: Tensor, mean_GBN: Tensor, band: _Band, heads: slice
     ) -> None:
-        """Of the values, then of the scores and all that they are made of."""
+        """Adds the gradients of the values, then those of the scores and of all that they are made of."""
         weight_GBNK = self.weight(signed_GBNK)
         if grads.value_HBKE is not None:
             _add_product(grads.value_HBKE[heads, :, band.keys], weight_GBNK.mT, grad_GBNE)
@@ -344,8 +344,7 @@ def _heads_first(x_BQHE: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _length(part: slice) -> int:
-    length: int = part.stop - part.start
-    return length
+    return cast(int, part.stop - part.start)
 
 
 def _on_cpu(x: Tensor) -> bool:
@@ -353,7 +352,7 @@ def _on_cpu(x: Tensor) -> bool:
 
 
 def _product_dtype(query_BQHE: Tensor) -> torch.dtype:
-    """That of the query, or what autocast would make of it."""
+    """The dtype of the query, or the one to which autocast would cast it."""
     device = query_BQHE.device.type
     casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     return torch.get_autocast_dtype(device) if casts and query_BQHE.dtype != torch.float64 else query_BQHE.dtype
@@ -365,5 +364,5 @@ def _without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def _exact(dtype: torch.dtype) -> torch.dtype:
-    """For sums over keys: at least float32."""
+    """The dtype of sums over keys: at least float32."""
     return torch.promote_types(dtype, torch.float32)

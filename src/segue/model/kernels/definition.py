@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from segue.model.kernels.dropout import draw_seed, keep_mask
-from segue.model.kernels.terms import ScoreTerms, View
+from segue.model.kernels.inputs import ScoreTerms, View
 from segue.model.positions import distance_columns, relative_shift, relative_unshift
 
 
@@ -70,7 +70,7 @@ def _plus(query_BQHE: Tensor, bias_HE: Tensor | None) -> Tensor:
 
 
 def _to_keys(x_BHQR: Tensor, view: View, *, num_keys: int) -> Tensor:
-    """From one column a distance to one column a key."""
+    """From one column per distance to one column per key."""
     if view.at_BQ is None:
         return relative_shift(x_BHQR, num_keys=num_keys)
     column_BQK = distance_columns(view.at_BQ, segment_length=view.segment_length, num_keys=num_keys)
@@ -79,7 +79,7 @@ def _to_keys(x_BHQR: Tensor, view: View, *, num_keys: int) -> Tensor:
 
 
 def _to_distances(x_BHQK: Tensor, view: View, *, num_distances: int) -> Tensor:
-    """From one column a key to one column a distance; masked keys must be zero."""
+    """From one column per key to one column per distance; masked keys must be zero."""
     if view.at_BQ is None:
         return relative_unshift(x_BHQK, num_distances=num_distances)
     column_BQK = distance_columns(view.at_BQ, segment_length=view.segment_length, num_keys=x_BHQK.shape[-1])

@@ -6,7 +6,7 @@ the same in every kernel, so that a fast kernel equals the definition with dropo
 from PyTorch's generator: its seed decides everything, as ever.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +22,12 @@ def draw_seed() -> int:
 
 
 def threshold(probability: float) -> int:
-    """Hashes from 0 up to here, of 2^32, are dropped."""
+    """The bound below which a hash, from 0 up to 2^32, means that a number is dropped."""
     return min(round(probability * 2**32), 2**32 - 1)
 
 
 def keep_mask(seed: int, *, rows: int, columns: int, probability: float, device: torch.device | None = None) -> Tensor:
-    """keep[row, column]."""
+    """The mask of what dropout keeps: keep[row, column]."""
     return keep_rows(seed, torch.arange(rows, device=device), columns=slice(0, columns), probability=probability)
 
 
@@ -47,17 +47,16 @@ def keep_rows(seed: int, row: Tensor, *, columns: slice, probability: float) -> 
 
 
 def dropout(x: Tensor, probability: float, *, training: bool) -> Tensor:
-    """As F.dropout: zero with this probability, scaled to keep the mean."""
+    """Dropout as F.dropout does it: zero with this probability, scaled to keep the mean."""
     if not training or probability == 0:
         return x
     if x.device.type != "cpu" or not 0 < probability < 1:
         return F.dropout(x, probability)
-    result: Tensor = _Dropout.apply(x, probability, draw_seed())  # type: ignore[no-untyped-call]
-    return result
+    return cast(Tensor, _Dropout.apply(x, probability, draw_seed()))  # type: ignore[no-untyped-call]
 
 
 class Dropout(nn.Module):
-    """As nn.Dropout."""
+    """Dropout as a module, like nn.Dropout."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()
@@ -72,7 +71,7 @@ def _signed(value: int, bits: int) -> int:
 
 
 def _shift(x: Tensor, by: int, bits: int) -> Tensor:
-    """To the right, filling with zeros."""
+    """A shift to the right that fills with zeros."""
     return (x >> by).bitwise_and_(2 ** (bits - by) - 1)
 
 
@@ -94,5 +93,4 @@ def _drop(x: Tensor, probability: float, seed: int) -> Tensor:
         return library.drop(x, seed=seed, threshold=threshold(probability), scale=scale)
     columns = x.shape[-1] if x.dim() else 1
     keep = keep_mask(seed, rows=x.numel() // max(columns, 1), columns=columns, probability=probability, device=x.device)
-    result: Tensor = x * keep.view(x.shape) * scale
-    return result
+    return x * keep.view(x.shape) * scale

@@ -18,7 +18,7 @@ from torch import Tensor
 SOURCES = Path(__file__).parent
 LIBRARY = Path(__file__).with_name("libnative.so")
 NAMES = {torch.float32: "float32", torch.float64: "float64"}
-"""How functions for numbers of a dtype end."""
+"""The endings of function names, by dtype."""
 
 
 @cache
@@ -48,7 +48,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def source_hash() -> str:
-    """Of the sources, as the set-up gives it to the compiler (hatch_build.py)."""
+    """The hash of the sources, as the build gives it to the compiler (hatch_build.py)."""
     digest = hashlib.sha256()
     for source in sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")]):
         digest.update(source.read_bytes())

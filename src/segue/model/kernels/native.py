@@ -3,15 +3,15 @@
 import ctypes
 import math
 from ctypes import c_double, c_int64, c_uint64, c_void_p
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from segue.model.kernels.dropout import draw_seed, threshold
+from segue.model.kernels.inputs import ScoreTerms, View
 from segue.model.kernels.library import NAMES, library, supports
-from segue.model.kernels.terms import ScoreTerms, View
 
 Strides = c_int64 * 3
 MaskStrides = c_int64 * 2
@@ -70,13 +70,13 @@ def attend(
     view: View,
     dropout: float,
 ) -> Tensor:
-    """As `definition.attend`."""
+    """Attention as `definition.attend` defines it."""
     segment_score_BHQ2 = None
     if terms.segment_key_2HE is not None and view.differs_BQK is not None:
         bias_HE = terms.segment_bias_HE
         segment_query = query_BQHE if bias_HE is None else query_BQHE + bias_HE
         segment_score_BHQ2 = torch.einsum("bqhe,she->bhqs", segment_query, terms.segment_key_2HE)
-    mixed_BQHE: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
+    mixed_BQHE = _Attention.apply(  # type: ignore[no-untyped-call]
         query_BQHE,
         key_BKHE,
         value_BKHE,
@@ -87,7 +87,7 @@ def attend(
         view,
         dropout,
     )
-    return mixed_BQHE
+    return cast(Tensor, mixed_BQHE)
 
 
 class _Attention(torch.autograd.Function):
@@ -166,7 +166,7 @@ def _problem(
     out: Tensor,
     log_sum: Tensor,
 ) -> Problem:
-    """The call, from tensors that must outlive it."""
+    """The arguments of a call; the tensors must outlive it."""
     rows, queries, heads, width = query.shape
     return Problem(
         rows=rows,

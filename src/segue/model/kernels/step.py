@@ -1,7 +1,9 @@
-"""One token a row through a layer in C++ (`step.cpp`), and products with few rows: what a stream spends its time on.
+"""One token per row through a layer in C++ (`step.cpp`), and products with few rows: where a stream spends its time.
 
 In: the weights of a layer, a cache, states. Out: the states after it. PyTorch's operations give the same for any number
 of tokens; for one they spend more time around the products than in them, and its products with one row are slow.
+
+Besides the letters of `segue.model`: O outputs and N inputs of a matrix, C positions of a cache's buffer.
 """
 
 import ctypes
@@ -21,7 +23,7 @@ _LARGEST = 127
 
 
 class Weights(ctypes.Structure):
-    """A matrix, as in step.cpp."""
+    """A matrix, with the fields that it has in step.cpp."""
 
     _fields_ = [(name, c_void_p) for name in ("numbers", "bits", "scale", "bias")]
 
@@ -100,7 +102,7 @@ class Product(nn.Module):
         return numbers if self.scale_O is None else numbers.to(self.scale_O.dtype) * self.scale_O[:, None]
 
     def pointers(self) -> Weights:
-        """For a call; the tensors must outlive it."""
+        """The arguments of a call; the tensors must outlive it."""
         numbers = self.numbers.data_ptr()
         return Weights(
             numbers=numbers if self.scale_O is None else None,
@@ -128,7 +130,7 @@ def _packed(weight_ON: Tensor, panel: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerParts:
-    """What a layer consists of, for `Steps`. Products are [query, key, value, out, widen, narrow]."""
+    """The parts of a layer, for `Steps`. Products are [query, key, value, out, widen, narrow]."""
 
     products: Sequence[Product]
     attention_norm: nn.LayerNorm
@@ -143,7 +145,7 @@ class LayerParts:
 
 
 class Steps:
-    """All layers of a model, ready to read one token a row."""
+    """All layers of a model, ready to read one token per row."""
 
     def __init__(self, layers: Sequence[LayerParts]) -> None:
         self._layers = layers  # keeps the tensors that the calls point to
@@ -197,7 +199,7 @@ def applies(cache_LBHCE: Tensor) -> bool:
 
 
 def _call(parts: LayerParts) -> LayerCall:
-    """What is the same for every token."""
+    """The arguments that are the same for every token."""
     query, _, _, _, widen, _ = parts.products
     all_heads, width = query.outputs, query.inputs
     head_width = all_heads // parts.num_heads

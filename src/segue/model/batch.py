@@ -1,6 +1,6 @@
-"""The values that travel through a model: a Batch goes in, an Output comes out.
+"""The input and the output of a model: a Batch goes in, an Output comes out.
 
-Both are plain immutable records of tensors. What a field that is None means is said beside it.
+Both are immutable records of tensors. What None means is said beside each field.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -15,7 +15,7 @@ from segue.model.memory import Memory
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """One segment of each row, and what the model may know about it."""
+    """One segment of each row, with its targets and everything that decides who sees whom."""
 
     ids_BQ: Tensor
     targets: Tensor | None = None
@@ -74,7 +74,7 @@ class Batch:
                 )
 
     def to(self, *args: Any, **kwargs: Any) -> "Batch":
-        """Every tensor moved, as `Tensor.to` does."""
+        """The batch with every tensor moved or cast, as `Tensor.to` does."""
         present = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: v.to(*args, **kwargs) for k, v in present.items() if v is not None})
 
@@ -90,7 +90,7 @@ class Batch:
         return 0 if self.targets is None else self.targets.numel()
 
     def backwards(self) -> "Batch":
-        """The same segment from its end to its start, for a reader in the other direction."""
+        """The same segment from its end to its start, for the backward reader."""
         return Batch(
             ids_BQ=self.ids_BQ.flip(1),
             real_BQ=None if self.real_BQ is None else self.real_BQ.flip(1),
@@ -100,13 +100,13 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a trunk makes of a batch."""
+    """Hidden states and the next memory, as a trunk returns them."""
 
     hidden_BQD: Tensor
-    """The state at every position (content stream)."""
+    """The final state at every position (content stream)."""
     predicted_BPD: Tensor | None
     """The state at every predicted position (query stream, where there is one); None without any."""
     layers: tuple[Tensor, ...]
     """Embeddings, then the result of each layer, each [B, Q, D]."""
     memory: Memory | None
-    """For the next segment; None if the model has no memory, or was told not to remember."""
+    """The memory for the next segment; None if the model has no memory, or was told not to remember."""

@@ -1,4 +1,4 @@
-"""What attention is computed from, besides queries, keys and values: who sees whom, and the terms of the score."""
+"""The inputs of attention besides queries, keys and values: who sees whom, and the terms of the score."""
 
 from dataclasses import dataclass
 
@@ -23,14 +23,14 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTerms:
-    """All that a score has besides query times key."""
+    """All terms of the score besides query times key."""
 
     relative: RelativeTerms | None = None
     content_bias_HE: Tensor | None = None
-    """u: what makes a key likely whoever asks."""
+    """u: makes a key likely whatever the query is."""
     position_bias_HE: Tensor | None = None
-    """v: what makes a distance likely whoever asks."""
+    """v: makes a distance likely whatever the query is."""
     segment_key_2HE: Tensor | None = None
     """Keys for "same segment" and "another segment"."""
     segment_bias_HE: Tensor | None = None
-    """s: as u and v, for the segment keys."""
+    """s: the same for the segment keys."""
