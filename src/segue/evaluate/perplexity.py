@@ -28,7 +28,7 @@ WINDOW_TOKENS = 4096
 """How many tokens are read together where each target has a window of its own; changes the speed, not the result."""
 
 
-class Tokens(Protocol):
+class TokenSource(Protocol):
     """A text as ids that can be read in parts."""
 
     @property
@@ -68,7 +68,7 @@ class Score:
 @torch.no_grad()
 def evaluate_causal(
     model: LanguageModel,
-    tokens: Tokens,
+    tokens: TokenSource,
     *,
     segment_length: int,
     lanes: int = 8,
@@ -88,7 +88,7 @@ def evaluate_causal(
 @torch.no_grad()
 def causal_losses(
     model: LanguageModel,
-    tokens: Tokens,
+    tokens: TokenSource,
     *,
     segment_length: int,
     lanes: int = 8,
@@ -112,7 +112,7 @@ def causal_losses(
 @torch.no_grad()
 def window_losses(
     model: LanguageModel,
-    tokens: Tokens,
+    tokens: TokenSource,
     *,
     window: int,
     first: int,
@@ -139,7 +139,7 @@ def window_losses(
     return losses
 
 
-def last_of_windows(tokens: Tokens, targets: Iterable[int], *, window: int) -> Batch:
+def last_of_windows(tokens: TokenSource, targets: Iterable[int], *, window: int) -> Batch:
     """A row for each target: the `window` tokens before it, of which only the last predicts."""
     rows = [tokens.read(target - window, target + 1) for target in targets]
     ids = torch.from_numpy(np.stack(rows))
@@ -153,7 +153,7 @@ def last_of_windows(tokens: Tokens, targets: Iterable[int], *, window: int) -> B
 @torch.no_grad()
 def evaluate_window(
     model: LanguageModel,
-    tokens: Tokens,
+    tokens: TokenSource,
     *,
     window: int,
     stride: int,
@@ -184,7 +184,7 @@ def evaluate_window(
 @torch.no_grad()
 def evaluate_order(
     model: LanguageModel,
-    tokens: Tokens,
+    tokens: TokenSource,
     *,
     segment_length: int,
     order: Order = "forward",
@@ -219,7 +219,7 @@ def evaluate_order(
 @torch.no_grad()
 def evaluate_pseudo(
     model: LanguageModel,
-    tokens: Tokens,
+    tokens: TokenSource,
     *,
     segment_length: int,
     mask: int | None = None,
@@ -255,7 +255,7 @@ def evaluate_pseudo(
 
 def _read_lanes(
     model: LanguageModel,
-    tokens: Tokens,
+    tokens: TokenSource,
     *,
     segment_length: int,
     lanes: int,
@@ -311,7 +311,7 @@ def _warm_segments(model: LanguageModel, segment_length: int) -> int:
 
 
 def _next_token_batch(
-    tokens: Tokens, spans: Sequence[Span | None], *, width: int, counted: Sequence[bool] | None = None
+    tokens: TokenSource, spans: Sequence[Span | None], *, width: int, counted: Sequence[bool] | None = None
 ) -> Batch:
     """A row for each span, in which every token predicts the next one. What is new in a span counts, where `counted`
     says so; None is a row of padding."""

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.errors import DataError
-from segue.evaluate.perplexity import Progress, Tokens, causal_losses, window_losses
+from segue.evaluate.perplexity import Progress, TokenSource, causal_losses, window_losses
 from segue.model import LanguageModel
 
 CONTEXTS = tuple(range(100, 1001, 100))
@@ -98,7 +98,7 @@ def _first_below(gains_C: NDArray[np.float64], contexts: Sequence[int], *, thres
 
 def context_losses(
     model: LanguageModel,
-    tokens: Tokens,
+    tokens: TokenSource,
     *,
     contexts: Sequence[int] = CONTEXTS,
     limit: int | None = None,

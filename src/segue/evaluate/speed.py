@@ -26,7 +26,7 @@ from torch import Tensor
 
 from segue.config import changed
 from segue.errors import DataError
-from segue.evaluate.perplexity import Progress, Tokens, last_of_windows
+from segue.evaluate.perplexity import Progress, TokenSource, last_of_windows
 from segue.model import LanguageModel
 from segue.model.build import shapes_only
 from segue.model.cache import Cache
@@ -86,7 +86,7 @@ def measure_speed(
     segment_length: int | None = None,
     windows: int = 3,
     repeats: int = 3,
-    tokens: Tokens | None = None,
+    tokens: TokenSource | None = None,
     progress: Progress | None = None,
 ) -> list[SpeedRow]:
     """A row for each attention length. `segment_length` is how many tokens the side with memory reads together, by
@@ -164,7 +164,7 @@ def vanilla_of(model: LanguageModel, attention_length: int) -> LanguageModel:
 
 
 def read_on(
-    streamer: Streamer, cache: Cache, tokens: Tokens, *, start: int, length: int, segment_length: int
+    streamer: Streamer, cache: Cache, tokens: TokenSource, *, start: int, length: int, segment_length: int
 ) -> Tensor:
     """Reads `length` tokens from `start` on; -log p of the token that follows each of them."""
     model, losses = streamer.model, []
@@ -176,7 +176,7 @@ def read_on(
     return torch.cat(losses).cpu()  # brought here, so that a device has finished
 
 
-def read_window(model: LanguageModel, tokens: Tokens, *, target: int, window: int) -> float:
+def read_window(model: LanguageModel, tokens: TokenSource, *, target: int, window: int) -> float:
     """-log p of one token, from the `window` tokens before it."""
     batch = last_of_windows(tokens, [target], window=window)
     return float(model(batch.to(_device(model))).nll)

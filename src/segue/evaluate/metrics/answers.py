@@ -34,7 +34,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerScores:
-    """Of each question, from 0 to 1."""
+    """The value of each question, from 0 to 1."""
 
     exact_N: Floats
     f1_N: Floats

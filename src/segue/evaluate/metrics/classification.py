@@ -24,7 +24,7 @@ from segue.evaluate.metrics.inputs import as_floats, as_labels, as_probabilities
 
 CALIBRATION_BINS = 15
 SUM_TOLERANCE = 0.01
-"""Of the probabilities of an example: what half precision may be off."""
+"""How far the probabilities of an example may be from one in sum, because of half precision."""
 
 
 def classification(

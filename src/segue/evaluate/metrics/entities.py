@@ -122,7 +122,7 @@ def _parse(tag: str, scheme: Scheme, position: int) -> tuple[str, str]:
 
 
 def _letters(length: int, scheme: Scheme, *, adjoins: bool) -> str:
-    """Of an entity; in IOB1 only one that follows another of its type at once begins with B."""
+    """The tags of an entity; in IOB1 only one that directly follows another of its type begins with B."""
     if scheme == "iob1":
         return ("B" if adjoins else "I") + "I" * (length - 1)
     if scheme == "iob2":

@@ -79,7 +79,7 @@ def ranking(
 
 
 def ndcg(grades: Floats, *, k: int | None, gain: Gain = "exponential") -> float:
-    """Of one query, grades in the order of the ranks; one of them is above 0."""
+    """Normalised discounted cumulative gain of one query, from grades in the order of the ranks; one is above 0."""
     gains = np.exp2(grades) - 1 if gain == "exponential" else grades
     discounts = 1 / np.log2(np.arange(2, len(grades) + 2))
     ideal = np.sort(gains)[::-1]
@@ -87,7 +87,7 @@ def ndcg(grades: Floats, *, k: int | None, gain: Gain = "exponential") -> float:
 
 
 def err(grades: Floats, *, k: int | None, highest_grade: float) -> float:
-    """Of one query, grades in the order of the ranks."""
+    """Expected reciprocal rank of one query, from grades in the order of the ranks."""
     stop = (np.exp2(grades[:k]) - 1) / np.exp2(highest_grade)
     reached = np.concatenate([[1.0], np.cumprod(1 - stop)[:-1]])
     return float((reached * stop / np.arange(1, len(stop) + 1)).sum())
