@@ -10,10 +10,10 @@ import torch
 from segue.config import changed
 from segue.errors import ConfigError, DataError
 from segue.infer.documents import TextPart, text_parts
-from segue.infer.embed import Embedding, EmbedSettings, Totals, embed, embed_texts
+from segue.infer.embed import Embedding, EmbedSettings, EmbedTotals, embed, embed_texts
 from segue.model import Batch, LanguageModel
-from segue.model.reading import Document as Laid
-from segue.model.reading import read
+from segue.model.reading import TokenDocument as Laid
+from segue.model.reading import read_documents
 from segue.text.words import WordTokenizer
 from tests.infer.texts import TOKENIZER, WITHOUT_EOD, some_texts
 from tests.tiny import MODELS, noisy
@@ -103,7 +103,7 @@ def test_cls_is_what_the_heads_of_fine_tuning_read() -> None:
         laid = np.array([CLS, *ids, SEP] if masked else [*ids, SEP, CLS])
         segments = np.where((laid == CLS) & (model.config.segments == "relative"), 2, 0)
         with torch.no_grad():
-            reading = read(model.trunk, [Laid(ids=laid, segments=segments)], segment_length=40)
+            reading = read_documents(model.trunk, [Laid(ids=laid, segments=segments)], segment_length=40)
         expected = reading.hidden[0][0, 0 if masked else -1].numpy()
         settings = EmbedSettings(pool="cls", normalise=False, segment_length=40)
         if model.config.memory is not None:  # so that nothing is out of reach
@@ -147,7 +147,7 @@ def test_reading_side_by_side_changes_nothing(name: str, by: str) -> None:
 
 
 def test_texts_without_a_token_are_zeros_in_their_place() -> None:
-    words, totals = WordTokenizer(["one", "two"]), Totals()
+    words, totals = WordTokenizer(["one", "two"]), EmbedTotals()
     texts = ["one two", "  ", "", "two\n\none"]
     rows = list(embed(noisy(XL), words, text_parts(texts), totals=totals))
     assert [float(np.linalg.norm(row.vector)) for row in rows] == pytest.approx([1, 0, 0, 1])

@@ -11,7 +11,7 @@ import torch
 from segue.config import changed
 from segue.errors import ConfigError, DataError
 from segue.infer.documents import TextPart, text_parts
-from segue.infer.score import ScoreSettings, TextScore, TokenScore, Totals, score, score_texts
+from segue.infer.score import ScoreSettings, ScoreTotals, TextScore, TokenScore, score, score_texts
 from segue.model import Batch, LanguageModel
 from segue.text.symbols import ByteTokenizer
 from segue.text.tokenizer import Tokenizer
@@ -240,7 +240,7 @@ def test_reading_side_by_side_changes_nothing(name: str) -> None:
 def test_tokens_lines_and_documents_add_up_exactly(tokenizer: Tokenizer) -> None:
     model = noisy(XL)
     texts = [*some_texts(12, longest=60, seed=9), "\n\n中\n", "a\n" * 40]
-    totals = Totals()
+    totals = ScoreTotals()
     settings = {"segment_length": 7, "batch_tokens": 64}
     tokens = list(score_texts(model, tokenizer, texts, ScoreSettings(by="token", **settings)))
     lines = list(score_texts(model, tokenizer, texts, ScoreSettings(by="line", **settings)))

@@ -16,7 +16,6 @@ from segue.errors import CheckpointError, ConfigError, DataError
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
 from segue.infer.text_model import TextModel
-from segue.infer.together import write_together
 from segue.model import Batch, LanguageModel
 from segue.text.symbols import CharacterTokenizer
 from tests.infer.texts import CHARACTERS, TOKENIZER, WITHOUT_EOD, some_texts
@@ -228,48 +227,6 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
     save_file({"key": torch.zeros(2)}, broken, metadata={"format": "segue-session-0"})
     with pytest.raises(CheckpointError, match="another version"):
         reader.load(broken)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_together_they_write_what_each_writes_alone(name: str) -> None:
-    first = session(name)
-    texts = ["a", "bcd efg 中文字", "天地" * 9, "h"]
-    alone, group = [first.fork() for _ in texts], [first.fork() for _ in texts]
-    sampling = [SamplingSettings(seed=seed, temperature=1.5) for seed in range(len(texts))]
-    expected, found = {}, {number: [] for number in range(len(texts))}
-    for number, text in enumerate(texts):
-        expected[number] = list(alone[number].write(text, max_tokens=25, sampling=sampling[number]))
-        group[number].feed(text)
-    for number, written in write_together(group, max_tokens=25, sampling=sampling):
-        found[number].append(written)
-    for number in range(len(texts)):
-        assert [one.id for one in found[number]] == [one.id for one in expected[number]]
-        values = [one.log_probability for one in expected[number]]
-        assert [one.log_probability for one in found[number]] == pytest.approx(values, abs=1e-9)
-        after = alone[number].score("abc").log_probability
-        assert group[number].score("abc").log_probability == pytest.approx(after, abs=1e-9)
-
-
-def test_together_and_left_early() -> None:
-    first = session("xl")
-    first.feed(TEXT)
-    group, alone = [first.fork(), first.fork()], first.fork()
-    list(itertools.islice(write_together(group, sampling=SamplingSettings(greedy=True)), 6))
-    list(itertools.islice(alone.write(sampling=SamplingSettings(greedy=True)), 3))
-    expected = alone.score("ab").log_probability
-    assert [one.score("ab").log_probability for one in group] == pytest.approx([expected] * 2, abs=1e-9)
-
-
-def test_who_cannot_write_together() -> None:
-    one = session("xl")
-    with pytest.raises(DataError, match="one or more"):
-        write_together([])
-    with pytest.raises(DataError, match="Fork it"):
-        write_together([one, one])
-    with pytest.raises(DataError, match="share their weights"):
-        write_together([one, session("xl")])
-    with pytest.raises(DataError, match="one for each"):
-        write_together([one], sampling=[])
 
 
 # ------------------------------------------------------------------------------------------------ writing, stopping

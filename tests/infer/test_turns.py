@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from segue.errors import DataError, SegueError
+from segue.infer.batched import write_batched
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
-from segue.infer.together import write_together
 from tests.infer.test_session import TEXT, session
 
 BUSY = "one thread at a time"
@@ -28,7 +28,7 @@ def uses(path: Path) -> dict[str, Callable[[Session], object]]:
         "reset": lambda one: one.reset(),
         "save": lambda one: one.save(path / "session"),
         "load": lambda one: one.load(path / "saved"),
-        "together": lambda one: write_together([one]),
+        "together": lambda one: write_batched([one]),
     }
 
 
@@ -94,9 +94,9 @@ def test_sessions_that_write_together_are_not_used_otherwise(tmp_path: Path) -> 
     first.save(tmp_path / "saved")
     first.feed(TEXT)
     group = [first.fork(), first.fork()]
-    written = write_together(group, max_tokens=30, sampling=SamplingSettings(greedy=True))
+    written = write_batched(group, max_tokens=30, sampling=SamplingSettings(greedy=True))
     with pytest.raises(DataError, match="writes together with others"):
-        write_together(group[1:])  # before the first token, too
+        write_batched(group[1:])  # before the first token, too
     given = [next(written) for _ in range(4)]
     for use in uses(tmp_path).values():
         with pytest.raises(DataError, match="writes together with others"):
@@ -115,10 +115,10 @@ def test_one_that_is_busy_leaves_the_others_free() -> None:
     first = session("xl")
     first.feed(TEXT)
     group = [first.fork(), first.fork()]
-    busy = write_together(group[1:], max_tokens=9)
+    busy = write_batched(group[1:], max_tokens=9)
     next(busy)
     with pytest.raises(DataError, match="writes together with others"):
-        write_together(group)
+        write_batched(group)
     group[0].feed("ab")
 
 

@@ -13,7 +13,7 @@ from segue.model import Batch, LanguageModel
 from segue.model.answers import BeamAnswerer, SimpleAnswerer, Spans
 from segue.model.heads import SequenceClassifier, SequenceScorer, Summary, TokenTagger
 from segue.model.language_model import conditional_batch, masked_mean, order_batch
-from segue.model.reading import Document, read
+from segue.model.reading import TokenDocument, read_documents
 from tests.tiny import MODELS, VOCABULARY, noisy, random_ids
 
 XLNET, GPT = MODELS["xlnet-base"], MODELS["gpt"]
@@ -320,5 +320,5 @@ def test_a_bag_of_a_batch_ignores_padding_and_is_that_of_the_reading() -> None:
     real_BQ = torch.tensor([[True] * 5, [True, True, True, False, False]])
     both = head(Batch(ids_BQ=ids_BQ, real_BQ=real_BQ, segments_BQ=torch.zeros_like(ids_BQ))).logits
     for row, length in enumerate((5, 3)):
-        one = Document(ids=ids_BQ[row, :length].numpy(), segments=np.zeros(length, dtype=np.int64))
-        close(head.logits(read(head.trunk, [one], segment_length=8))[0], both[row])
+        one = TokenDocument(ids=ids_BQ[row, :length].numpy(), segments=np.zeros(length, dtype=np.int64))
+        close(head.logits(read_documents(head.trunk, [one], segment_length=8))[0], both[row])

@@ -10,16 +10,16 @@ from segue.config import changed
 from segue.errors import DataError
 from segue.model import Batch
 from segue.model.heads import Pool, SequenceClassifier, SequenceScorer, Summary, TokenTagger
-from segue.model.reading import Document, read
+from segue.model.reading import TokenDocument, read_documents
 from segue.model.trunk import Trunk
 from tests.tiny import MODELS, VOCABULARY, noisy
 
 LENGTHS = [5, 1, 13, 8, 4, 9, 12]
 
 
-def document(length: int, seed: int = 0) -> Document:
+def document(length: int, seed: int = 0) -> TokenDocument:
     random = np.random.default_rng([length, seed])
-    return Document(ids=random.integers(0, VOCABULARY, length), segments=random.integers(0, 2, length))
+    return TokenDocument(ids=random.integers(0, VOCABULARY, length), segments=random.integers(0, 2, length))
 
 
 def trunks() -> Iterator[tuple[str, Trunk]]:
@@ -35,11 +35,11 @@ def trunks() -> Iterator[tuple[str, Trunk]]:
 @pytest.mark.parametrize(("name", "trunk"), [pytest.param(n, t, id=n) for n, t in trunks()])
 def test_a_row_does_not_depend_on_the_others(name: str, trunk: Trunk) -> None:
     documents = [document(length) for length in LENGTHS]
-    together = read(trunk, documents, segment_length=4)
+    together = read_documents(trunk, documents, segment_length=4)
     hidden_BTD, real_BT = together.tokens()
     assert real_BT.sum(dim=1).tolist() == LENGTHS
     for row, one in enumerate(documents):
-        alone, _ = read(trunk, [one], segment_length=4).tokens()
+        alone, _ = read_documents(trunk, [one], segment_length=4).tokens()
         torch.testing.assert_close(hidden_BTD[row, : len(one)], alone[0], atol=1e-10, rtol=1e-10)
 
 
@@ -55,7 +55,7 @@ def test_segments_are_cut_from_the_end_and_carry_memory(name: str) -> None:
         output = trunk(Batch(ids_BQ=torch.from_numpy(one.ids[None, start:stop]), segments_BQ=segments), memory)
         memory = output.memory
         expected.append(output.hidden_BQD[0])
-    found, _ = read(trunk, [one], segment_length=4).tokens()
+    found, _ = read_documents(trunk, [one], segment_length=4).tokens()
     torch.testing.assert_close(found[0], torch.cat(expected), atol=1e-10, rtol=1e-10)
 
 
@@ -63,8 +63,8 @@ def test_a_causal_reader_with_enough_memory_reads_as_if_there_were_no_segments()
     config = changed(MODELS["transformer-xl-wt103-base"], memory={"length": 40})
     trunk = noisy(config).double().eval().trunk
     documents = [document(length) for length in LENGTHS]
-    pieces, _ = read(trunk, documents, segment_length=3).tokens()
-    whole, _ = read(trunk, documents, segment_length=50).tokens()
+    pieces, _ = read_documents(trunk, documents, segment_length=3).tokens()
+    whole, _ = read_documents(trunk, documents, segment_length=50).tokens()
     for row, one in enumerate(documents):
         torch.testing.assert_close(pieces[row, : len(one)], whole[row, : len(one)], atol=1e-9, rtol=1e-9)
 
@@ -72,8 +72,8 @@ def test_a_causal_reader_with_enough_memory_reads_as_if_there_were_no_segments()
 def test_gradients_reach_the_last_segments_only() -> None:
     config = changed(MODELS["transformer-xl-wt103-base"], memory={"length": 40, "backprop_segments": 1})
     trunk = noisy(config).double().train().trunk
-    one = Document(ids=np.arange(12) % VOCABULARY, segments=np.zeros(12, dtype=np.int64))
-    reading = read(trunk, [one], segment_length=4, gradient_segments=2)
+    one = TokenDocument(ids=np.arange(12) % VOCABULARY, segments=np.zeros(12, dtype=np.int64))
+    reading = read_documents(trunk, [one], segment_length=4, gradient_segments=2)
     reading.hidden[-1].sum().backward()
     table = trunk.vocabulary.get_parameter("tables.0").grad
     assert table is not None
@@ -83,7 +83,7 @@ def test_gradients_reach_the_last_segments_only() -> None:
 
 def test_segments_and_padding_are_counted() -> None:
     trunk = noisy(MODELS["xlnet-base"]).double().eval().trunk
-    reading = read(trunk, [document(6), document(3)], segment_length=4)
+    reading = read_documents(trunk, [document(6), document(3)], segment_length=4)
     assert [tuple(hidden.shape[:2]) for hidden in reading.hidden] == [(1, 2), (2, 4)]
     assert (reading.tokens_read, reading.positions_computed) == (9, 10)
 
@@ -116,13 +116,15 @@ def test_heads_on_one_segment_give_what_they_give_on_a_batch() -> None:
     torch.manual_seed(0)
     classifier = SequenceClassifier(config, num_labels=3).double().eval()
     torch.testing.assert_close(
-        classifier.logits(read(classifier.trunk, [one], segment_length=8)), classifier(batch).logits
+        classifier.logits(read_documents(classifier.trunk, [one], segment_length=8)), classifier(batch).logits
     )
     tagger = TokenTagger(config, num_tags=4).double().eval()
-    torch.testing.assert_close(tagger.logits(read(tagger.trunk, [one], segment_length=8)), tagger(batch).logits)
+    torch.testing.assert_close(
+        tagger.logits(read_documents(tagger.trunk, [one], segment_length=8)), tagger(batch).logits
+    )
     scorer = SequenceScorer(config, loss="choice").double().eval()
     torch.testing.assert_close(
-        scorer.logits(read(scorer.trunk, [one], segment_length=8)), scorer(batch, group=1).logits[0]
+        scorer.logits(read_documents(scorer.trunk, [one], segment_length=8)), scorer(batch, group=1).logits[0]
     )
 
 
@@ -130,9 +132,9 @@ def test_summaries_of_padded_segments_are_those_of_each_row_alone() -> None:
     trunk = noisy(MODELS["xlnet-base"]).double().eval().trunk
     summary = Summary(MODELS["xlnet-base"], kind="last", projected=False).double().eval()
     documents = [document(length) for length in LENGTHS]
-    vectors, there = read(trunk, documents, segment_length=4).summaries(summary)
+    vectors, there = read_documents(trunk, documents, segment_length=4).summaries(summary)
     for row, one in enumerate(documents):
-        alone, _ = read(trunk, [one], segment_length=4).summaries(summary)
+        alone, _ = read_documents(trunk, [one], segment_length=4).summaries(summary)
         torch.testing.assert_close(vectors[row, -alone.shape[1] :], alone[0], atol=1e-10, rtol=1e-10)
         assert int(there[row].sum()) == alone.shape[1]
 
@@ -141,4 +143,4 @@ def test_empty_documents_are_refused() -> None:
     trunk = noisy(MODELS["xlnet-base"]).eval().trunk
     for wrong in ([], [document(3), document(0)]):
         with pytest.raises(DataError, match="at least one token"):
-            read(trunk, wrong, segment_length=4)
+            read_documents(trunk, wrong, segment_length=4)

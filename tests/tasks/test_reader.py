@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from segue.checkpoint.folder import load
 from segue.config import ReadConfig
 from segue.model import LanguageModel
-from segue.model.reading import Document, Reading, Readings, read
+from segue.model.reading import DocumentStates, GroupedStates, TokenDocument, read_documents
 from segue.tasks.reader import FREE, PADDING, TOGETHER, Reader, alike
 
 
@@ -39,15 +39,15 @@ def test_groups_give_the_numbers_of_one_reading(model_of_each_objective: dict[st
     trunk = model.double().eval().trunk
     random = np.random.default_rng(0)
     documents = [
-        Document(ids=random.integers(5, 300, length), segments=np.zeros(length, dtype=np.int64))
+        TokenDocument(ids=random.integers(5, 300, length), segments=np.zeros(length, dtype=np.int64))
         for length in (90, 3, 41, 200, 40, 16, 17)
     ]
     reader = Reader(ReadConfig(), segment_length=16)
     with torch.no_grad():
         found = reader.every_token(trunk, documents)
-        whole = read(trunk, documents, segment_length=16)
-        assert isinstance(found, Readings)
-        assert isinstance(whole, Reading)
+        whole = read_documents(trunk, documents, segment_length=16)
+        assert isinstance(found, GroupedStates)
+        assert isinstance(whole, DocumentStates)
         means = [one.summaries(lambda hidden, real: (hidden * real[:, :, None]).sum(1)) for one in (found, whole)]
         tokens = [one.tokens() for one in (found, whole)]
         assert [ids.tolist() for ids in found.ids] == [document.ids.tolist() for document in documents]

@@ -15,7 +15,7 @@ import segue.train.updates as updates
 from segue.checkpoint.card import Facts
 from segue.checkpoint.folder import load, save
 from segue.errors import DataError, SegueWarning
-from segue.model.reading import Document
+from segue.model.reading import TokenDocument
 from segue.tasks.folder import load_task_model
 from segue.tasks.table import TASKS
 from segue.tasks.task import Item
@@ -159,7 +159,7 @@ def test_long_documents_are_learned_from_in_parts_with_the_same_gradient(model: 
 
 def test_parts_hold_every_item_once_and_short_documents_stay_together() -> None:
     def item(length: int) -> Item:
-        return Item(documents=(Document(ids=np.zeros(length, np.int64), segments=np.zeros(length, np.int64)),))
+        return Item(documents=(TokenDocument(ids=np.zeros(length, np.int64), segments=np.zeros(length, np.int64)),))
 
     short, long = [item(500) for _ in range(64)], [item(length) for length in (9000, 9000, 6000, 30_000, 10)]
     assert [len(part) for part in parts(short, segment_length=512)] == [64]

@@ -17,7 +17,7 @@ from segue.data.readers import ReadSettings
 from segue.errors import ConfigError
 from segue.files import check_file
 from segue.infer.documents import TextFiles
-from segue.infer.embed import Embedding, EmbedSettings, Totals, embed
+from segue.infer.embed import Embedding, EmbedSettings, EmbedTotals, embed
 from segue.infer.text_model import load_text_model
 
 _HEADER = 128  # bytes; room for any number of rows
@@ -51,7 +51,7 @@ def run_embedding(
     columns |= {"text": "text", "vector": "vector"}
     for name in ([] if settings.by == "line" else ["line"]) + ([] if text else ["text"]):
         del columns[name]
-    totals = Totals()
+    totals = EmbedTotals()
     chosen = dataclasses.replace(settings, segment_length=length)
     with metered(console, files) as meter, written(out, replace=replace, inputs=read_from) as file:
         writer: RowWriter = _Npy(file, width) if to is None else row_writer(file, to, columns, width=width)

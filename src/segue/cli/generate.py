@@ -23,10 +23,10 @@ from segue.cli.writing import (
     show_table,
 )
 from segue.errors import ConfigError
-from segue.infer.pen import Written
+from segue.infer.batched import write_batched
+from segue.infer.generation import GeneratedToken
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session, open_session
-from segue.infer.together import write_together
 
 MAX_TOKENS, MAX_BEAM_TOKENS = 200, 64
 MOST_PENALTY = 10
@@ -103,7 +103,7 @@ def run_generation(model: str, prompt: str, options: GenerateOptions) -> None:
 def _generate(model: str, prompt: str, sampling: SamplingSettings, options: GenerateOptions) -> None:
     session = open_session(model, memory_length=options.memory_length, int8=options.int8)
     sampling = biased(sampling, options.bias, session.tokenizer)
-    session.pen(sampling=sampling, stop=options.stop, choices=options.choices)  # mistakes are told before all reading
+    session.generation(sampling=sampling, stop=options.stop, choices=options.choices)  # checks before reading
     load_session(session, options.load)
     feed(session, prompt_pieces(prompt, encoding=options.encoding))
     if options.chat:
@@ -150,7 +150,7 @@ def check_options(given: Mapping[str, object]) -> None:
 
 def _write_one(session: Session, sampling: SamplingSettings, options: GenerateOptions) -> None:
     screen = Screen()
-    tokens: list[Written] = []
+    tokens: list[GeneratedToken] = []
     with interrupts() as interrupt:
         written = session.write(
             max_tokens=options.max_tokens or MAX_TOKENS, sampling=sampling, stop=options.stop, choices=options.choices
@@ -175,13 +175,13 @@ def _write_samples(session: Session, sampling: SamplingSettings, options: Genera
     session.ready()
     for begin in range(0, options.count, _TOGETHER):
         numbers = range(begin, min(begin + _TOGETHER, options.count))
-        tokens: list[list[Written]] = [[] for _ in numbers]
+        tokens: list[list[GeneratedToken]] = [[] for _ in numbers]
         settings = [replace(sampling, seed=sampling.seed + number) for number in numbers]
         if not options.as_json:
             screen.show(_heading(begin))
         with interrupts() as interrupt:
             forks = [session.fork() for _ in numbers]
-            written = write_together(
+            written = write_batched(
                 forks, max_tokens=options.max_tokens or MAX_TOKENS, sampling=settings, stop=options.stop
             )
             for number, one in written:
@@ -228,7 +228,7 @@ def _heading(number: int, more: str = "") -> str:
     return f"--- {number + 1}{': ' if more else ''}{more}\n"
 
 
-def _line(one: Written, *, sample: int | None = None) -> str:
+def _line(one: GeneratedToken, *, sample: int | None = None) -> str:
     row: dict[str, object] = {} if sample is None else {"sample": sample}
     row |= {
         "text": one.text,
@@ -241,5 +241,5 @@ def _line(one: Written, *, sample: int | None = None) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def _show_tokens(tokens: Iterable[Written]) -> None:
+def _show_tokens(tokens: Iterable[GeneratedToken]) -> None:
     show_table([(one.token, one.log_probability, one.alternatives) for one in tokens if one.id is not None])

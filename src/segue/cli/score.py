@@ -13,7 +13,7 @@ from segue.data.inputs import Format
 from segue.data.readers import ReadSettings
 from segue.files import check_file
 from segue.infer.documents import TextFiles
-from segue.infer.score import By, Order, ScoreSettings, TextScore, TokenScore, Totals, score
+from segue.infer.score import By, Order, ScoreSettings, ScoreTotals, TextScore, TokenScore, score
 from segue.infer.text_model import load_text_model
 
 _KINDS: dict[str, Kind] = {
@@ -59,7 +59,7 @@ def run_scoring(
     names = [field.name for field in fields(TokenScore if by == "token" else TextScore)]
     if by == "document":
         names.remove("line")
-    totals = Totals()
+    totals = ScoreTotals()
     count = 0
     with metered(console, files) as meter, written(out, replace=replace, inputs=read_from) as file:
         writer = row_writer(file, written_as, {name: _KINDS.get(name, "int64") for name in names})

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from segue.config import ModelConfig
 from segue.errors import ConfigError, DataError
 from segue.infer.documents import Document, TextPart, Tokens, pools, text_parts
-from segue.infer.segments import POOL, Rows, Step, in_order, make_plan, recalled, steps
+from segue.infer.segments import POOL, RowMaker, Step, in_order, make_plan, recalled, steps
 from segue.model import Batch, LanguageModel, Memory
 from segue.text.tokenizer import Tokenizer
 
@@ -81,7 +81,7 @@ class Embedding:
 
 
 @dataclass
-class Totals:
+class EmbedTotals:
     """Counts of all that was embedded so far."""
 
     documents: int = 0
@@ -97,12 +97,12 @@ def embed(
     documents: Iterable[TextPart],
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008  (it is frozen)
     *,
-    totals: Totals | None = None,
+    totals: EmbedTotals | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Embedding]:
     """The vectors of all documents (`text_parts` of texts, or `TextFiles`). `totals` are counted along; `progress` is
     told how many more tokens were read."""
-    counts = Totals() if totals is None else totals
+    counts = EmbedTotals() if totals is None else totals
     reader = _Reader(model, tokenizer, settings)
 
     def read(some: list[Document]) -> Iterator[tuple[int, Tokens, Vectors]]:
@@ -111,7 +111,7 @@ def embed(
                 progress(len(tokens))
             yield row, tokens, vectors
 
-    def begin(document: Document) -> Rows[Vectors, Embedding]:
+    def begin(document: Document) -> RowMaker[Vectors, Embedding]:
         return _Vectors(document, counts, settings, width=model.config.hidden_width)
 
     limit = POOL * settings.batch_tokens
@@ -191,7 +191,7 @@ class _Reader:
 class _Vectors:
     """Pools the states of a document, or of each of its lines."""
 
-    def __init__(self, document: Document, totals: Totals, settings: EmbedSettings, *, width: int) -> None:
+    def __init__(self, document: Document, totals: EmbedTotals, settings: EmbedSettings, *, width: int) -> None:
         self.document, self.totals, self.settings, self.width = document, totals, settings, width
         self.state = _State(settings.pool, width)
         self.tokens = 0

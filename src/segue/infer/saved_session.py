@@ -27,12 +27,12 @@ from segue.text.tokenizer import Tokenizer, Unfinished
 
 FORMAT = "segue-session-2"
 WITHOUT_CHECKSUM = "segue-session-1"
-"""What earlier versions wrote."""
+"""The format of earlier versions."""
 _DIGEST, _NO_DIGEST = "sha256", "0" * 64
 
 
 def write_session(path: Path, stream: TokenStream, state: Unfinished, tokenizer: Tokenizer) -> None:
-    """Whole or not at all, over a file that is there."""
+    """Writes a session, whole or not at all; replaces an existing file."""
     kept = Kept.of(stream, state)
     header, rest = packed(kept, model=stream.streamer.fingerprint(), tokenizer=tokenizer.fingerprint())
     make_folder_of(path, failure=CheckpointError)
@@ -127,7 +127,7 @@ def _own_digest(header: bytes, rest: bytes | memoryview, digest: str) -> str:
 def read_session(
     path: Path, streamer: Streamer, tokenizer: Tokenizer, *, window: int | None
 ) -> tuple[TokenStream, Unfinished]:
-    """The stream and the text that was held back."""
+    """Reads a session: its stream and the text that was held back."""
     if not path.is_file():
         raise CheckpointError(f"a saved session must be a file; got {path}, which is none. Check the path.")
     metadata = read_header(path).metadata

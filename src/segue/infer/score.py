@@ -30,7 +30,7 @@ from torch import Tensor
 
 from segue.errors import ConfigError, DataError
 from segue.infer.documents import Document, TextPart, Tokens, pools, text_parts
-from segue.infer.segments import POOL, Plan, Rows, Step, in_order, make_plan, recalled, steps
+from segue.infer.segments import POOL, ReadingPlan, RowMaker, Step, in_order, make_plan, recalled, steps
 from segue.model import Batch, LanguageModel, Memory
 from segue.model.language_model import order_batch
 from segue.text.tokenizer import Tokenizer
@@ -44,18 +44,18 @@ Scored: TypeAlias = tuple[int, Tokens, NDArray[np.float64]]
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings:
-    """What to score, and how."""
+    """The settings of `score`."""
 
     by: By = "document"
     order: Order | Sequence[int] = "forward"
-    """Of a permutation model. A sequence lists the positions of a document, counted from 0, in the order in which they
-    are predicted: every document then has so many tokens, and fits into a segment."""
+    """The order of factorisation, for permutation models. A sequence lists the positions of a document, counted from 0,
+    in the order in which they are predicted: every document then has that many tokens and fits into a segment."""
     seed: int = 0
-    """Of random orders; each document and segment has its own."""
+    """The seed for random orders; each document and segment has an order of its own."""
     pseudo: bool = False
     """Whether a permutation model predicts each token from all others of its window; a masked model always does."""
     segment_length: int = 512
-    """Positions that are read at a time."""
+    """The length of a segment, in positions."""
     batch_tokens: int = 4096
     """Tokens that are read at a time, over all documents side by side; changes the speed and the memory only."""
 
@@ -76,58 +76,58 @@ class ScoreSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenScore:
-    """One token."""
+    """The score of one token."""
 
     document: int
-    """Its number, from 1, over all inputs."""
+    """The number of the document, from 1, over all inputs."""
     source: str
     line: int
-    """Its number in the document, from 1."""
+    """The number of the line in the document, from 1."""
     token: str
     id: int
     start: int
-    """First character, counted from 0 in the document as it was read;"""
+    """The first character of the token, counted from 0 in the document as it was read."""
     end: int
-    """and the one after its last."""
+    """The character after its last."""
     log_probability: float | None
-    """None where there is nothing before it to predict it from."""
+    """Natural logarithm; None where there is nothing before the token to predict it from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextScore:
-    """A line or a document."""
+    """The score of a line or a document."""
 
     document: int
     source: str
     line: int | None
-    """None for a document."""
+    """The number of the line; None for a document."""
     text: str
-    """Its beginning, at most a thousand characters."""
+    """The beginning of the text, at most a thousand characters."""
     characters: int
     tokens: int
     scored: int
-    """Those of the tokens that have a probability."""
+    """How many tokens have a probability."""
     log_probability: float
-    """Their sum."""
+    """The sum over the tokens that have one."""
     perplexity: float | None
-    """None without any."""
+    """Perplexity of a token; None if no token has a probability."""
     bits_per_character: float | None
-    """-log2 p, for each character of the text."""
+    """-log2 p of the text, divided by its characters."""
 
 
-Score: TypeAlias = TokenScore | TextScore
+ScoreRow: TypeAlias = TokenScore | TextScore
 
 
 @dataclass
-class Totals:
-    """Of all that was scored so far."""
+class ScoreTotals:
+    """Sums over all that was scored so far."""
 
     documents: int = 0
     characters: int = 0
     tokens: int = 0
     scored: int = 0
     units: int = 0
-    """The log-probability, in units."""
+    """The log-probability, in multiples of UNIT."""
     empty: int = 0
     """Documents without a token."""
 
@@ -150,12 +150,12 @@ def score(
     documents: Iterable[TextPart],
     settings: ScoreSettings = ScoreSettings(),  # noqa: B008  (it is frozen)
     *,
-    totals: Totals | None = None,
+    totals: ScoreTotals | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Iterator[Score]:
+) -> Iterator[ScoreRow]:
     """The rows of all documents (`text_parts` of texts, or `TextFiles`). `totals` are counted along; `progress` is told
     how many more tokens were read."""
-    counts = Totals() if totals is None else totals
+    counts = ScoreTotals() if totals is None else totals
     scorer = _Scorer(model, tokenizer, settings)
     shown = cache(tokenizer.token)
 
@@ -165,7 +165,7 @@ def score(
                 progress(len(tokens))
             yield row, tokens, values
 
-    def begin(document: Document) -> Rows[NDArray[np.float64], Score]:
+    def begin(document: Document) -> RowMaker[NDArray[np.float64], ScoreRow]:
         if settings.by == "token":
             return _TokenRows(document, counts, shown)
         return _LineRows(document, counts) if settings.by == "line" else _DocumentRows(document, counts)
@@ -180,8 +180,8 @@ def score_texts(
     tokenizer: Tokenizer,
     texts: Iterable[str],
     settings: ScoreSettings = ScoreSettings(),  # noqa: B008  (it is frozen)
-) -> Iterator[Score]:
-    """The same for texts, each a document."""
+) -> Iterator[ScoreRow]:
+    """The rows of texts, each a document."""
     return score(model, tokenizer, text_parts(texts), settings)
 
 
@@ -189,7 +189,7 @@ def score_texts(
 
 
 class _Scorer:
-    """Documents side by side to log-probabilities."""
+    """Reads documents side by side and gives log-probabilities."""
 
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, settings: ScoreSettings) -> None:
         self.settings, self.objective = settings, model.config.objective
@@ -209,7 +209,7 @@ class _Scorer:
             raise DataError(
                 "a masked model needs a tokeniser with the special token mask; got one without. Use its own."
             )
-        self.plan: Plan = make_plan(model, segment_length=settings.segment_length, memory=not self.pseudo)
+        self.plan: ReadingPlan = make_plan(model, segment_length=settings.segment_length, memory=not self.pseudo)
 
     def read(self, documents: list[Document]) -> Iterator[Scored]:
         """The log-probabilities of all their tokens, in steps."""
@@ -237,7 +237,7 @@ class _Scorer:
     def _likelihood(
         self, step: Step, batch: Batch | None, memory: Memory | None, *, remember: bool
     ) -> tuple[NDArray[np.float64], Memory | None]:
-        """For each token that is known or new: its log-probability. A causal model has none for the first."""
+        """The log-probability of each token that is known or new. A causal model has none for the first."""
         if batch is None:
             return np.full(step.ids_BQ.shape, np.nan), None
         result = self.plan.model(batch.to(self.device), memory, remember=remember)
@@ -307,7 +307,7 @@ class _Scorer:
 
 
 def _next_tokens(step: Step) -> Batch | None:
-    """Each token from those before it; None if no row has two."""
+    """A batch in which each token is predicted from those before it; None if no row has two tokens."""
     if step.ids_BQ.shape[1] < 2:
         return None
     real_BQ = torch.from_numpy(step.real_BQ)
@@ -325,7 +325,7 @@ def _next_tokens(step: Step) -> Batch | None:
 
 
 class _Sum:
-    """Of the tokens of a line or document."""
+    """The running sum over the tokens of a line or document."""
 
     def __init__(self) -> None:
         self.tokens = self.scored = self.units = 0
@@ -352,16 +352,16 @@ class _Sum:
 
 
 class _DocumentRows:
-    """One row, at the end."""
+    """Makes one row for a document, at its end."""
 
-    def __init__(self, document: Document, totals: Totals) -> None:
+    def __init__(self, document: Document, totals: ScoreTotals) -> None:
         self.document, self.totals, self.sum = document, totals, _Sum()
 
-    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> list[Score]:
+    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> list[ScoreRow]:
         self.sum.add(values)
         return []
 
-    def finish(self) -> list[Score]:
+    def finish(self) -> list[ScoreRow]:
         document = self.document
         self.count()
         return [self.sum.row(document, line=None, text=document.text, characters=document.characters)]
@@ -376,15 +376,15 @@ class _DocumentRows:
 
 
 class _LineRows:
-    """A row for each line, when a token of a later one comes."""
+    """Makes a row for each line, when a token of a later line comes."""
 
-    def __init__(self, document: Document, totals: Totals) -> None:
+    def __init__(self, document: Document, totals: ScoreTotals) -> None:
         self.whole = _DocumentRows(document, totals)
         self.document, self.sum = document, _Sum()
 
-    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> list[Score]:
+    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> list[ScoreRow]:
         self.whole.add(tokens, values)
-        rows: list[Score] = []
+        rows: list[ScoreRow] = []
         numbers, begins = np.unique(tokens.lines, return_index=True)
         for number, part in zip(numbers, np.split(values, begins[1:]), strict=True):
             while self.document.lines[0].number < number:
@@ -392,25 +392,25 @@ class _LineRows:
             self.sum.add(part)
         return rows
 
-    def finish(self) -> Iterator[Score]:
+    def finish(self) -> Iterator[ScoreRow]:
         while self.document.lines:
             yield self._row()
         self.whole.count()
 
-    def _row(self) -> Score:
+    def _row(self) -> ScoreRow:
         line, made = self.document.lines.popleft(), self.sum
         self.sum = _Sum()
         return made.row(self.document, line=line.number, text=line.text, characters=line.characters)
 
 
 class _TokenRows:
-    """A row for each token."""
+    """Makes a row for each token."""
 
-    def __init__(self, document: Document, totals: Totals, shown: Callable[[int], str]) -> None:
+    def __init__(self, document: Document, totals: ScoreTotals, shown: Callable[[int], str]) -> None:
         self.whole = _DocumentRows(document, totals)
         self.document, self.shown = document, shown
 
-    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> Iterator[Score]:
+    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> Iterator[ScoreRow]:
         self.whole.add(tokens, values)
         for place, value in enumerate(values.tolist()):
             index = int(tokens.ids[place])
@@ -425,7 +425,7 @@ class _TokenRows:
                 log_probability=None if math.isnan(value) else round(value / UNIT) * UNIT,
             )
 
-    def finish(self) -> list[Score]:
+    def finish(self) -> list[ScoreRow]:
         self.whole.count()
         return []
 

@@ -30,7 +30,7 @@ POOL = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ReadingPlan:
     """How a model reads documents: with memory, or in windows."""
 
     model: LanguageModel
@@ -41,7 +41,7 @@ class Plan:
     has_memory: bool
 
 
-def make_plan(model: LanguageModel, *, segment_length: int, memory: bool = True) -> Plan:
+def make_plan(model: LanguageModel, *, segment_length: int, memory: bool = True) -> ReadingPlan:
     """The plan for a model as it is, or without its `memory`."""
     if segment_length < 1:
         raise ConfigError(f"segment_length must be at least 1; got {segment_length}. Try 512.")
@@ -53,12 +53,12 @@ def make_plan(model: LanguageModel, *, segment_length: int, memory: bool = True)
         # A causal window has to begin with a token that is known, or its first one would have no probability.
         least = 1 if config.objective == "causal" else 0
         context = max(least, window_overlap(length))
-        return Plan(model=alone.eval(), length=length, context=context, has_memory=False)
+        return ReadingPlan(model=alone.eval(), length=length, context=context, has_memory=False)
     settings: dict[str, object] = {"memory": {"reuse_length": None}}  # segments do not overlap here
     if config.objective == "causal":
         reach = config.memory.length + 1
         settings["attention_span"] = reach if config.attention_span is None else min(reach, config.attention_span)
-    return Plan(model=model.adjusted(**settings).eval(), length=length, context=0, has_memory=True)
+    return ReadingPlan(model=model.adjusted(**settings).eval(), length=length, context=0, has_memory=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Step:
 
 
 def steps(
-    documents: Sequence[Document], plan: Plan, *, first: int | None, predicts_next: bool, full_end: bool = False
+    documents: Sequence[Document], plan: ReadingPlan, *, first: int | None, predicts_next: bool, full_end: bool = False
 ) -> Iterator[Step]:
     """Reads every document to its end, step by step.
 
@@ -122,7 +122,7 @@ def recalled(memory: Memory | None, step: Step) -> Memory | None:
     return memory if len(step.kept) == memory.rows else memory.select(step.kept)
 
 
-def batches(documents: Sequence[Document], plan: Plan, *, batch_tokens: int) -> Iterator[list[int]]:
+def batches(documents: Sequence[Document], plan: ReadingPlan, *, batch_tokens: int) -> Iterator[list[int]]:
     """Groups of documents to read side by side: of similar length, so that there is little padding."""
     order = sorted(range(len(documents)), key=lambda number: -documents[number].tokens)
     begin = 0
@@ -133,7 +133,7 @@ def batches(documents: Sequence[Document], plan: Plan, *, batch_tokens: int) -> 
         begin += count
 
 
-class Rows(Protocol[Chunk, Row]):
+class RowMaker(Protocol[Chunk, Row]):
     """Makes the result rows of a document from what was computed for its tokens, a chunk at a time."""
 
     def add(self, tokens: Tokens, chunk: Chunk) -> Iterable[Row]:
@@ -146,10 +146,10 @@ class Rows(Protocol[Chunk, Row]):
 def in_order(
     pools: Iterable[list[Document]],
     *,
-    plan: Plan,
+    plan: ReadingPlan,
     batch_tokens: int,
     read: Callable[[list[Document]], Iterator[tuple[int, Tokens, Value]]],
-    begin: Callable[[Document], Rows[Value, Result]],
+    begin: Callable[[Document], RowMaker[Value, Result]],
 ) -> Iterator[Result]:
     """The rows of all documents, in their order. `read` gives what comes of the tokens of some documents. What a
     document that is alone gives is handed on at once."""

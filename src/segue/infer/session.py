@@ -22,7 +22,7 @@ import torch
 from segue.config import ModelConfig
 from segue.errors import ConfigError, DataError
 from segue.infer.beam import BeamSettings, Hypothesis, beam_search
-from segue.infer.pen import TAIL, Pen, Written, make_pen
+from segue.infer.generation import TAIL, GeneratedToken, Generation, make_generation
 from segue.infer.sampling import SamplingSettings
 from segue.infer.saved_session import read_session, write_session
 from segue.infer.text_model import TextModel, load_text_model
@@ -34,7 +34,7 @@ from segue.text.stream import StreamDecoder, StreamEncoder
 from segue.text.tokenizer import Tokenizer
 
 _PIECE = 1 << 16
-"""Characters that are encoded together."""
+"""How many characters are encoded together at most."""
 _LONGEST_MEMORY = 1_000_000
 
 
@@ -57,25 +57,25 @@ class ScoredToken:
     id: int
     start: int
     end: int
-    """Its characters in the text."""
+    """Where the token begins and ends, in characters of the text."""
     log_probability: float | None
     """Natural logarithm; None where nothing was read before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredText:
-    """How likely a text was, given all that the session had read."""
+    """The log-probability of a text, given all that the session had read."""
 
     tokens: tuple[ScoredToken, ...]
 
     @property
     def log_probability(self) -> float:
-        """Of all tokens that have one."""
+        """The sum over all tokens that have a log-probability."""
         return math.fsum(token.log_probability for token in self.tokens if token.log_probability is not None)
 
     @property
     def perplexity(self) -> float:
-        """Of a token, on average."""
+        """The perplexity of a token; NaN if no token has a probability."""
         counted = sum(token.log_probability is not None for token in self.tokens)
         return math.exp(-self.log_probability / counted) if counted else math.nan
 
@@ -88,7 +88,7 @@ class Continuation:
     tokens: tuple[int, ...]
     log_probability: float
     score: float
-    """With the length penalty: what decides."""
+    """The log-probability with the length penalty, by which continuations are compared."""
 
 
 class Session:
@@ -126,10 +126,9 @@ class Session:
         """How many of the latest tokens can matter to what follows: with memory, layers x memory and the last one."""
         return self._stream.reach
 
-    @property
-    def weights(self) -> int:
-        """The same number for sessions that share their weights: those that were forked from one."""
-        return id(self._streamer)
+    def shares_weights_with(self, other: "Session") -> bool:
+        """Whether both sessions use the same weights in memory: one was forked from the other, or both from a third."""
+        return self._streamer is other._streamer
 
     @property
     def waiting(self) -> str:
@@ -197,25 +196,25 @@ class Session:
         sampling: SamplingSettings | None = None,
         stop: Sequence[str] = (),
         choices: Sequence[str] = (),
-    ) -> Iterator[Written]:
-        """As `stream`, token by token, with what the model thought of each."""
-        pen, turn = self.pen(max_tokens=max_tokens, sampling=sampling, stop=stop, choices=choices), Turn()
+    ) -> Iterator[GeneratedToken]:
+        """Writes as `stream` does, token by token, with the log-probability of each."""
+        generation, turn = self.generation(max_tokens=max_tokens, sampling=sampling, stop=stop, choices=choices), Turn()
         with self._turns.changing():
             self._feed(prompt)
             self._ready()
             self._turns.give(turn)
-        return self._write(pen, turn)
+        return self._write(generation, turn)
 
-    def pen(
+    def generation(
         self,
         *,
         max_tokens: int = 200,
         sampling: SamplingSettings | None = None,
         stop: Sequence[str] = (),
         choices: Sequence[str] = (),
-    ) -> Pen:
-        """What decides how the session writes; checked here, before anything is read."""
-        return make_pen(
+    ) -> Generation:
+        """The generation of one text with these settings, which are checked here, before anything is read."""
+        return make_generation(
             self.tokenizer,
             vocabulary_size=self._streamer.model.config.vocabulary.size,
             max_tokens=max_tokens,
@@ -225,8 +224,8 @@ class Session:
         )
 
     def ready(self, turn: Turn | None = None) -> TokenStream:
-        """The stream of ids, with all text read and the next token predicted. With a `turn`, the session is whose turn
-        it is, until that is over."""
+        """The stream of ids, with all text read and the next token predicted. With a `turn`, nobody else may use the
+        session until it is over."""
         with self._turns.changing():
             self._ready()
             if turn is not None:
@@ -238,15 +237,15 @@ class Session:
         self._begin()
         self._stream.predicting()
 
-    def _write(self, pen: Pen, turn: Turn) -> Iterator[Written]:
+    def _write(self, generation: Generation, turn: Turn) -> Iterator[GeneratedToken]:
         try:
-            pen.begin(self._stream.recent)
-            while not pen.done:
+            generation.begin(self._stream.recent)
+            while not generation.done:
                 with self._turns.changing(turn):
-                    written = pen.put(self._stream)
-                turn.over = pen.done
+                    written = generation.put(self._stream)
+                turn.over = generation.done
                 yield written
-            rest = pen.finish()
+            rest = generation.finish()
             if rest is not None:
                 yield rest
         finally:
@@ -330,7 +329,7 @@ class Session:
         return other
 
     def reset(self) -> None:
-        """As new: nothing has been read."""
+        """Forgets everything: the session is as new."""
         with self._turns.changing():
             self._stream = TokenStream(self._streamer, window=self._window)
             self._encoder = StreamEncoder(self.tokenizer)
@@ -352,7 +351,7 @@ class Session:
     # ------------------------------------------------------------------------------------------------------- inside
 
     def _begin(self) -> None:
-        """A new session has come to the end of another document."""
+        """Starts a new session as after the end of another document."""
         eod = self.tokenizer.specials.get("eod")
         if eod is not None and self.tokens_read == 0:
             self._stream.put([eod])

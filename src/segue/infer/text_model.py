@@ -17,7 +17,7 @@ from segue.text.files import load_tokenizer
 from segue.text.tokenizer import Tokenizer
 
 SEGMENT_LENGTH = 512
-"""Where the model does not say on what it was trained."""
+"""The segment length of a model that does not say on which it was trained."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from segue.errors import DataError
 from segue.model.cache import Cache
+from segue.model.segmenting import before_last_window, window_overlap
 from segue.model.streaming import Streamer
 
 RECENT = 1024
@@ -25,7 +26,7 @@ RECENT = 1024
 _MANY = 4096
 """Ids that may wait beyond those that matter, so that they are not sorted out one by one."""
 _MOST_NUMBERS = 1 << 22
-"""Of logits that exist at a time."""
+"""How many logits exist at a time at most."""
 
 
 class TokenStream:
@@ -37,12 +38,12 @@ class TokenStream:
         self.window = window
         self.cache = streamer.new_cache()
         self.hidden_1D: Tensor | None = None
-        """What predicts the next id; None: nothing has been read."""
+        """The state that predicts the next id; None: nothing has been read."""
         self.recent: deque[int] = deque(maxlen=max(RECENT, window or 0))
         self.count = 0
         """How many ids have been read."""
         self.place = 0
-        """How many of them in this window."""
+        """How many ids of the current window have been read."""
         self.unread: list[int] = []
         """Ids that are part of the stream and have not been through the model: not yet needed."""
 
@@ -61,7 +62,7 @@ class TokenStream:
         return self.streamer.receptive_field if self.window is None else self.window
 
     def put(self, ids: Sequence[int] | NDArray[np.int64]) -> int:
-        """Makes ids part of the stream, to be read when what follows them is needed. Says how many ids it has given up
+        """Makes ids part of the stream, to be read when what follows them is needed. Returns how many ids were skipped
         because nothing later can see them."""
         self.unread.extend(np.asarray(ids, dtype=np.int64).tolist())
         return self.skip() if len(self.unread) >= 2 * self.reach + _MANY else 0
@@ -97,11 +98,9 @@ class TokenStream:
             self.note(self.unread[:skipped])
             self.cache = cache
             return skipped
-        later = count - (self.window - self.place)  # ids that come after this window
-        if later <= 0:
+        skipped = before_last_window(count, used=self.place, window=self.window)
+        if skipped <= 0:
             return 0
-        advance = self.window - self.window // 2
-        skipped = count - ((later - 1) % advance + 1)
         self.note(self.unread[:skipped])
         self.place = self.window  # full, so that the next one begins with what was noted last
         return skipped
@@ -141,16 +140,17 @@ class TokenStream:
         return self.hidden_1D
 
     def logits(self) -> Tensor:
-        """Of the next id: logits_V."""
+        """The logits of the next id: logits_V."""
         return self.streamer.logits(self.predicting())[0]
 
     def make_room(self, count: int) -> None:
         """Begins a new window now if this one has no room for so many ids. Nothing to do for a model with memory."""
         if self.window is None:
             return
-        if count > self.window // 2:
+        room = self.window // 2  # a new window has at least this much
+        if count > room:
             raise DataError(
-                f"a model without memory has room for {self.window // 2} further tokens at a time; got {count}. "
+                f"a model without memory has room for {room} further tokens at a time; got {count}. "
                 "Ask for fewer, or use a model with memory."
             )
         self.read()
@@ -165,7 +165,7 @@ class TokenStream:
     def begin_window(self) -> None:
         """Reads the latter half of the window again, as the beginning of the next one."""
         assert self.window is not None
-        again = list(self.recent)[-min(len(self.recent), self.window // 2) :]
+        again = list(self.recent)[-min(len(self.recent), window_overlap(self.window)) :]
         cache = self.streamer.new_cache()
         for start in range(0, len(again), self.streamer.most_at_once):
             states_PD = self._advance(cache, again[start : start + self.streamer.most_at_once], places=1)
@@ -173,7 +173,7 @@ class TokenStream:
         self.cache, self.place = cache, len(again)
 
     def note(self, ids: Sequence[int]) -> None:
-        """These ids have been read."""
+        """Records that these ids have been read."""
         self.recent.extend(ids)
         self.count += len(ids)
         self.place += len(ids)

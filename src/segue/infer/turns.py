@@ -2,7 +2,7 @@
 
 `changing` is for what reads or writes, `looking` for what only copies: several may look at a time. A session that
 writes token by token has a Turn from the first token to the last: between two tokens, too, other threads are refused,
-and where several sessions write together, whose state is then with the group, everybody is.
+and where several sessions write in a batch, which then has their state, everybody is.
 """
 
 import threading
@@ -14,11 +14,11 @@ from segue.errors import DataError
 
 
 class Turn:
-    """A text that is being written. It is over when somebody says so, or when whoever wrote it has let go of it."""
+    """The turn of a text that is being written. It ends when `over` is set, or when nobody refers to it any more."""
 
-    def __init__(self, *, together: bool = False) -> None:
-        self.together = together
-        """Whether the session writes together with others."""
+    def __init__(self, *, batched: bool = False) -> None:
+        self.batched = batched
+        """Whether the session writes in a batch with others."""
         self.thread = threading.get_ident()
         """The thread that wrote last."""
         self.over = False
@@ -61,14 +61,14 @@ class Turns:
             self._looking.discard(me)
 
     def give(self, turn: Turn) -> None:
-        """To be called while it is being changed: the session writes from now on."""
+        """Gives the session to a text that is written from now on; to be called inside `changing`."""
         self._turn = weakref.ref(turn)
 
     def _check(self, turn: Turn | None, *, free: bool) -> None:
         holder = None if self._turn is None else self._turn()
         if holder is None or holder.over or holder is turn:
             holder = None
-        if holder is not None and holder.together:
+        if holder is not None and holder.batched:
             raise DataError(
                 "a session that writes together with others must not be used before they have ended; got a call while "
                 "they write. End that loop or close its iterator first, or fork the session before."

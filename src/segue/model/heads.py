@@ -1,7 +1,7 @@
 """Heads on a trunk that judge whole sequences or single tokens.
 
 Every head takes a Batch and a Memory and returns logits, a loss if it was given labels, and the next Memory; or it
-judges a Reading, that of whole documents, with `logits` and `cost`. Span answers, which need more, are in `answers`.
+judges the DocumentStates of whole documents with `logits` and `cost`. Span answers, which need more, are in `answers`.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from segue.model.build import initialise
 from segue.model.kernels import Dropout
 from segue.model.language_model import masked_mean
 from segue.model.memory import Memory
-from segue.model.reading import Reading, Readings
+from segue.model.reading import DocumentStates, GroupedStates
 from segue.model.trunk import Trunk
 
 
@@ -180,7 +180,7 @@ class SequenceClassifier(nn.Module):
         loss = None if labels is None else self.cost(logits, labels)
         return HeadOutput(logits=logits, loss=loss, memory=output.memory)
 
-    def logits(self, reading: Reading | Readings) -> Tensor:
+    def logits(self, reading: DocumentStates | GroupedStates) -> Tensor:
         """Of whole documents, [B, classes]."""
         result_BC: Tensor = self.classifier(self.pool(*reading.summaries(self.summary)))
         if self.bag is None:
@@ -226,7 +226,7 @@ class TokenTagger(nn.Module):
         loss = self.cost(logits, tags_BQ, batch.real_BQ if tagged_BQ is None else tagged_BQ)
         return HeadOutput(logits=logits, loss=loss, memory=output.memory)
 
-    def logits(self, reading: Reading | Readings) -> Tensor:
+    def logits(self, reading: DocumentStates | GroupedStates) -> Tensor:
         """Of every token of whole documents, [B, T, tags]; padding is on the right."""
         hidden_BTD, _ = reading.tokens()
         result_BTC: Tensor = self.classifier(hidden_BTD)
@@ -275,7 +275,7 @@ class SequenceScorer(nn.Module):
         loss = None if labels is None else self.cost(scores, labels)
         return HeadOutput(logits=scores, loss=loss, memory=output.memory)
 
-    def logits(self, reading: Reading | Readings) -> Tensor:
+    def logits(self, reading: DocumentStates | GroupedStates) -> Tensor:
         """A score for each of the documents, [B]."""
         result_B: Tensor = self.scorer(self.pool(*reading.summaries(self.summary))).squeeze(-1)
         return result_B

@@ -1,6 +1,7 @@
 """Documents of any length through a trunk: segment by segment, with memory, rows of different length in one batch.
 
-In: a trunk and documents (ids). Out: a Reading, the hidden states of every token, from which heads make their answers.
+In: a trunk and documents (ids). Out: DocumentStates, the hidden states of every token, from which heads make their
+answers.
 
 A document is cut into segments from its end, so that the last segment is full and the first takes the remainder: what
 is read last, where XLNet has its CLS, always has a whole segment of its own text beside it. How a document is cut does
@@ -25,8 +26,8 @@ from segue.model.trunk import Trunk
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document:
-    """One text as the model reads it."""
+class TokenDocument:
+    """One text as the ids that a model reads."""
 
     ids: NDArray[np.int64]
     segments: NDArray[np.int64]
@@ -37,22 +38,22 @@ class Document:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """What a trunk made of some documents. Inside, rows stand longest first, so that segment n has the first rows."""
+class DocumentStates:
+    """The hidden states of some documents. Rows stand longest first, so that each segment has the first rows."""
 
     hidden: tuple[Tensor, ...]
-    """Of each segment, first to last: [rows, Q, D]."""
+    """The states of each segment, first to last: [rows, Q, D]."""
     real: tuple[Tensor, ...]
     """True for tokens, [rows, Q]."""
     lengths: NDArray[np.int64]
-    """Of the rows, longest first."""
+    """The lengths of the rows, longest first."""
     order: NDArray[np.int64]
     """Row n of the documents is row `order[n]` here."""
     ids: tuple[NDArray[np.int64], ...]
     """The tokens of each document, in the order in which the documents were given."""
     segment_length: int
     memory: Memory | None
-    """For what may follow, the rows as they stand here; None if the model has no memory."""
+    """The memory for what may follow, with the rows as they stand here; None if the model has none."""
 
     @property
     def tokens_read(self) -> int:
@@ -60,7 +61,7 @@ class Reading:
 
     @property
     def positions_computed(self) -> int:
-        """Tokens and padding."""
+        """How many positions went through the model, padding included."""
         return sum(real.numel() for real in self.real)
 
     def summaries(self, summary: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
@@ -92,10 +93,10 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Readings:
-    """Several readings as one: documents that were read in groups, in their own order again."""
+class GroupedStates:
+    """The states of documents that were read in groups, in their own order again."""
 
-    parts: tuple[Reading, ...]
+    parts: tuple[DocumentStates, ...]
     order: NDArray[np.int64]
     """Document n is row `order[n]` of all parts, one after the other."""
 
@@ -124,14 +125,14 @@ class Readings:
         return hidden[order], real[order]
 
 
-def read(
+def read_documents(
     trunk: Trunk,
-    documents: Sequence[Document],
+    documents: Sequence[TokenDocument],
     *,
     segment_length: int,
     gradient_segments: int | None = None,
     remember: bool = False,
-) -> Reading:
+) -> DocumentStates:
     """Reads every document to its end. `gradient_segments`: only the last so many segments have a gradient, the ones
     before are read for their memory; left out, all have one, and how far it goes back through memory is for
     `model.memory.backprop_segments`. `remember`: whether a memory of the last segment is wanted too."""
@@ -159,7 +160,7 @@ def read(
             memory = memory.compact().detach() if constant else memory.compact()
         hidden.append(output.hidden_BQD)
         real.append(torch.ones_like(batch.ids_BQ, dtype=torch.bool) if batch.real_BQ is None else batch.real_BQ)
-    return Reading(
+    return DocumentStates(
         hidden=tuple(hidden),
         real=tuple(real),
         lengths=lengths,
@@ -170,7 +171,7 @@ def read(
     )
 
 
-def _batch(trunk: Trunk, parts: Sequence[tuple[Document, Span]]) -> Batch:
+def _batch(trunk: Trunk, parts: Sequence[tuple[TokenDocument, Span]]) -> Batch:
     """One segment of each document, padded on the right."""
     device = next(trunk.parameters()).device
     width = max(len(span) for _, span in parts)

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from segue.errors import DataError
-from segue.infer.pen import Pen, Written
+from segue.infer.generation import GeneratedToken, Generation
 from segue.infer.sampling import SamplingSettings
 from segue.infer.saved_session import Kept
 from segue.infer.token_stream import TokenStream
@@ -42,7 +42,7 @@ class Token:
     """A token that was written."""
 
     choice: int
-    written: Written
+    written: GeneratedToken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,7 +339,7 @@ class Write(Reading):
     ) -> None:
         super().__init__(tenant, served, kept)
         self.prompt, self.how = prompt, how
-        self.pens: list[Pen] = []
+        self.generations: list[Generation] = []
         self.taken = 0
         """Tokens that the client has been given: those of a stream wait for it."""
         self.flows = False
@@ -356,8 +356,8 @@ class Write(Reading):
 
     def work(self) -> Generator[int | Waiting]:
         how = self.how
-        self.pens = [
-            self.served.pen(
+        self.generations = [
+            self.served.generation(
                 max_tokens=max(1, how.max_tokens),
                 sampling=replace(how.sampling, seed=(how.sampling.seed + number) % 2**64),
                 stop=how.stop,

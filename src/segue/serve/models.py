@@ -15,7 +15,7 @@ from segue.checkpoint.folder import HEAD
 from segue.checkpoint.hub import find, model_folder
 from segue.errors import ConfigError
 from segue.files import locate
-from segue.infer.pen import Pen, make_pen
+from segue.infer.generation import Generation, make_generation
 from segue.infer.sampling import SamplingSettings
 from segue.infer.text_model import TextModel, load_text_model
 from segue.model.streaming import Streamer
@@ -85,11 +85,11 @@ class Served:
             )
         return self.stream
 
-    def pen(
+    def generation(
         self, *, max_tokens: int, sampling: SamplingSettings, stop: Sequence[str] = (), choices: Sequence[str] = ()
-    ) -> Pen:
+    ) -> Generation:
         """For one text."""
-        return make_pen(
+        return make_generation(
             self.tokenizer,
             vocabulary_size=self.vocabulary_size,
             max_tokens=max_tokens,

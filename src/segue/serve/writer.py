@@ -10,7 +10,7 @@ from collections.abc import Generator
 
 from torch import Tensor
 
-from segue.infer.pen import Pen
+from segue.infer.generation import Generation
 from segue.infer.saved_session import Kept
 from segue.infer.token_stream import TokenStream
 from segue.serve.jobs import Done, Ended, Failed, Job, Read, Reading, Token, Waiting, Write
@@ -27,8 +27,10 @@ _LEAST = 8
 class Line:
     """One text that is being written."""
 
-    def __init__(self, job: Write, number: int, stream: TokenStream, pen: Pen, tensors: dict[str, Tensor]) -> None:
-        self.job, self.number, self.stream, self.pen = job, number, stream, pen
+    def __init__(
+        self, job: Write, number: int, stream: TokenStream, generation: Generation, tensors: dict[str, Tensor]
+    ) -> None:
+        self.job, self.number, self.stream, self.generation = job, number, stream, generation
         self.tensors: dict[str, Tensor] | None = tensors
         """What it remembers, while it is not in the batch."""
         self.run = 0
@@ -117,26 +119,26 @@ class Writer:
             self._advance()
 
     def _put(self, line: Line, logits_V: Tensor) -> None:
-        job, pen = line.job, line.pen
-        written = pen.put(line.stream, logits_V)
+        job, generation = line.job, line.generation
+        written = generation.put(line.stream, logits_V)
         assert written.id is not None
         job.tokens[line.number].append(written.id)
         job.produced += 1
         line.run += 1
         self.tokens_written += 1
         job.emit(Token(choice=line.number, written=written))
-        if pen.done and (rest := pen.finish()) is not None:
+        if generation.done and (rest := generation.finish()) is not None:
             job.emit(Token(choice=line.number, written=rest))
 
     def _part(self) -> None:
         """Those that are complete leave, and those that must do something else first."""
         for stream, line in list(self._lines.items()):
             job = line.job
-            if line.pen.done:
+            if line.generation.done:
                 tensors = self._take(line, keep=job.how.keep)
                 if job.how.keep:
                     job.final = Kept.of(stream, Unfinished(), tensors)
-                job.emit(Ended(choice=line.number, reason="stop" if line.pen.stopped else "length"))
+                job.emit(Ended(choice=line.number, reason="stop" if line.generation.stopped else "length"))
                 job.open -= 1
                 if not job.open:
                     job.emit(Done(result=job.final))
@@ -229,7 +231,7 @@ class Writer:
         if not isinstance(job, Write):
             job.emit(Done(result=job.result()))
             return
-        if job.pens and job.produced:  # it began a new window in the middle of a text
+        if job.generations and job.produced:  # it began a new window in the middle of a text
             return
         job.emit(Read(scored=job.scored))
         if not job.how.max_tokens:
@@ -237,12 +239,12 @@ class Writer:
             return
         assert isinstance(job, Reading)
         first, tensors = job.stream, dict(job.stream.cache.tensors())
-        if len(job.pens) > 1:
+        if len(job.generations) > 1:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-        for number, pen in enumerate(job.pens):
+        for number, generation in enumerate(job.generations):
             stream = first if number == 0 else _twin(first)
-            pen.begin(stream.recent)
-            self._waiting.add(job.tenant, Line(job, number, stream, pen, tensors))
+            generation.begin(stream.recent)
+            self._waiting.add(job.tenant, Line(job, number, stream, generation, tensors))
 
     # -------------------------------------------------------------------------------------------- ends before the end
 

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from segue.infer.pen import Written
+from segue.infer.generation import GeneratedToken
 from segue.infer.sampling import SamplingSettings
 from segue.serve.errors import ApiError, shown, too_large
 from segue.serve.jobs import Counted, HowToWrite, ScoredToken
@@ -128,7 +128,7 @@ def usage_of(counts: Sequence[Counted], written: int) -> dict[str, Any]:
     }
 
 
-def token_body(written: Written) -> dict[str, Any]:
+def token_body(written: GeneratedToken) -> dict[str, Any]:
     """A token of a session."""
     return {
         "token": written.token,
@@ -158,7 +158,7 @@ class Text:
         self._top: list[dict[str, float] | None] = []
         self._offsets: list[int] = []
 
-    def add(self, written: Written) -> dict[str, Any] | None:
+    def add(self, written: GeneratedToken) -> dict[str, Any] | None:
         """A token; its log-probabilities alone, for a stream."""
         self.text += written.text
         self._at += len(written.text)

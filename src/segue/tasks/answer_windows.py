@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from segue.model.reading import Document
+from segue.model.reading import TokenDocument
 from segue.tasks.layout import Layout, Part
 from segue.text.tokenizer import Encoding
 
@@ -24,7 +24,7 @@ LEAST_ROOM = 16
 class Window:
     """A part of a passage with the question."""
 
-    document: Document
+    document: TokenDocument
     part: Part
     """Where the tokens of the passage are; their characters are those of the whole passage."""
     cls: int

@@ -36,7 +36,7 @@ from segue.infer.beam import BeamSettings, Hypothesis, beam_search
 from segue.model import Batch, LanguageModel, Memory
 from segue.model.cache import Cache
 from segue.model.language_model import conditional_batch
-from segue.model.reading import Document, read
+from segue.model.reading import TokenDocument, read_documents
 from segue.model.streaming import Streamer
 from segue.tasks.layout import Layout
 from segue.tasks.reader import Reader
@@ -142,7 +142,7 @@ class Generate:
         if example.gold is not None:
             ids = np.concatenate([source, layout.tokenizer.encode(example.gold[0]), np.array([marks.end])])
         _check_room(len(source), len(ids) - len(source), marks, layout.config, number=example.number)
-        document = Document(ids=ids.astype(np.int64), segments=np.zeros(len(ids), dtype=np.int64))
+        document = TokenDocument(ids=ids.astype(np.int64), segments=np.zeros(len(ids), dtype=np.int64))
         extra = _Extra(source=len(source), marks=marks)
         return [Item(documents=(document,), extra=extra, weight=max(1, len(ids) - len(source)))]
 
@@ -342,8 +342,10 @@ def _read_sources(model: LanguageModel, items: Sequence[Item], reader: Reader) -
     long = [row for row, source in enumerate(sources) if len(source) > kept]
     if not long:
         return sources, None
-    heads = [Document(ids=sources[row][:-kept], segments=np.zeros(len(sources[row]) - kept, np.int64)) for row in long]
-    reading = read(
+    heads = [
+        TokenDocument(ids=sources[row][:-kept], segments=np.zeros(len(sources[row]) - kept, np.int64)) for row in long
+    ]
+    reading = read_documents(
         model.trunk,
         heads,
         segment_length=length,

@@ -1,6 +1,6 @@
 """Texts to documents as models expect them: `A SEP B SEP CLS`, or for masked models `CLS A SEP B SEP`.
 
-In: one or more texts. Out: a Document, and for each text where its tokens stand and which characters they cover. A
+In: one or more texts. Out: a TokenDocument, and for each text where its tokens stand and which characters they cover. A
 tokeniser without CLS or SEP (words, for example) ends texts with the end of a document or paragraph, if it has one.
 """
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from segue.config import ModelConfig
 from segue.errors import DataError
-from segue.model.reading import Document
+from segue.model.reading import TokenDocument
 from segue.text.tokenizer import Encoding, Tokenizer
 
 CLS_SEGMENT = 2
@@ -38,7 +38,7 @@ class Part:
 class Arranged:
     """A document and where its texts are in it."""
 
-    document: Document
+    document: TokenDocument
     parts: tuple[Part, ...]
     cls: int
     """Index of CLS, or of the token that stands for it."""
@@ -104,7 +104,7 @@ class Layout:
             ids.append(np.array([self._cls]))
             segments.append(np.array([CLS_SEGMENT if self.config.segments == "relative" else 0]))
             length += 1
-        document = Document(
+        document = TokenDocument(
             ids=np.concatenate(ids).astype(np.int64), segments=np.concatenate(segments).astype(np.int64)
         )
         return Arranged(document=document, parts=tuple(parts), cls=0 if first else length - 1)
@@ -123,7 +123,7 @@ class Layout:
             left -= kept[number]
         return kept
 
-    def preview(self, document: Document) -> str:
+    def preview(self, document: TokenDocument) -> str:
         """The tokens of a document as a person reads them."""
         names = {index: f"<{name}>" for name, index in self.tokenizer.specials.items()}
         return " ".join(names.get(int(i), self.tokenizer.token(int(i))) for i in document.ids)

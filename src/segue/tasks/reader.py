@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from segue.config import ReadConfig
-from segue.model.reading import Document, Reading, Readings, read
+from segue.model.reading import DocumentStates, GroupedStates, TokenDocument, read_documents
 from segue.model.trunk import Trunk
 
 TOGETHER = 32
@@ -24,21 +24,21 @@ class Reader:
         self.tokens = 0
         self.positions = 0
 
-    def whole(self, trunk: Trunk, documents: Sequence[Document]) -> Reading | Readings:
+    def whole(self, trunk: Trunk, documents: Sequence[TokenDocument]) -> DocumentStates | GroupedStates:
         """For one answer a document: gradients reach its last segments."""
         return self._read(trunk, documents, gradient_segments=self.gradient_segments)
 
-    def every_token(self, trunk: Trunk, documents: Sequence[Document]) -> Reading | Readings:
+    def every_token(self, trunk: Trunk, documents: Sequence[TokenDocument]) -> DocumentStates | GroupedStates:
         """For answers at every token: all segments have a gradient."""
         return self._read(trunk, documents, gradient_segments=None)
 
     def _read(
-        self, trunk: Trunk, documents: Sequence[Document], *, gradient_segments: int | None
-    ) -> Reading | Readings:
+        self, trunk: Trunk, documents: Sequence[TokenDocument], *, gradient_segments: int | None
+    ) -> DocumentStates | GroupedStates:
         groups = alike([len(document) for document in documents])
         parts = []
         for group in groups:
-            reading = read(
+            reading = read_documents(
                 trunk,
                 [documents[n] for n in group],
                 segment_length=self.segment_length,
@@ -49,7 +49,7 @@ class Reader:
             parts.append(reading)
         if len(parts) == 1:
             return parts[0]
-        return Readings(parts=tuple(parts), order=np.argsort(np.concatenate(groups), kind="stable"))
+        return GroupedStates(parts=tuple(parts), order=np.argsort(np.concatenate(groups), kind="stable"))
 
 
 def alike(lengths: Sequence[int]) -> list[list[int]]:

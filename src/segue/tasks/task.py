@@ -10,7 +10,7 @@ from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
 from segue.data.tables import Row
 from segue.evaluate.metrics.bootstrap import Metric
-from segue.model.reading import Document
+from segue.model.reading import TokenDocument
 from segue.tasks.layout import Layout
 from segue.tasks.reader import Reader
 
@@ -50,7 +50,7 @@ class Example:
 class Item:
     """What is read at once: all options of a question, all documents of a query, a window of a long text."""
 
-    documents: tuple[Document, ...]
+    documents: tuple[TokenDocument, ...]
     gold: Any = None
     """As the loss needs it."""
     extra: Any = None

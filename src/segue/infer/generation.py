@@ -1,7 +1,7 @@
-"""How one text is written: which token comes next, what text it makes certain, and when to stop.
+"""The generation of one text: which token comes next, what text it makes certain, and when to stop.
 
-In: a TokenStream that has read what comes before. Out: tokens, each with its text. A session has a pen for each time it
-writes; several sessions that write together have one each.
+In: a TokenStream that has read what comes before. Out: tokens, each with its text. A session has a Generation for each
+text that it writes; sessions that write side by side have one each.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,25 +18,25 @@ from segue.text.stream import StreamDecoder
 from segue.text.tokenizer import Tokenizer
 
 TAIL = 64
-"""Ids before the first that is decoded: a space may depend on them."""
+"""How many ids before the text its decoding takes into account: a space may depend on them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
-    """A token that the model wrote."""
+class GeneratedToken:
+    """A token that the model generated."""
 
     token: str
-    """As the tokeniser shows it; empty for text that had been held back, at the end."""
+    """The token as the tokeniser shows it; empty for text that had been held back, at the end."""
     id: int | None
     text: str
-    """What has become certain of the text with it; it may be empty, a character may need several tokens."""
+    """The text that has become certain with it; it may be empty, because a character may need several tokens."""
     log_probability: float
-    """Under the model itself, whatever the settings are."""
+    """Natural logarithm under the model itself, whatever the settings are."""
     alternatives: tuple[tuple[str, float], ...] = ()
     """The likeliest tokens and their log-probabilities, where they were asked for."""
 
 
-def make_pen(
+def make_generation(
     tokenizer: Tokenizer,
     *,
     vocabulary_size: int,
@@ -44,8 +44,9 @@ def make_pen(
     sampling: SamplingSettings,
     stop: Sequence[str] = (),
     choices: Sequence[str] = (),
-) -> "Pen":
-    """A pen for a model with so many ids. It writes no special tokens but the ends of documents and paragraphs."""
+) -> "Generation":
+    """A generation for a model with `vocabulary_size` ids. It never chooses special tokens, except the ends of
+    documents and paragraphs."""
     if max_tokens < 1:
         raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}. Use 1 or more.")
     specials = tokenizer.specials
@@ -53,7 +54,7 @@ def make_pen(
     kept = {end, specials.get("eop")}
     hidden = [index for index in specials.values() if index not in kept]
     settings = sampling.forbidding([*hidden, *range(tokenizer.size, vocabulary_size)])
-    return Pen(
+    return Generation(
         tokenizer=tokenizer,
         sampler=Sampler(settings, vocabulary_size=vocabulary_size),
         stops=StopStrings(stop),
@@ -63,8 +64,8 @@ def make_pen(
     )
 
 
-class Pen:
-    """Writes one text."""
+class Generation:
+    """Generates one text."""
 
     def __init__(
         self,
@@ -89,10 +90,10 @@ class Pen:
         return self.done and (ended or self._stops.found is not None or self._choices is not None)
 
     def begin(self, recent: Iterable[int]) -> None:
-        """`recent` are the ids before the text."""
+        """Starts the text; `recent` are the ids before it."""
         self._decoder = StreamDecoder(self._tokenizer, after=list(recent)[-TAIL:])
 
-    def put(self, stream: TokenStream, logits_V: Tensor | None = None) -> Written:
+    def put(self, stream: TokenStream, logits_V: Tensor | None = None) -> GeneratedToken:
         """Chooses the next token and makes it part of the stream, to be read when what follows it is needed."""
         logits_V = stream.logits() if logits_V is None else logits_V
         allowed = None if self._choices is None else self._choices.allowed(self._written)
@@ -106,7 +107,7 @@ class Pen:
         else:  # a choice is written to its end
             over = not self._choices.allowed(self._written)
         self.done = over or self._stops.found is not None
-        return Written(
+        return GeneratedToken(
             token=self._tokenizer.token(chosen.token),
             id=chosen.token,
             text=text,
@@ -114,7 +115,7 @@ class Pen:
             alternatives=tuple((self._tokenizer.token(index), value) for index, value in chosen.alternatives),
         )
 
-    def finish(self) -> Written | None:
+    def finish(self) -> GeneratedToken | None:
         """The text that was held back, when the last token has been written."""
         text = self._stops.feed(self._decoder.finish()) + self._stops.finish()
-        return Written(token="", id=None, text=text, log_probability=0.0) if text else None
+        return GeneratedToken(token="", id=None, text=text, log_probability=0.0) if text else None

@@ -1,4 +1,4 @@
-"""Several sessions of one model that write at the same time: the weights are read once for all of them.
+"""Batched generation: several sessions of one model write side by side, and the weights are read once for all.
 
 In: sessions, whatever each has read. Out: the tokens of each, as they come. The result is what each would have written
 alone with the same settings, up to rounding.
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from segue.errors import DataError
-from segue.infer.pen import Pen, Written
+from segue.infer.generation import GeneratedToken, Generation
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
 from segue.infer.token_stream import TokenStream
@@ -18,23 +18,23 @@ from segue.infer.turns import Turn
 from segue.model.cache import Cache
 
 
-def write_together(
+def write_batched(
     sessions: Sequence[Session],
     *,
     max_tokens: int = 200,
     sampling: SamplingSettings | Sequence[SamplingSettings] | None = None,
     stop: Sequence[str] = (),
-) -> Iterator[tuple[int, Written]]:
+) -> Iterator[tuple[int, GeneratedToken]]:
     """The number of a session and a token that it wrote, until all have ended. Settings may differ by session: with
     equal seeds, equal texts go on equally.
 
     While it runs the sessions refuse to be used otherwise. Leaving the loop early is fine, as with one session.
     """
     if not sessions:
-        raise DataError("sessions that write together must be one or more; got none. Open one.")
+        raise DataError("sessions that write together need at least one session; got none. Open one.")
     if len({id(session) for session in sessions}) != len(sessions):
         raise DataError("sessions that write together must be different ones; got one twice. Fork it.")
-    if len({session.weights for session in sessions}) != 1:
+    if not all(session.shares_weights_with(sessions[0]) for session in sessions):
         raise DataError(
             "sessions that write together must share their weights; got different models. Fork them from one session."
         )
@@ -44,37 +44,39 @@ def write_together(
             f"sampling must be one setting, or one for each session; got {len(settings)} for {len(sessions)}. "
             "Give as many as there are sessions."
         )
-    pens = [
-        session.pen(max_tokens=max_tokens, sampling=one, stop=stop)
+    generations = [
+        session.generation(max_tokens=max_tokens, sampling=one, stop=stop)
         for session, one in zip(sessions, settings, strict=True)
     ]
-    turn = Turn(together=True)
+    turn = Turn(batched=True)
     try:
         streams = [session.ready(turn) for session in sessions]
     except BaseException:
         turn.over = True
         raise
-    return _write(streams, pens, turn)
+    return _write(streams, generations, turn)
 
 
-def _write(streams: list[TokenStream], pens: list[Pen], turn: Turn) -> Iterator[tuple[int, Written]]:
-    for stream, pen in zip(streams, pens, strict=True):
-        pen.begin(stream.recent)
+def _write(
+    streams: list[TokenStream], generations: list[Generation], turn: Turn
+) -> Iterator[tuple[int, GeneratedToken]]:
+    for stream, generation in zip(streams, generations, strict=True):
+        generation.begin(stream.recent)
     group = _Group(streams, list(range(len(streams))))
     try:
         while group.numbers:
-            yield from group.put(pens)
+            yield from group.put(generations)
             for number in group.numbers:
-                if pens[number].done and (rest := pens[number].finish()) is not None:
+                if generations[number].done and (rest := generations[number].finish()) is not None:
                     yield number, rest
-            group.advance([number for number in group.numbers if not pens[number].done])
+            group.advance([number for number in group.numbers if not generations[number].done])
     finally:
         group.part()
         turn.over = True
 
 
 class _Group:
-    """Streams whose caches are the rows of one, as long as they go on together."""
+    """Streams whose caches are the rows of one cache, as long as they advance side by side."""
 
     def __init__(self, streams: list[TokenStream], numbers: list[int]) -> None:
         self._streams, self.numbers = streams, numbers
@@ -82,15 +84,16 @@ class _Group:
         self._hidden_BD: Tensor
         self._gather()
 
-    def put(self, pens: list[Pen]) -> list[tuple[int, Written]]:
-        """A token of each. All are drawn before any is given, so that an early end finds them in the same state."""
+    def put(self, generations: list[Generation]) -> list[tuple[int, GeneratedToken]]:
+        """Generates a token of each. All are drawn before any is returned, so that an early end finds all alike."""
         logits_BV = self._streams[0].streamer.logits(self._hidden_BD)
         return [
-            (number, pens[number].put(self._streams[number], logits_BV[row])) for row, number in enumerate(self.numbers)
+            (number, generations[number].put(self._streams[number], logits_BV[row]))
+            for row, number in enumerate(self.numbers)
         ]
 
     def advance(self, going: list[int]) -> None:
-        """Those that go on read their last token. The others leave; what they have not read, they read when needed."""
+        """Lets those that go on read their last token. The others leave, and read later what they have not read."""
         full = [number for number in going if self._streams[number].window_is_full]
         if full or len(going) < len(self.numbers):
             self.part()
@@ -107,7 +110,7 @@ class _Group:
             stream.note(stream.unread)
 
     def part(self) -> None:
-        """Each stream has its own cache again."""
+        """Gives each stream a cache of its own again."""
         for row, number in enumerate(self.numbers):
             self._streams[number].cache = self._cache.select([row])
             self._streams[number].hidden_1D = self._hidden_BD[row : row + 1]
