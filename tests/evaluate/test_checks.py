@@ -8,7 +8,7 @@ import torch
 
 from segue.config import ModelConfig
 from segue.evaluate.checks import check_installation, check_model
-from segue.model import LanguageModel, streaming, trunk
+from segue.model import LanguageModel, masks, stack, streaming
 from segue.model.attention import Attention
 from segue.model.kernels import ScoreTerms, View, banded, definition, library, native
 from segue.model.positions import RelativeTerms
@@ -157,12 +157,12 @@ def test_a_shift_the_wrong_way_is_found_in_the_step_kernel(monkeypatch, name: st
 def test_a_mask_and_a_cache_that_are_wrong_are_found_in_the_step_kernel(monkeypatch) -> None:
     right = streaming.Steps.run
 
-    def blind(self, hidden, key, value, *, seen_BK, end, **more):
-        right(self, hidden, key, value, seen_BK=seen_BK & (torch.arange(seen_BK.shape[1]) != 0), end=end, **more)
+    def blind(self, hidden, *, seen_BK, **more):
+        right(self, hidden, seen_BK=seen_BK & (torch.arange(seen_BK.shape[1]) != 0), **more)
 
-    def rows_mixed(self, hidden, key, value, *, seen_BK, end, **more):
-        right(self, hidden, key, value, seen_BK=seen_BK, end=end, **more)
-        key[:, [0, 1]] = key[:, [1, 0]]
+    def rows_mixed(self, hidden, *, key_LBHCE, **more):
+        right(self, hidden, key_LBHCE=key_LBHCE, **more)
+        key_LBHCE[:, [0, 1]] = key_LBHCE[:, [1, 0]]
 
     for wrong in (blind, rows_mixed):
         monkeypatch.setattr(streaming.Steps, "run", wrong)
@@ -179,15 +179,15 @@ def test_a_definition_that_reads_the_wrong_columns_is_found(monkeypatch) -> None
 
 
 def test_distances_in_the_wrong_order_are_found(monkeypatch) -> None:
-    right = trunk.distances
-    monkeypatch.setattr(trunk, "distances", lambda **sizes: right(**sizes).flip(0))
+    right = stack.distances
+    monkeypatch.setattr(stack, "distances", lambda **sizes: right(**sizes).flip(0))
     wrong = failed_through(noisy(MODELS["transformer-xl-enwik8-base"]))
     assert {("shift direction", which) for which in BUILT} <= wrong
 
 
 def test_a_mask_of_the_wrong_polarity_is_found(monkeypatch) -> None:
-    right = trunk.causal_mask
-    monkeypatch.setattr(trunk, "causal_mask", lambda **sizes: ~right(**sizes))
+    right = masks.causal_mask
+    monkeypatch.setattr(masks, "causal_mask", lambda **sizes: ~right(**sizes))
     assert "mask polarity" in failed(noisy(MODELS["transformer-xl-enwik8-base"]))
 
 

@@ -107,6 +107,14 @@ def test_the_weights_are_those_of_the_model() -> None:
     assert {parameter.data_ptr() for parameter in StreamStep(model, memory_length=3).parameters()} <= theirs
 
 
+def test_an_encoder_shares_the_weights_and_leaves_the_kernels_of_the_trunk() -> None:
+    trunk = noisy(MODELS["two-direction"]).trunk
+    encoder = Encoder(trunk)
+    assert [id(parameter) for parameter in encoder.parameters()] == [id(parameter) for parameter in trunk.parameters()]
+    assert all(layer.attention.kernel is None for layer in trunk.reader.each_layer())
+    assert all(layer.attention.kernel is not None for layer in encoder.trunk.reader.each_layer())
+
+
 # ----------------------------------------------------------------------------------------------------- exported
 
 

@@ -6,7 +6,7 @@ judges the DocumentStates of whole documents with `logits` and `cost`. Span answ
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -61,8 +61,7 @@ class Summary(nn.Module):
         summary_BD = self._pool(hidden_BQD, real_BQ)
         if self.dense is not None:
             summary_BD = self.dense(summary_BD).tanh()
-        result_BD: Tensor = self.dropout(summary_BD)
-        return result_BD
+        return cast(Tensor, self.dropout(summary_BD))
 
     def _pool(self, hidden_BQD: Tensor, real_BQ: Tensor | None) -> Tensor:
         rows, length, _ = hidden_BQD.shape
@@ -88,13 +87,12 @@ class Summary(nn.Module):
         score_BHQ = torch.einsum("he,bqhe->bhq", query_HE, key_BQHE) * query_HE.shape[-1] ** -0.5
         score_BHQ = score_BHQ.masked_fill(~real_BQ[:, None], torch.finfo(score_BHQ.dtype).min)
         mixed_BHE = torch.einsum("bhq,bqhe->bhe", score_BHQ.softmax(dim=-1), value_BQHE)
-        result_BD: Tensor = self.norm(self.dropout(self.out(mixed_BHE.flatten(1))))
-        return result_BD
+        return cast(Tensor, self.norm(self.dropout(self.out(mixed_BHE.flatten(1)))))
 
 
 class Pool(nn.Module):
-    """One vector from those of the segments of a document: the last, their mean, their largest values, or their mean
-    weighted by a learned query. Of a single segment, all give the same."""
+    """One vector for a document from those of its segments: the last, their mean, their maximum, or their mean weighted
+    by a learned query. For a single segment all give the same."""
 
     def __init__(self, config: ModelConfig, *, kind: Literal["last", "mean", "max", "attention"]) -> None:
         super().__init__()
@@ -191,7 +189,7 @@ class SequenceClassifier(nn.Module):
         return result_BC + bag_BC
 
     def cost(self, logits: Tensor, labels: Tensor, *, weight_C: Tensor | None = None) -> Tensor:
-        """The mean loss of the rows; `weight_C` is what each class counts."""
+        """The mean loss of the rows; `weight_C` is the weight of each class."""
         match self.task:
             case "single":
                 return F.cross_entropy(logits, labels, weight=weight_C, reduction="sum") / len(labels)
@@ -227,15 +225,14 @@ class TokenTagger(nn.Module):
         return HeadOutput(logits=logits, loss=loss, memory=output.memory)
 
     def logits(self, reading: DocumentStates | GroupedStates) -> Tensor:
-        """Of every token of whole documents, [B, T, tags]; padding is on the right."""
+        """Logits of every token of whole documents, [B, T, tags]; padding is on the right."""
         hidden_BTD, _ = reading.tokens()
-        result_BTC: Tensor = self.classifier(hidden_BTD)
-        return result_BTC
+        return cast(Tensor, self.classifier(hidden_BTD))
 
     def cost(
         self, logits: Tensor, tags_BT: Tensor, tagged_BT: Tensor | None, *, weight_C: Tensor | None = None
     ) -> Tensor:
-        """The mean loss of the tokens that count; `weight_C` is what each tag counts."""
+        """The mean loss of the tokens that count; `weight_C` is the weight of each tag."""
         nll_BT = F.cross_entropy(logits.transpose(1, 2), tags_BT, reduction="none", weight=weight_C)
         return masked_mean(nll_BT, tagged_BT)
 
@@ -277,8 +274,7 @@ class SequenceScorer(nn.Module):
 
     def logits(self, reading: DocumentStates | GroupedStates) -> Tensor:
         """A score for each of the documents, [B]."""
-        result_B: Tensor = self.scorer(self.pool(*reading.summaries(self.summary))).squeeze(-1)
-        return result_B
+        return cast(Tensor, self.scorer(self.pool(*reading.summaries(self.summary)))).squeeze(-1)
 
     def cost(self, scores: Tensor, labels: Tensor) -> Tensor:
         """The loss of scores [questions, group]."""
