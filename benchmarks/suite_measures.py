@@ -28,7 +28,7 @@ from segue.data.pairs import Pair, read_pairs
 from segue.evaluate.metrics.pairs import pair_accuracy
 from segue.infer.documents import text_parts
 from segue.infer.pairs import PairSettings, score_pairs
-from segue.infer.score import ScoreSettings, TextScore, Totals, score, score_texts
+from segue.infer.score import ScoreSettings, ScoreTotals, TextScore, score, score_texts
 from segue.infer.text_model import TextModel
 from segue.model import Batch, LanguageModel
 from segue.model.language_model import conditional_batch, order_batch
@@ -113,7 +113,7 @@ def _accuracy(pairs: Sequence[Pair], values_N2: NDArray[np.float64], *, name: st
 def bits_of_model(loaded: TextModel, text: str) -> Values:
     if loaded.model.config.objective == "masked":
         raise NotMeasuredError("a masked model gives a text no probability")
-    totals = Totals()
+    totals = ScoreTotals()
     settings = ScoreSettings(segment_length=loaded.segment_length, batch_tokens=BATCH_TOKENS)
     for _ in score(loaded.model, loaded.tokenizer, text_parts([text]), settings, totals=totals):
         pass
@@ -162,10 +162,10 @@ def last_words(loaded: TextModel, texts: Sequence[str]) -> Values:
 
 
 def _conditional(model: LanguageModel, rows: Sequence[tuple[list[int], list[int]]]) -> Batch:
-    source_BS, source_real_BS = _padded([source for source, _ in rows])
+    source_BX, source_real_BX = _padded([source for source, _ in rows])
     target_BT, target_real_BT = _padded([target for _, target in rows])
     return conditional_batch(
-        model.config, source_BS, target_BT, source_real_BS=source_real_BS, target_real_BT=target_real_BT
+        model.config, source_BX, target_BT, source_real_BX=source_real_BX, target_real_BT=target_real_BT
     )
 
 

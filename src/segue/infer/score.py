@@ -33,6 +33,7 @@ from segue.infer.documents import Document, TextPart, Tokens, pools, text_parts
 from segue.infer.segments import POOL, ReadingPlan, RowMaker, Step, in_order, make_plan, recalled, steps
 from segue.model import Batch, LanguageModel, Memory
 from segue.model.language_model import order_batch
+from segue.model.masks import mask_without
 from segue.text.tokenizer import Tokenizer
 
 By = Literal["token", "line", "document"]
@@ -287,19 +288,18 @@ class _Scorer:
             each = np.arange(len(rows))
             ids_BQ = step.ids_BQ[rows]
             targets = ids_BQ[each, places]
-            visible_BQQ: NDArray[np.bool_] | None = None
+            at_B, visible_BQQ = torch.from_numpy(places), None
             if self.objective == "masked":
                 assert self.mask is not None
                 ids_BQ[each, places] = self.mask
             else:
-                visible_BQQ = np.ones((*ids_BQ.shape, ids_BQ.shape[1]), dtype=np.bool_)
-                visible_BQQ[each, :, places] = False
+                visible_BQQ = mask_without(at_B, length=ids_BQ.shape[1])
             batch = Batch(
                 ids_BQ=torch.from_numpy(ids_BQ),
                 real_BQ=None if real_BQ[rows].all() else torch.from_numpy(real_BQ[rows]),
-                predicted_BP=torch.from_numpy(places)[:, None],
+                predicted_BP=at_B[:, None],
                 targets=torch.from_numpy(targets)[:, None],
-                visible_BQQ=None if visible_BQQ is None else torch.from_numpy(visible_BQQ),
+                visible_BQQ=visible_BQQ,
             )
             nll: Tensor = self.plan.model(batch.to(self.device)).nll
             values_BQ[rows, places] = -nll.double().cpu().numpy()[:, 0]
