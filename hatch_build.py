@@ -1,4 +1,7 @@
-"""Compiles the native kernels on installation, where there is a C++ compiler; without one segue does without them."""
+"""Compiles the native kernels on installation, where there is a C++ compiler; without one segue does without them.
+
+SEGUE_NO_MODELS=1 leaves the packaged models out.
+"""
 
 import hashlib
 import os
@@ -12,6 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src", "segue", "model", "kernels")
+MODELS = Path("src", "segue", "models")
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
 
 
@@ -21,6 +25,8 @@ class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if os.environ.get("SEGUE_NO_MODELS", "") not in ("", "0"):
+            self.build_config.target_config.setdefault("exclude", []).append(f"/{MODELS.as_posix()}")
         folder = Path(self.root, FOLDER)
         problem = build(folder, folder / "libnative.so")
         if problem is not None:

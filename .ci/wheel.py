@@ -1,5 +1,6 @@
 """Builds the sdist and, from it, the wheel; installs the wheel with its required dependencies alone, away from the
-sources; and uses it. Twice at the same time: with the C++ compiler that is there, and without any.
+sources; and uses it. Twice at the same time: with the C++ compiler that is there, and without any. The first has the
+packaged models, the second is built without them (SEGUE_NO_MODELS).
 
 .venv/bin/python .ci/wheel.py
 
@@ -17,6 +18,7 @@ import tempfile
 import time
 import tomllib
 import venv
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import Distribution, distribution
@@ -72,6 +74,7 @@ def check(sdist: Path, work: Path, compiler: str | None) -> None:
     began = time.monotonic()
     folder = work / ("with-compiler" if compiler else "without-compiler")
     wheel = build(sdist, folder, compiler=compiler or "false")
+    check_models(wheel, there=compiler is not None)
     segue, away = installed(wheel, folder)
     found = " ".join(run([segue, "doctor"], cwd=away).split())
     expect("All is well." in found, "segue doctor must pass")
@@ -89,11 +92,21 @@ def build(sdist: Path, folder: Path, *, compiler: str) -> Path:
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "source", filter="data")
     (source,) = (folder / "source").iterdir()
-    environment = os.environ | {"CXX": compiler, "CC": compiler}
+    environment = os.environ | {"CXX": compiler, "CC": compiler, "SEGUE_NO_MODELS": "1" if compiler == "false" else ""}
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
     run(command, cwd=source, environment=environment)
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
+
+
+def check_models(wheel: Path, *, there: bool) -> None:
+    """The wheel must have every file of the packaged models, or none."""
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name for name in archive.namelist() if name.startswith("segue/models/")}
+    folder = ROOT / "src" / "segue"
+    files = {path.relative_to(folder.parent).as_posix() for path in (folder / "models").rglob("*") if path.is_file()}
+    wanted = files if there else set()
+    expect(found == wanted, f"{wheel.name} must have {len(wanted)} files of models; got {len(found)}")
 
 
 def installed(wheel: Path, folder: Path) -> tuple[str, Path]:
@@ -131,6 +144,7 @@ def without_extras(segue: str, away: Path) -> None:
         "pip install fastapi uvicorn prometheus-client": ["serve", "model"],
         "pip install huggingface_hub": ["generate", "someone/some-model", "A text"],
     }
+    commands["was built without its models (SEGUE_NO_MODELS)"] = ["generate", "transformer-xl-mini-en", "A text"]
     for message, words in commands.items():
         result = subprocess.run([segue, *words], cwd=away, capture_output=True, text=True, check=False)
         said = f"segue {' '.join(words)} must end with 2 and say `{message}`; got {result.returncode}: {result.stderr}"

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ STREAM_PAGES = [
     DOCS / f"{name}{ending}.md" for name in ("generate", "score", "context", "evaluate") for ending in ("", ".zh-CN")
 ]
 """Their `model` is a Transformer-XL, and `xlnet` is there too."""
-SAME_CODE = {"pretrain": 9, "convert": 10, "export": 3}
+SAME_CODE = {"pretrain": 9, "convert": 10, "export": 3, "models": 7}
 """Pages whose code is the same in both languages, so that it runs once, with the number of commands that run."""
 NOT_RUN = {
     "segue generate model --chat": "it reads from a terminal; tests/cli/test_generate.py holds a conversation",
@@ -103,10 +104,18 @@ def test_the_page_with_the_same_code_in_both_languages_runs(
         block for block in chinese if block[0] in ("bash", "python")
     ]
     monkeypatch.chdir(tmp_path)
-    {"pretrain": corpus, "convert": checkpoints, "export": lambda model: shutil.copytree(model, "model")}[name](
-        causal_models["english"]
-    )
+    if name == "models":  # what the page itself sets would be gone with its shell
+        Path("my-models").mkdir()
+        monkeypatch.setenv("SEGUE_MODELS", "my-models")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    starts = {"convert": checkpoints, "pretrain": corpus, "export": copied("model"), "models": copied("run/best")}
+    starts[name](causal_models["english"])
     assert run_page(page) == SAME_CODE[name]
+
+
+def copied(place: str) -> Callable[[Path], object]:
+    """What a page starts from that needs a model alone, in this place."""
+    return lambda model: shutil.copytree(model, place)
 
 
 def corpus(model: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from segue.checkpoint.hub import load as load
+    from segue.checkpoint.find import load as load
     from segue.infer.sampling import SamplingSettings as SamplingSettings
     from segue.infer.session import Session as Session
     from segue.infer.session import open_session as open
@@ -21,7 +21,7 @@ _HOME = {
     "Memory": ("segue.model", "Memory"),
     "SamplingSettings": ("segue.infer.sampling", "SamplingSettings"),
     "Session": ("segue.infer.session", "Session"),
-    "load": ("segue.checkpoint.hub", "load"),
+    "load": ("segue.checkpoint.find", "load"),
     "named": ("segue.model.named", "named"),
     "open": ("segue.infer.session", "open_session"),
 }

@@ -87,9 +87,22 @@ def test_foreign_safetensors(folder) -> None:
         load(folder)
 
 
-def test_dtype_is_kept(tmp_path) -> None:
-    save(LanguageModel(MODEL).to(torch.bfloat16), tmp_path / "half")
-    assert {p.dtype for p in load(tmp_path / "half").parameters()} == {torch.bfloat16}
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_16_bits_are_computed_with_in_float32(dtype: torch.dtype, tmp_path) -> None:
+    model = LanguageModel(MODEL).to(dtype)
+    save(model, tmp_path / "half")
+    stored = load(tmp_path / "half", as_stored=True).state_dict()
+    wide = load(tmp_path / "half").state_dict()
+    for name, value in model.state_dict().items():
+        assert stored[name].dtype == dtype
+        assert wide[name].dtype == torch.float32
+        assert torch.equal(stored[name], value)
+        assert torch.equal(wide[name], value.float())
+
+
+def test_float64_is_kept(tmp_path) -> None:
+    save(LanguageModel(MODEL).double(), tmp_path / "double")
+    assert {p.dtype for p in load(tmp_path / "double").parameters()} == {torch.float64}
 
 
 def test_config_and_parameters_without_the_weights(folder) -> None:

@@ -13,6 +13,7 @@ import segue
 from segue.checkpoint import hub as hubs
 from segue.checkpoint.card import Facts
 from segue.checkpoint.files import CARD, MANIFEST, verify
+from segue.checkpoint.find import find, load
 from segue.checkpoint.folder import CONFIG, WEIGHTS, save
 from segue.config import load as load_config
 from segue.config import parse
@@ -110,14 +111,14 @@ def test_without_huggingface_hub(monkeypatch) -> None:
 
 def test_a_name_is_downloaded_once_and_pinned(hub, folder) -> None:
     commit = hub.add("someone/model", contents(folder) | {"tf_model.h5": b"x", "training/optimizer.safetensors": b"y"})
-    found = hubs.find("someone/model")
+    found = find("someone/model")
     assert (found.name, found.commit) == ("someone/model", commit)
     assert contents(found.path) == contents(folder)
     assert same(segue.load("someone/model"), folder)
 
     save(LanguageModel(MODELS["shaw"]), folder)
     newer = hub.add("someone/model", contents(folder))
-    assert hubs.find("someone/model").commit == newer
+    assert find("someone/model").commit == newer
     assert segue.load("someone/model").config == MODELS["shaw"]
     hub.requests.clear()
     assert segue.load("someone/model", revision=commit).config == MODEL
@@ -130,9 +131,9 @@ def test_offline_is_what_was_there_last(hub, folder, monkeypatch) -> None:
         segue.load("someone/model", offline=True)
     segue.load("someone/model")
     hub.requests.clear()
-    assert hubs.find("someone/model", offline=True).commit == commit
+    assert find("someone/model", offline=True).commit == commit
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert hubs.find("someone/model", revision=commit).commit == commit
+    assert find("someone/model", revision=commit).commit == commit
     assert same(segue.load("someone/model"), folder)
     assert not [request for request in hub.requests if "someone" in request]
 
@@ -223,7 +224,7 @@ def test_a_cache_from_elsewhere(folder, tmp_path, monkeypatch) -> None:
     (base / "refs").mkdir()
     (base / "refs" / "main").write_text(commit)
     assert same(segue.load("xlnet-base-cased", offline=True), folder)
-    assert hubs.find("xlnet-base-cased", offline=True).commit == commit
+    assert find("xlnet-base-cased", offline=True).commit == commit
 
 
 # ------------------------------------------------------------------------------------------------------- mirrors
@@ -241,7 +242,7 @@ def test_a_mirror(folder, tmp_path, monkeypatch) -> None:
     with pytest.raises(CheckpointError, match="must hold xlnet/xlnet-base-cased/v1 as a folder"):
         segue.load("xlnet-base-cased", revision="v1")
     save(LanguageModel(MODELS["shaw"]), place / ("d" * 40))
-    assert hubs.find("xlnet-base-cased", revision="d" * 40).commit == "d" * 40
+    assert find("xlnet-base-cased", revision="d" * 40).commit == "d" * 40
     assert segue.load("xlnet-base-cased", revision="d" * 40).config == MODELS["shaw"]
 
 
@@ -374,7 +375,7 @@ def test_push_sends_no_state_of_training_and_no_other_files(hub, tmp_path) -> No
     pushed = hubs.push(hubs.plan_push(tmp_path / "run", "me/model"))
     _, files = hub.files("me/model", pushed.commit)
     assert sorted(files) == sorted([CARD, CONFIG, MANIFEST, WEIGHTS])
-    verify(hubs.find("me/model").path)
+    verify(find("me/model").path)
 
 
 def test_push_tells_nobody_where_things_are(hub, tmp_path) -> None:
@@ -393,7 +394,7 @@ def test_push_tells_nobody_where_things_are(hub, tmp_path) -> None:
     assert not [name for name, data in files.items() if b"secret" in data or b"/tmp" in data]
     assert b"    segue pretrain a.toml data.store=wiki --out x data.lanes=4\n" in files[CARD]
     assert {name: len(data) for name, data in files.items()} == upload.files
-    pushed = hubs.find("me/model").path
+    pushed = find("me/model").path
     verify(pushed)
     assert segue.load(pushed).config == MODEL
     assert (load_config(pushed / CONFIG).data.store, load_config(pushed / CONFIG).data.validation) == ("wiki", "valid")
@@ -432,4 +433,4 @@ def test_a_push_that_is_refused(hub, folder, pattern: str, status: int) -> None:
 
 
 def test_import_is_lazy() -> None:
-    assert importlib.import_module("segue").load is hubs.load
+    assert importlib.import_module("segue").load is load

@@ -84,7 +84,7 @@ def test_doctor_takes_a_config_or_a_folder(tmp_path) -> None:
         (("models", "xlnet-bose"), "Did you mean xlnet-base?"),
         (("doctor", "gpt5"), "Did you mean gpt?"),
         (("doctor", "nowhere.toml"), "must be a readable UTF-8 TOML file"),
-        (("doctor", "/"), "a model folder must hold config.toml"),
+        (("doctor", "/"), "must be a model folder, a run"),
     ],
 )
 def test_errors_are_one_message_without_a_traceback(arguments: tuple[str, ...], message: str) -> None:

@@ -99,7 +99,7 @@ def test_effective_lengths_of_two_models(work: Path) -> None:
         (("{xl}", "{store}", "--recl", "--order", "random"), "got --order"),
         (("{xl}", "{store}", "--recl", "--against", "{bert}"), 'objective "causal"'),
         (("{xl}", "{bytes}", "--recl"), "tokeniser of the model"),
-        (("nowhere", "{store}", "--recl"), "a model folder must hold config.toml"),
+        (("nowhere", "{store}", "--recl"), "a model must be a folder, a name"),
     ],
 )
 def test_mistakes_are_explained(work: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -57,8 +57,8 @@ def predict(model: Path, source: Path | str, out: Path, **options: Any) -> list[
     columns = options.pop("column", [])
     settings = TableSettings(**options)
     run_prediction(
-        model,
-        str(source),
+        str(model),
+        [str(source)],
         out=out,
         replace_existing=False,
         to=None,

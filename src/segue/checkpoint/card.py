@@ -65,13 +65,36 @@ def make_card(config: ModelConfig, parameters: int, facts: Facts, *, head: Mappi
     return front + "\n" + "\n\n".join(sections) + "\n"
 
 
-def updated_card(card: str, *, licence: str | None = None, languages: Sequence[str] = ()) -> str:
-    """The card with this licence and these languages, where they are given, and with segue as its library. All else
-    that people wrote into it stays."""
+def updated_card(
+    card: str, *, licence: str | None = None, languages: Sequence[str] = (), name: str | None = None
+) -> str:
+    """The card with this licence, these languages and this name, where they are given, and with segue as its library.
+    All else that people wrote into it stays."""
     front, body = _split(card)
     if licence is not None:
         body = body.replace(_licence_section(None), _licence_section(licence))
+    if name is not None:
+        body = body.replace(_loading(None), f'Load it with `segue.load("{name}")`.')
+        body = body.replace(_loading({}), f'Use it with `segue predict {name} "TEXT"`.')
     return _front(front, licence=licence, languages=languages, tags=()) + body
+
+
+def unknown_sections(card: str) -> list[str]:
+    """The titles of the sections that say nothing yet."""
+    return re.findall(rf"^## (.+)\n\n{re.escape(_UNKNOWN)}$", card, flags=re.MULTILINE)
+
+
+def licence_and_languages(card: str) -> tuple[str, list[str]]:
+    """As its front matter says them; `unknown`, and none, where it does not."""
+    front, _ = _split(card)
+    licence, languages, key = UNKNOWN, list[str](), ""
+    for line in front:
+        if found := re.match(r"(\w+)\s*:\s*(.*)", line):
+            key = found[1]
+            licence = found[2].strip('" ') or licence if key == "license" else licence
+        elif key == "language" and (item := re.match(r"\s*-\s*(\S+)", line)):
+            languages.append(item[1].strip('"'))
+    return licence, languages
 
 
 # ------------------------------------------------------------------------------------------------------ the text
@@ -88,7 +111,7 @@ def _title(config: ModelConfig, head: Mapping[str, str] | None) -> str:
 
 
 def _loading(head: Mapping[str, str] | None) -> str:
-    if head:
+    if head is not None:
         return 'Load it with `segue.checkpoint.heads.load_head("FOLDER")`.'
     return 'Load it with `segue.load("FOLDER")`, or by its name on a hub.'
 

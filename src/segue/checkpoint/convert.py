@@ -21,7 +21,8 @@ from segue.checkpoint.card import Facts
 from segue.checkpoint.compare import Comparison
 from segue.checkpoint.detect import SETTINGS
 from segue.checkpoint.files import CARD, LARGEST_CARD, read_small, shortened
-from segue.checkpoint.folder import model_of_run, not_finite, parameters_of, save
+from segue.checkpoint.find import local_folder
+from segue.checkpoint.folder import not_finite, parameters_of, save
 from segue.checkpoint.foreign import Foreign, read_foreign
 from segue.checkpoint.heads import build, save_head
 from segue.checkpoint.names.rules import Mapped, Row, to_theirs
@@ -31,7 +32,7 @@ from segue.checkpoint.tensorflow import write_tensorflow
 from segue.checkpoint.vocabularies import NAMES, write_tokenizer
 from segue.config import ModelConfig, XLPositions, model_config
 from segue.errors import CheckpointError, SegueError
-from segue.files import Fill, Place, check_folder, locate, write_folder
+from segue.files import Fill, Place, check_folder, write_folder
 from segue.model import LanguageModel
 from segue.model.build import shapes_only
 from segue.text.files import save_tokenizer
@@ -134,12 +135,12 @@ def convert(
     PyTorch code, as safetensors. No pickle is ever written.
     """
     target = Path(out)
-    with readable(Path(source)):
-        read = [model_of_run(locate(Path(source))), Path(f"{source}.index")]
+    here = local_folder(source)
+    read = [here, Path(f"{here}.index")]
     read += [] if vocabulary is None else [Path(vocabulary)]
     with readable(target):
         check_folder(target, kind="conversion", replace=replace, inputs=read, failure=CheckpointError)
-    foreign = read_foreign(source, overrides=overrides, head=head, vocabulary=vocabulary, sha256=sha256)
+    foreign = read_foreign(here, overrides=overrides, head=head, vocabulary=vocabulary, sha256=sha256)
     writer = _segue_writer(foreign) if to == "segue" else _other_writer(foreign, to)
     reports: list[Report] = []
 

@@ -32,17 +32,18 @@ def read_manifest(folder: Path) -> dict[str, str]:
     return hashes
 
 
-def verify(folder: Path, names: Collection[str] | None = None) -> None:
-    """Raises unless every file, or each of the named ones, is as it was written. The card may be edited."""
+def verify(folder: Path, names: Collection[str] | None = None, *, remedy: str = "Use another copy.") -> None:
+    """Raises unless every file, or each of the named ones, is as it was written. The card may be edited, unless it is
+    named."""
     hashes = read_manifest(folder)
     for name in sorted(hashes.keys() - {CARD}) if names is None else names:
         path = folder / name
         try:
             whole = inside(folder, path) and path.is_file() and sha256(path) == hashes.get(name)
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path} must be readable; got {shortened(error)}. Use another copy.") from None
+            raise CheckpointError(f"{path} must be readable; got {shortened(error)}. {remedy}") from None
         if not whole:
-            raise CheckpointError(f"{path} must be as it was written; it is missing or changed. Use another copy.")
+            raise CheckpointError(f"{path} must be as it was written; it is missing or changed. {remedy}")
 
 
 def inside(folder: Path, path: Path) -> bool:

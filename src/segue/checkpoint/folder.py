@@ -31,7 +31,12 @@ from segue.model.build import shapes_only
 
 FORMAT = 1
 CONFIG, HEAD, WEIGHTS, TOKENIZER = "config.toml", "head.toml", "model.safetensors", "tokenizer"
+TASK, TRUNK = "task.toml", "trunk.toml"
+"""What a fine-tuned model is for; and the packaged model to which the weights are differences, where they are."""
+HALF = (torch.float16, torch.bfloat16)
 LARGEST_CONFIG, LONGEST_LINE = 1 << 16, 1 << 12
+LARGEST_TASK = 1 << 22
+"""Bytes: ten thousand labels have room."""
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -67,15 +72,16 @@ def save(
     place(Path(folder), write)
 
 
-def load(folder: str | Path, *, check: bool = True) -> LanguageModel:
-    """The model as it was saved, in the same dtype. `check` compares the files with their hashes; without it, a config
-    that was edited by hand is taken as it is. Weights that are not finite give a SegueWarning."""
+def load(folder: str | Path, *, check: bool = True, as_stored: bool = False) -> LanguageModel:
+    """The model as it was saved; weights of 16 bits become float32, with the same values, unless `as_stored`. `check`
+    compares the files with their hashes; without it, a config that was edited by hand is taken as it is. Weights that
+    are not finite give a SegueWarning."""
     with readable(Path(folder)):
         path = locate(Path(folder))
         model = _language_model(path)
         if check:
             verify(path, [CONFIG, WEIGHTS])
-        fill(model, path)
+        fill(model, path, as_stored=as_stored)
     return model
 
 
@@ -138,6 +144,11 @@ def examined(path: Path, make: Callable[[ModelConfig], Model]) -> Model:
         raise CheckpointError(
             f"a model folder must hold {CONFIG} and {WEIGHTS}; got {path} without them. Check the path."
         )
+    if (path / TRUNK).is_file():
+        raise CheckpointError(
+            f"{path} holds the differences to another model, {TRUNK} says to which; got a place that needs the whole "
+            "model. Make it whole first: segue.checkpoint.find.model_folder(segue.checkpoint.find.find(PATH))."
+        )
     for name in (CONFIG, WEIGHTS):
         if not inside(path, path / name):
             raise CheckpointError(f"{path / name} must be in its folder; it links to a place outside. Copy it there.")
@@ -152,11 +163,18 @@ def examined(path: Path, make: Callable[[ModelConfig], Model]) -> Model:
     return _fitting(config, make, shapes, path / WEIGHTS)
 
 
-def fill(model: nn.Module, path: Path) -> None:
-    """Reads the weights of a folder into the model that `examined` gave for it."""
-    model.load_state_dict(_tensors(path / WEIGHTS), assign=True)
+def fill(model: nn.Module, path: Path, *, as_stored: bool = False) -> None:
+    """Reads the weights of a folder into the model that `examined` gave for it; to be computed with in float32, unless
+    `as_stored`."""
+    tensors = _tensors(path / WEIGHTS)
+    model.load_state_dict(tensors if as_stored else widened(tensors), assign=True)
     if problem := not_finite(model):
         warnings.warn(f"{path / WEIGHTS}: {problem}", SegueWarning, stacklevel=3)
+
+
+def widened(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those of 16 bits as float32: the same values."""
+    return {name: value.float() if value.dtype in HALF else value for name, value in tensors.items()}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

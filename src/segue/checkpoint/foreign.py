@@ -95,9 +95,9 @@ def _own(detected: Detected, vocabulary: str | Path | None, expected: Expected) 
     head: HeadConfig | None = None
     model: nn.Module
     if detected.kind == "segue model":
-        model = load(path)
+        model = load(path, as_stored=True)
     else:
-        model, head = load_head(path)
+        model, head = load_head(path, as_stored=True)
     config = model_config_of(model)
     found = FoundTokenizer()
     if (path / TOKENIZER).is_dir():

@@ -135,15 +135,16 @@ def save_head(
     place(Path(folder), write)
 
 
-def load_head(folder: str | Path, *, check: bool = True) -> tuple[nn.Module, HeadConfig]:
-    """The model with its head as it was saved, in the same dtype, and what it is. `check` compares the files with their
-    hashes. Weights that are not finite give a SegueWarning."""
+def load_head(folder: str | Path, *, check: bool = True, as_stored: bool = False) -> tuple[nn.Module, HeadConfig]:
+    """The model with its head as it was saved, and what it is; weights of 16 bits become float32, with the same values,
+    unless `as_stored`. `check` compares the files with their hashes. Weights that are not finite give a
+    SegueWarning."""
     with readable(Path(folder)):
         path = locate(Path(folder))
         model, head = _examined(path)
         if check:
             verify(path, [CONFIG, HEAD, WEIGHTS])
-        fill(model, path)
+        fill(model, path, as_stored=as_stored)
     return model, head
 
 

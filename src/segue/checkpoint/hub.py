@@ -1,21 +1,16 @@
-"""Models by name: from a folder, a run, a model hub or a mirror of one; and back to the hub.
+"""The model hub, and mirrors of it: the files of a model `owner/name` from there, and a model folder to there.
 
-In: a path, or a name `owner/name`. Out: a folder on this machine with the commit it is of, or the model in it. The hub
-is reached through huggingface_hub, with its cache, its login and its settings (HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE).
+In: a name `owner/name`. Out: a folder on this machine with the commit it is of. The hub is reached through
+huggingface_hub, with its cache, its login and its settings (HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE).
 
 A mirror is a folder with `owner/name/` below it, each with the files of the hub, or with a folder for each revision
-that is asked for. Where there is a mirror (SEGUE_MIRROR, or an argument), names are looked up there and nowhere else.
-
-What is not a model folder of this project is converted, once: the result is kept in the cache folder
-($XDG_CACHE_HOME or ~/.cache, then segue), by its commit and by the version of the converter.
+that is asked for. What else may name a model, and what becomes of the files, is for `segue.checkpoint.find`.
 """
 
-import glob
 import hashlib
 import os
 import re
 import tempfile
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -41,32 +36,23 @@ from segue.checkpoint.folder import (
     CONFIG,
     HEAD,
     LARGEST_CONFIG,
+    TASK,
     TOKENIZER,
+    TRUNK,
     WEIGHTS,
     is_model_folder,
     model_of_run,
     read_config,
 )
-from segue.checkpoint.folder import load as load_folder
 from segue.checkpoint.heads import HeadConfig, on_card, read_head
 from segue.checkpoint.private import public_card, public_config
-from segue.checkpoint.source import readable
 from segue.config import ModelConfig
-from segue.errors import CheckpointError, SegueWarning
+from segue.errors import CheckpointError
 from segue.files import sha256, write_file
-from segue.model import LanguageModel
 
-ALIASES = {
-    "xlnet-base-cased": "xlnet/xlnet-base-cased",
-    "xlnet-large-cased": "xlnet/xlnet-large-cased",
-    "transfo-xl-wt103": "transfo-xl/transfo-xl-wt103",
-}
-"""Names from before hubs had owners."""
-FILE = "FILE is its spiece.model, its vocab.txt, or the folder of a tokeniser."
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
-_SMALL_FILES = (
-    CONFIG, HEAD, MANIFEST, CARD, f"{TOKENIZER}/*",
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+SMALL_FILES = (
+    CONFIG, HEAD, TASK, TRUNK, MANIFEST, CARD, f"{TOKENIZER}/*",
     "config.json", "generation_config.json", "model*.index.json", "pytorch_model*.index.json",
     "spiece.model", "tokenizer.json", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.bin", "vocab.json", "vocab.pkl",
@@ -87,130 +73,14 @@ class Found:
     """The commit of the hub that was asked or found in its cache: as `revision`, it gives the same files for ever."""
 
 
-def load(
-    source: str | Path, *, revision: str | None = None, offline: bool | None = None, mirror: str | Path | None = None
-) -> LanguageModel:
-    """The model of a model folder, a run folder (its `best/`, else its `last/`), a checkpoint of another library, or a
-    name on the hub. `revision` is a branch, a tag or a commit; `offline` asks the cache of the hub alone."""
-    return load_folder(model_folder(find(source, revision=revision, offline=offline, mirror=mirror)))
-
-
-def find(
-    source: str | Path, *, revision: str | None = None, offline: bool | None = None, mirror: str | Path | None = None
-) -> Found:
-    """Where the files of a model are, and which commit; downloads them if need be. A path comes before a name."""
-    if not isinstance(source, str | Path):
-        raise CheckpointError(
-            f"a model must be given by its path or its name; got a {type(source).__name__}. "
-            'Use "run/best" or "owner/name", say.'
-        )
-    with readable(Path(source)):
-        path = locate(Path(source))
-        if str(source) and (_exists(path) or os.path.isfile(f"{path}.index")):  # or the prefix of TensorFlow
-            if revision is not None:
-                raise CheckpointError(
-                    f"{path} is on this machine and has no revisions; got {revision!r}. Leave it out."
-                )
-            return Found(path=model_of_run(path))
-    given = str(source)
-    name = ALIASES.get(given, given)
-    if not _NAME.fullmatch(name) or ".." in name:
-        raise CheckpointError(
-            f"a model must be a folder, a name owner/name, or one of {', '.join(ALIASES)}; got {given!r}. "
-            "Check the path."
-        )
-    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
-        raise CheckpointError(f"a revision must be a branch, a tag or a commit; got {revision!r}. Use main, say.")
-    mirror = mirror or os.environ.get("SEGUE_MIRROR")
-    if mirror:
-        return _in_mirror(Path(mirror), name, given, revision)
-    return _on_hub(name, given, revision, offline=_is_offline() if offline is None else offline)
-
-
-def _exists(path: Path) -> bool:
-    """Raises PermissionError where that is not for the user to know: a closed folder is no name on the hub."""
-    try:
-        os.stat(path)
-    except PermissionError:
-        raise
-    except (OSError, ValueError):  # none, or a name that cannot be one
-        return False
-    return True
-
-
-def model_folder(found: Found) -> Path:
-    """The model folder itself, or what the conversion of a foreign checkpoint gave. Its notes are warnings."""
-    with readable(found.path):
-        if (found.path / CONFIG).is_file():
-            return found.path
-        from segue.checkpoint.convert import VERSION, convert
-
-        source = found.name.replace("/", "--") if found.name else found.path.resolve().name
-        place = _cache_folder() / "converted" / source / f"{found.commit or _fingerprint(found.path)}-v{VERSION}"
-    if is_model_folder(place):
-        return place
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".converting.") as work:
-            made = Path(work) / "model"
-            report = convert(found.path, made, compare=False)
-            if found.name:
-                at = f" at commit {found.commit}" if found.commit else ""
-                (made / CARD).write_text(_new_card(made, Facts(origin=f"{found.name}{at}")), encoding="utf-8")
-            try:
-                made.rename(place)
-            except OSError:
-                if not is_model_folder(place):  # another process was quicker
-                    raise
-    except OSError as error:
-        raise CheckpointError(
-            f"{place.parent} must be writable; got {error}. Set XDG_CACHE_HOME to a folder that is."
-        ) from None
-    if report.notes:
-        notes = " ".join(report.notes)
-        warnings.warn(f"{found.name or found.path}, converted into {place}: {notes}", SegueWarning, stacklevel=3)
-    return place
-
-
-def tokenizer_folder(source: str | Path, folder: Path) -> Path:
-    """The tokeniser of the model folder that `source`, as the user wrote it, led to."""
-    if (folder / TOKENIZER).is_dir():
-        return folder / TOKENIZER
-    raise CheckpointError(
-        f"{source} must come with a tokeniser to read text; got none.",
-        remedy=f"Convert it with one: segue.checkpoint.convert.convert({str(source)!r}, OUT, vocabulary=FILE). {FILE}",
-        option=f"Convert it with one: segue convert {source} OUT --vocabulary FILE. {FILE}",
-    )
-
-
 def _one_format(folder: Path) -> Path:
     """A folder that came by name, or the first of the weights in it: a hub keeps the same model in several formats."""
     found = weights_in(folder)
     return folder / next(iter(found)) if len(found) > 1 and not is_model_folder(folder) else folder
 
 
-def _fingerprint(path: Path) -> str:
-    """Changes when a file that a conversion may read changes its size or time: those of a folder, or those that are
-    named as the file is, and what may lie beside it."""
-    if path.is_dir():
-        files = {inner for inner in path.iterdir() if inner.is_file()}
-    else:
-        patterns = [f"{glob.escape(path.name)}*", *(name for name in _SMALL_FILES if "/" not in name)]
-        files = {inner for pattern in patterns for inner in path.parent.glob(pattern) if inner.is_file()}
-    states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
-    return hashlib.sha256(repr((str(path.resolve()), states)).encode()).hexdigest()[:40]
-
-
-def _cache_folder() -> Path:
-    configured = os.environ.get("XDG_CACHE_HOME")
-    base = Path(configured) if configured and Path(configured).is_absolute() else Path.home() / ".cache"
-    return base / "segue"
-
-
-# ------------------------------------------------------------------------------------------------ mirror, hub
-
-
-def _in_mirror(mirror: Path, name: str, given: str, revision: str | None) -> Found:
+def in_mirror(mirror: Path, name: str, given: str, revision: str | None) -> Found:
+    """The files of a model in a mirror, under its name or under `given`, the name that the user wrote."""
     for base in (mirror / name, mirror / given):
         place = base if revision is None else base / revision
         if place.is_dir():
@@ -222,7 +92,8 @@ def _in_mirror(mirror: Path, name: str, given: str, revision: str | None) -> Fou
     )
 
 
-def _on_hub(name: str, given: str, revision: str | None, *, offline: bool) -> Found:
+def on_hub(name: str, given: str, revision: str | None, *, offline: bool) -> Found:
+    """The files of a model, downloaded if need be; an old cache may have them under `given`."""
     hub = _hub()
     with _hub_errors(hub, name if revision is None else f"{name} at {revision}"):
         for weights in _WEIGHTS:
@@ -237,7 +108,7 @@ def _on_hub(name: str, given: str, revision: str | None, *, offline: bool) -> Fo
 
 def _snapshot(hub: Any, names: list[str], revision: str | None, weights: Sequence[str], *, offline: bool) -> Path:
     def download(name: str, *, offline: bool) -> Path:
-        patterns = [*_SMALL_FILES, *weights]
+        patterns = [*SMALL_FILES, *weights]
         return Path(
             hub.snapshot_download(
                 name,
@@ -257,7 +128,8 @@ def _snapshot(hub: Any, names: list[str], revision: str | None, weights: Sequenc
         raise
 
 
-def _is_offline() -> bool:
+def is_offline() -> bool:
+    """Whether the user asked huggingface_hub for its cache alone."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
@@ -359,14 +231,14 @@ def plan_push(folder: str | Path, name: str, *, licence: str | None = None, lang
     """What `push` will send of a model folder or a run, after all checks: the model and its tokeniser, not the state
     of training, and no paths of this machine. Its card is the one that is there, with this licence and these
     languages."""
-    if not _NAME.fullmatch(name) or ".." in name:
+    if not NAME.fullmatch(name) or ".." in name:
         raise CheckpointError(f"a model on the hub must be named owner/name; got {name!r}. Give both.")
     model = model_of_run(locate(Path(folder)))
-    new_card = _new_card(model, Facts())
+    fresh = new_card(model, Facts())
     verify(model)
     hashes = read_manifest(model)
-    names = [file for file in hashes if file in (CONFIG, HEAD, WEIGHTS) or file.startswith(f"{TOKENIZER}/")]
-    card = updated_card(_card(model) or new_card, licence=licence, languages=languages)
+    names = [file for file in hashes if file in (CONFIG, HEAD, TASK, WEIGHTS) or file.startswith(f"{TOKENIZER}/")]
+    card = updated_card(card_of(model) or fresh, licence=licence, languages=languages)
     config, stripped = public_config(read_small(model / CONFIG, limit=LARGEST_CONFIG).decode("utf-8"))
     public, has_paths = public_card(card)
     for file, text in ((CONFIG, config), (CARD, public)):
@@ -403,7 +275,7 @@ def push(upload: Upload, *, private: bool = False, revision: str | None = None, 
     return Pushed(url=str(done.commit_url), commit=str(done.oid))
 
 
-def _card(folder: Path) -> str | None:
+def card_of(folder: Path) -> str | None:
     """The text of the card, if there is one."""
     path = folder / CARD
     if not path.is_symlink() and not path.exists():
@@ -424,6 +296,7 @@ def _described(folder: Path) -> tuple[ModelConfig, int, HeadConfig | None]:
     return config, parameters, head
 
 
-def _new_card(folder: Path, facts: Facts) -> str:
+def new_card(folder: Path, facts: Facts) -> str:
+    """The card that a model folder gets, from what its files say and these facts."""
     config, parameters, head = _described(folder)
     return make_card(config, parameters, facts, head=None if head is None else on_card(head))

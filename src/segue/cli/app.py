@@ -38,15 +38,17 @@ def options(
 
 @app.command()
 def models(
-    name: Annotated[str | None, typer.Argument(help="Show the whole config of this one.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show this one: the card of a model, or the whole of a config.")
+    ] = None,
 ) -> None:
-    """List the named models: what each is, its parameters, its paper."""
-    from segue.cli.models import print_config, print_models
+    """List what has a name: models with weights, and configs without."""
+    from segue.cli.models import print_models, print_one
 
     if name is None:
         print_models()
     else:
-        print_config(name)
+        print_one(name)
 
 
 @app.command()
@@ -133,7 +135,8 @@ def plot(
 @app.command()
 def evaluate(
     model: Annotated[
-        Path, typer.Argument(help="A model folder: RUN/best or RUN/last. For --speed also a named model or a config.")
+        str,
+        typer.Argument(help="A model folder, a run folder, or a name (segue models). For --speed also a config."),
     ],
     data: Annotated[
         Path | None, typer.Argument(help="A store with the tokeniser of the model. --speed does without.")
@@ -166,7 +169,7 @@ def evaluate(
     ] = None,
     repeats: Annotated[int | None, typer.Option(min=1, help="--speed: what is timed, so often. Left out: 3.")] = None,
     against: Annotated[
-        list[Path] | None, typer.Option(metavar="MODEL", help="--recl: another model of the group; may be repeated.")
+        list[str] | None, typer.Option(metavar="MODEL", help="--recl: another model of the group; may be repeated.")
     ] = None,
     exact_context: Annotated[
         bool, typer.Option("--exact-context", help="--recl: no memory; a window from nothing for every token. Slow.")
@@ -236,7 +239,7 @@ def evaluate(
     if speed:
         from segue.cli.evaluate_speed import run_speed
 
-        run_speed(str(model), data, lengths=lengths, segment_length=segment_length, repeats=repeats or 3)
+        run_speed(model, data, lengths=lengths, segment_length=segment_length, repeats=repeats or 3)
         return
     if recl:
         from segue.cli.recl import run_recl
@@ -404,6 +407,42 @@ def push(
 
 
 @app.command()
+def package(
+    model: Annotated[str, typer.Argument(help="A run folder or a model folder.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write; its name is the name of the model.")],
+    license: Annotated[str, typer.Option(help="For the card: apache-2.0, mit, other, say.")],
+    language: Annotated[list[str], typer.Option(help="For the card, any number: en, zh, say.")],
+    notes: Annotated[
+        Path | None, typer.Option(help="Markdown that ends the card: what the data is, how it was trained, figures.")
+    ] = None,
+    trunk: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Keep only the differences to this packaged model, and the head."),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(min=1, help="--trunk: of the differences. Default: 8.")] = None,
+    replace: ReplaceFolderOption = False,
+) -> None:
+    """Write a model in 16 bits with its card, to be used by its name: in the package, or with SEGUE_MODELS=FOLDER.
+
+    Of a pretraining run, the averaged weights are written.
+    """
+    from segue.cli.package import run_packaging
+
+    if rank is not None and trunk is None:
+        raise ConfigError("--rank must go with --trunk; got it alone. Name the packaged model, or leave it out.")
+    run_packaging(
+        model,
+        out,
+        licence=license,
+        languages=language,
+        notes=notes,
+        trunk=trunk,
+        rank=rank,
+        replace=replace,
+    )
+
+
+@app.command()
 def convert(
     source: Annotated[
         Path,
@@ -465,7 +504,7 @@ def convert(
 
 @app.command()
 def export(
-    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name (segue models).")],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
     what: Annotated[
         Literal["encoder", "step"],

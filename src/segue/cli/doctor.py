@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from segue.checkpoint.find import find, is_here, model_folder
 from segue.checkpoint.folder import load as load_folder
-from segue.checkpoint.folder import model_of_run
 from segue.cli.paragraphs import finding, say
 from segue.config import ModelConfig, changed
 from segue.config import load as load_config
@@ -41,11 +41,11 @@ def _models(model: str | None) -> Iterable[tuple[str, LanguageModel]]:
     if model is None:
         for name in ("transformer-xl-enwik8-base", "xlnet-base"):
             yield f"A small {name}, random weights", LanguageModel(changed(named(name), **SMALL))
-    elif Path(model).is_dir():
-        folder = model_of_run(Path(model))
-        yield f"The model in {folder}", load_folder(folder)
     elif Path(model).suffix == ".toml":
         yield f"The model of {model}, random weights", LanguageModel(load_config(model).model)
+    elif is_here(model):
+        folder = model_folder(find(model))
+        yield f"The model in {folder}", load_folder(folder)
     else:
         config: ModelConfig = named(model)
         yield f"{model}, random weights", LanguageModel(config)

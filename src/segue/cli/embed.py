@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from rich.console import Console
 
-from segue.checkpoint.folder import model_of_run
+from segue.checkpoint.find import path_of
 from segue.cli.paragraphs import duration
 from segue.cli.rows import Kind, RowFormat, RowWriter, metered, row_writer, summarise, written
 from segue.data.inputs import Format
@@ -41,7 +41,7 @@ def run_embedding(
         raise ConfigError(f"{out} must end in .npy, .parquet or .jsonl; got {out.suffix!r}. Rename it.")
     to = _FORMATS[out.suffix.lower()]
     files = TextFiles(inputs, read, standard_input=standard_input)
-    read_from = [model_of_run(Path(model)), *(file.path for file in files.files)]
+    read_from = [path_of(model), *(file.path for file in files.files)]
     check_file(out, replace=replace, inputs=read_from)
     console = Console(stderr=True, highlight=False)
     loaded = load_text_model(model)

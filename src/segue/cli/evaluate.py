@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from segue.checkpoint.folder import TOKENIZER, load, model_of_run
+from segue.checkpoint.find import find, model_folder, path_of
+from segue.checkpoint.folder import TOKENIZER, load
 from segue.cli.plot import check_picture, figure, write_picture
 from segue.cli.reporting import reporting
 from segue.config import load as load_config
@@ -24,6 +25,7 @@ from segue.evaluate.perplexity import (
     evaluate_window,
 )
 from segue.model import LanguageModel
+from segue.text.coverage import ENOUGH, LanguageWatch
 from segue.text.files import load_tokenizer
 
 TAKES = {
@@ -68,7 +70,7 @@ def whole_numbers(text: str, *, option: str) -> list[int]:
 
 
 def run_evaluation(
-    model_folder: Path,
+    source: str,
     data: Path | None,
     *,
     segment_length: int | None,
@@ -89,13 +91,13 @@ def run_evaluation(
     console = Console(highlight=False)
     if data is None:
         raise ConfigError("perplexity needs a store; got a model alone. Give the folder of one, or --speed.")
-    model_folder = model_of_run(model_folder)
-    inputs = [data, model_folder]
+    inputs = [data, path_of(source)]
     if plot is not None:
         check_picture(plot, replace=replace, inputs=inputs)
-    store, model = open_store(data, model_folder), load(model_folder)
-    check_tokenizer(store, model_folder, model)
-    segment = min(segment_length or _trained_segment(model_folder), max(1, store.length))
+    folder = model_folder(find(source))
+    store, model = open_store(data, folder), load(folder)
+    check_tokenizer(store, folder, model)
+    segment = min(segment_length or _trained_segment(folder), max(1, store.length))
     lengths = _sweep_lengths(sweep) if sweep is not None else [memory_length]
     table = Table(
         "memory", "perplexity", "bits/token", "bits/character", "bits/byte", "tokens", box=None, pad_edge=False
@@ -166,13 +168,16 @@ def open_store(data: Path, folder: Path) -> Store:
 
 
 def check_tokenizer(store: Store, folder: Path, model: LanguageModel) -> None:
-    """Refuses ids that mean something else to the model. A folder without a tokeniser has only its size to go by."""
+    """Refuses ids that mean something else to the model, and warns of a text in another language. A folder without a
+    tokeniser has only its size to go by."""
     own, size = folder / TOKENIZER, model.config.vocabulary.size
     if store.vocabulary_size != size:
         got = f"{store.vocabulary_size} tokens for {size}"
     elif own.is_dir() and load_tokenizer(own).fingerprint() != store.manifest.tokenizer:
         got = f"another than {own}"
     else:
+        if own.is_dir():
+            LanguageWatch(load_tokenizer(own)).read(store.read(0, min(store.length, ENOUGH)))
         return
     remedy = f"Prepare the text with --tokenizer {own}." if own.is_dir() else "Use the store it was trained on."
     raise DataError(f"the store {store.path} must have the tokeniser of the model; got {got}. {remedy}")

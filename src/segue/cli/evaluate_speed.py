@@ -6,7 +6,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from segue.checkpoint.folder import load, model_of_run
+from segue.checkpoint.find import find, is_here, model_folder
+from segue.checkpoint.folder import load
 from segue.cli.evaluate import check_tokenizer, open_store, whole_numbers
 from segue.cli.paragraphs import say
 from segue.cli.reporting import reporting
@@ -21,8 +22,7 @@ def run_speed(model: str, data: Path | None, *, lengths: str | None, segment_len
     """Prints how it was measured, then a row for each attention length."""
     console = Console(highlight=False)
     attention_lengths = list(PUBLISHED) if lengths is None else whole_numbers(lengths, option="--lengths")
-    name, reader = _model(model)
-    folder = model_of_run(Path(model)) if Path(model).is_dir() else Path(model)
+    name, reader, folder = _model(model)
     store = None if data is None else open_store(data, folder)
     if store is not None:
         check_tokenizer(store, folder, reader)
@@ -41,12 +41,14 @@ def run_speed(model: str, data: Path | None, *, lengths: str | None, segment_len
     console.print(_table(rows))
 
 
-def _model(model: str) -> tuple[str, LanguageModel]:
+def _model(model: str) -> tuple[str, LanguageModel, Path]:
+    """What to call it, the model, and its folder; a config has none, and its path stands for it."""
     torch.manual_seed(0)
-    if Path(model).is_dir():
-        return model, load(model_of_run(Path(model)))
+    if Path(model).suffix != ".toml" and is_here(model):
+        folder = model_folder(find(model))
+        return model, load(folder), folder
     config = load_config(model).model if Path(model).suffix == ".toml" else named(model)
-    return f"{model}, random weights", LanguageModel(config)
+    return f"{model}, random weights", LanguageModel(config), Path(model)
 
 
 def _setup(name: str, model: LanguageModel, store: Store | None, *, segment_length: int, repeats: int) -> list[str]:

@@ -9,13 +9,15 @@ from typing import Any
 from rich.console import Console
 
 from segue.checkpoint.detect import Detected, detect, read_settings
+from segue.checkpoint.differences import read_trunk
 from segue.checkpoint.files import locate
-from segue.checkpoint.folder import CONFIG, read_config, read_toml
+from segue.checkpoint.find import local_folder
+from segue.checkpoint.folder import CONFIG, TASK, TRUNK, read_config, read_toml
 from segue.checkpoint.heads import read_head
+from segue.checkpoint.packaged import packaged_model
 from segue.checkpoint.source import TensorInfo
 from segue.cli.paragraphs import say
 from segue.config import ModelConfig
-from segue.tasks.folder import TASK
 from segue.train.metrics import newest_losses
 from segue.train.stages import recorded_origin
 from segue.train.state import NUMBERS, TRAINING
@@ -35,10 +37,13 @@ _SHOWN = 300
 def run_inspection(path: Path, *, tensors: bool) -> None:
     """Prints what is there; `tensors` lists all of them."""
     console = Console(highlight=False)
-    found = detect(path)
+    packaged = None if path.exists() else packaged_model(str(path))
+    place = path if packaged is None else packaged.folder
+    trunk = read_trunk(place).name if (place / TRUNK).is_file() else None
+    found = detect(place if trunk is None else local_folder(path))
     family = "" if found.family is None else f": {_FAMILIES[found.family]}"
     if (found.path / TASK).is_file():
-        family = ", fine-tuned"
+        family = ", fine-tuned" + ("" if trunk is None else f", kept as differences to {trunk}")
     say(console, f"{path}: {found.kind}{family}", hang=2, style="bold")
     for line in _settings(found):
         say(console, line, indent=2, hang=2)

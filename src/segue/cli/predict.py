@@ -1,10 +1,11 @@
-"""`segue predict`: a table in, the same rows with their answers out, in order, in constant memory.
+"""`segue predict`: a table or texts in, the same rows with their answers out, in order, in constant memory.
 
 Every row comes back. One that cannot be read, or cannot be answered, has no answer; a column of its own says why.
 """
 
+import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,21 +13,24 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-from segue.checkpoint.folder import model_of_run
+from segue.checkpoint.find import path_of
 from segue.cli.finetune import chosen_columns
 from segue.cli.paragraphs import moving_line, say
 from segue.cli.prediction_table import PROBLEM, PredictionFormat, PredictionWriter
+from segue.data.inputs import COMPRESSIONS
 from segue.data.problems import MEANING
-from segue.data.tables import Record, Table, TableSettings, Unread, open_table
+from segue.data.table_formats import Rows
+from segue.data.tables import DATASETS, ENDINGS, STANDARD_INPUT, Record, Table, TableSettings, Unread, open_table
+from segue.errors import ConfigError
 from segue.files import check_file, new_text_file
 from segue.tasks.examples import column_names
-from segue.tasks.folder import load_task_model
+from segue.tasks.folder import TaskModel, load_task_model
 from segue.tasks.predict import answer_rows
 
 
 def run_prediction(
-    model: Path,
-    source: str,
+    model: str,
+    sources: Sequence[str],
     *,
     out: Path | None,
     replace_existing: bool,
@@ -36,12 +40,13 @@ def run_prediction(
     batch_size: int,
     escape_formulas: bool,
 ) -> None:
-    """Writes a row for each row of the table."""
-    inputs: list[str | Path] = [model_of_run(model), source]
+    """Writes a row for each row of the table, or for each text (`is_table` says which they are)."""
+    from_table = is_table(sources)
+    inputs: list[str | Path] = [path_of(model), *(sources if from_table else ())]
     if out is not None:
         check_file(out, replace=replace_existing, inputs=inputs)
     made = load_task_model(model)
-    table = open_table(source, replace(tables, every_row=True))
+    table = open_table(sources[0], replace(tables, every_row=True)) if from_table else _text_table(sources, made)
     names = column_names(made.kind, table, chosen_columns(columns), labelled=False)
     kept: list[dict[str, Any]] = []
 
@@ -80,6 +85,55 @@ def run_prediction(
     _warn(console, table, writer)
     if out is not None:
         console.print(f"{written:,} rows in {out}.")
+
+
+def is_table(sources: Sequence[str]) -> bool:
+    """Whether this is a table rather than texts: one argument alone that is `-`, `datasets:NAME`, a path that exists,
+    or a name that ends as those of tables do. A path among several arguments is an error, because it would be read as
+    a text."""
+    if len(sources) == 1:
+        ending = Path(sources[0]).suffix.lower()
+        return (
+            sources[0] == STANDARD_INPUT
+            or sources[0].startswith(DATASETS)
+            or ending in (*ENDINGS, *COMPRESSIONS)
+            or os.path.exists(sources[0])
+        )
+    for source in sources:
+        if source == STANDARD_INPUT or os.path.isfile(source):
+            raise ConfigError(
+                f"several arguments are texts; got {source!r} among them, which is a table. Give it alone, or give the "
+                "texts as rows on standard input."
+            )
+    return False
+
+
+_TEXT_ROLES = {
+    "classify": ("text",),
+    "pair": ("first", "second"),
+    "tag": ("text",),
+    "answer": ("context", "question"),
+    "generate": ("source",),
+}
+
+
+def _text_table(texts: Sequence[str], made: TaskModel) -> Table:
+    """Texts as rows: each fills the next column that the task reads, so that two make a row where it reads two."""
+    name = made.kind.name
+    roles = tuple(made.task.to_values()["roles"]) if name == "regress" else _TEXT_ROLES.get(name, ())
+    if not roles:
+        raise ConfigError(f"a model for the task {name} must have a table; got texts alone. Give a file, or -.")
+    if len(texts) % len(roles):
+        raise ConfigError(
+            f"texts for the task {name} must come {len(roles)} for each row, {' then '.join(roles)}; got {len(texts)}. "
+            "Add the others, or give a table."
+        )
+    columns = tuple(next(c for c in made.kind.columns if c.role == role).names[0] for role in roles)
+    rows = [
+        (number, dict(zip(columns, texts[begin : begin + len(roles)], strict=True)))
+        for number, begin in enumerate(range(0, len(texts), len(roles)), start=1)
+    ]
+    return Table("the texts", lambda _: Rows(columns, "row", iter(rows)), once=False)
 
 
 def _warn(console: Console, table: Table, writer: PredictionWriter) -> None:

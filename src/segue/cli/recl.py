@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from segue.checkpoint.folder import load, model_of_run, parameters_of
+from segue.checkpoint.find import find, model_folder, path_of
+from segue.checkpoint.folder import load, parameters_of
 from segue.cli.evaluate import check_tokenizer, open_store, whole_numbers
 from segue.cli.paragraphs import say
 from segue.cli.plot import check_picture, figure, write_picture
@@ -32,7 +33,7 @@ TOKENS, TOKENS_BY_WINDOW = 10_000, 1_000
 
 
 def run_recl(
-    models: Sequence[Path],
+    models: Sequence[str],
     data: Path | None,
     *,
     lengths: str | None,
@@ -46,12 +47,12 @@ def run_recl(
     console = Console(highlight=False)
     if data is None:
         raise ConfigError("--recl needs a store; got models alone. Give its folder after MODEL.")
-    inputs = [data, *map(model_of_run, models)]
+    inputs = [data, *map(path_of, models)]
     if plot is not None:
         check_picture(plot, replace=replace, inputs=inputs)
     contexts = CONTEXTS if lengths is None else tuple(whole_numbers(lengths, option="--lengths"))
     check_contexts(contexts)
-    folders = [model_of_run(path) for path in models]
+    folders = [model_folder(find(model)) for model in models]
     store, group = open_store(data, folders[0]), [load(folder) for folder in folders]
     for folder, model in zip(folders, group, strict=True):
         check_tokenizer(store, folder, model)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from segue.checkpoint.folder import model_of_run
+from segue.checkpoint.find import path_of
 from segue.cli.paragraphs import duration
 from segue.cli.rows import Kind, RowFormat, metered, row_format, row_writer, summarise, warn, written
 from segue.data.inputs import Format
@@ -44,7 +44,7 @@ def run_scoring(
     """Writes the rows; with a file, prints a summary."""
     written_as = row_format(out, to)
     files = TextFiles(inputs, read, standard_input=standard_input)
-    read_from = [model_of_run(Path(model)), *(file.path for file in files.files)]
+    read_from = [path_of(model), *(file.path for file in files.files)]
     if out is not None:
         check_file(out, replace=replace, inputs=read_from)
     console = Console(stderr=True, highlight=False)

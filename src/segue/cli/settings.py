@@ -1,29 +1,24 @@
 """Configs on the command line: a file or the name of a preset, with overrides, completed by the store."""
 
 import os
-from importlib.resources import files
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from segue.checkpoint.hub import ALIASES
+from segue.checkpoint.find import ALIASES
+from segue.checkpoint.packaged import packaged_model, packaged_models
 from segue.config import Config, ModelConfig, parse, read_config_file, toml
+from segue.config.presets import preset_names, preset_text
 from segue.data.store import Store
 from segue.errors import ConfigError
 from segue.model.named import named_models
-
-
-def preset_names() -> list[str]:
-    """The presets that come with segue."""
-    return sorted(
-        path.name.removesuffix(".toml") for path in files("segue.configs").iterdir() if path.name.endswith(".toml")
-    )
 
 
 def check_has_weights(model: str) -> None:
     """Raises for a config or the name of one, with how to make a model of it."""
     file = Path(model).suffix == ".toml" and os.path.isfile(model)
     name = not os.path.exists(model) and model not in ALIASES and (model in preset_names() or model in named_models())
-    if not file and not name:
+    if (not file and not name) or packaged_model(model) is not None:
         return
     config = model if file or model in preset_names() else f"{model}.toml"
     first = f"segue models {model} > {config}, then " if config != model else ""
@@ -53,11 +48,19 @@ def _table(values: dict[str, Any], name: str) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
+def _advice(source: str) -> str:
+    """What to say to a user whose config is neither a file nor a preset."""
+    if packaged_model(source) is not None:
+        return f"{source} is a model that is trained already: fine-tune it with `segue finetune {source}`."
+    near = get_close_matches(source, [*preset_names(), *packaged_models()], n=1)
+    return f"Did you mean {near[0]}?" if near else "Check the name."
+
+
 def _text(source: str) -> str:
     if Path(source).suffix == ".toml" or os.path.exists(source):
         return read_config_file(source)
     if source not in preset_names():
         raise ConfigError(
-            f"a config must be a file or one of {', '.join(preset_names())}; got {source!r}. Check the name."
+            f"a config must be a file or one of {', '.join(preset_names())}; got {source!r}. {_advice(source)}"
         )
-    return (files("segue.configs") / f"{source}.toml").read_text(encoding="utf-8")
+    return preset_text(source)

@@ -47,7 +47,7 @@ ExpansionOption: TypeAlias = Annotated[
 
 
 def finetune(
-    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name (segue models).")],
     overrides: OverridesArgument = None,
     task: Annotated[str | None, typer.Option(help="What to learn. Left out: the tasks are listed.")] = None,
     train: Annotated[
@@ -129,7 +129,7 @@ def finetune(
 
 
 def tune(
-    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name (segue models).")],
     overrides: OverridesArgument = None,
     task: Annotated[str, typer.Option(help="What to learn; segue finetune MODEL lists the tasks.")] = "classify",
     train: Annotated[str | None, typer.Option(help="Labelled examples, as for segue finetune.")] = None,
@@ -191,8 +191,14 @@ def tune(
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A fine-tuned model: RUN, or RUN/best.")],
-    source: Annotated[str, typer.Argument(metavar="FILE|-", help="A table, or - for standard input.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="A fine-tuned model: a run folder, a model folder, or a name (segue models)."),
+    ],
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE|-|TEXT...", help="A table, - for standard input, or texts: see below."),
+    ],
     out: Annotated[Path | None, typer.Option(help="Table to write. Left out: standard output.")] = None,
     replace: ReplaceFileOption = False,
     to: Annotated[
@@ -214,7 +220,10 @@ def predict(
         ),
     ] = True,
 ) -> None:
-    """Answer every row of a table with a fine-tuned model.
+    """Answer every row of a table, or texts, with a fine-tuned model.
+
+    One argument that is a path, or ends as a table does (.csv, .jsonl, ...), is a table. All others are texts; a task
+    that reads two texts takes them in turn.
 
     All rows come back, in order. A row that cannot be read or answered has no answer and says why in the column
     `problem`; such rows are counted on standard error, and the exit status is 0.
@@ -233,7 +242,7 @@ def predict(
     )
     run_prediction(
         model,
-        source,
+        sources,
         out=out,
         replace_existing=replace,
         to=to,

@@ -35,7 +35,7 @@ BatchTokensOption: TypeAlias = Annotated[
 
 
 def score(
-    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name (segue models).")],
     texts: TextsArgument,
     by: Annotated[Literal["token", "line", "document"], typer.Option(help="What a row is.")] = "document",
     order: Annotated[
@@ -82,7 +82,7 @@ def score(
 
 
 def embed(
-    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name (segue models).")],
     texts: TextsArgument,
     out: Annotated[Path, typer.Option(help="File to write: .npy, .parquet or .jsonl.")],
     replace: ReplaceFileOption = False,
@@ -159,7 +159,7 @@ AlternativesOption: TypeAlias = Annotated[
 
 
 def generate(
-    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name on the hub.")],
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, a checkpoint, or a name (segue models).")],
     prompt: Annotated[
         str, typer.Argument(metavar="[PROMPT|-]", help="What to go on with, or - for standard input, of any size.")
     ] = "",
@@ -241,7 +241,7 @@ def generate(
 
 
 def infill(
-    model: Annotated[str, typer.Argument(help="An XLNet: a model folder, a run folder, or a name on the hub.")],
+    model: Annotated[str, typer.Argument(help="An XLNet: a model folder, a run folder, or a name (segue models).")],
     text: Annotated[str, typer.Argument(metavar="TEXT|-", help="A text with gaps, or - for standard input.")],
     gap: Annotated[str, typer.Option(help="How a gap is marked.")] = "___",
     length: Annotated[str, typer.Option(metavar="N[,N...]", help="Tokens of all gaps, or of each.")] = "3",

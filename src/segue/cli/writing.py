@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from segue.checkpoint.files import locate
-from segue.checkpoint.folder import model_of_run, read_toml
+from segue.checkpoint.find import path_of
+from segue.checkpoint.folder import TASK, read_toml
 from segue.cli.errors import first_line, is_memory
 from segue.cli.paragraphs import say
 from segue.cli.reporting import reporting
@@ -30,7 +30,6 @@ from segue.errors import ConfigError
 from segue.files import check_file
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
-from segue.tasks.folder import TASK
 from segue.text.tokenizer import Tokenizer
 from segue.text.unicode import REPLACEMENT, without_surrogates
 
@@ -46,13 +45,12 @@ _UNSEEN = {code: REPLACEMENT for code in [*range(32), *range(127, 160)] if chr(c
 
 def refuse_task_models(model: str) -> None:
     """Says what to do with a model that was fine-tuned."""
-    for folder in (Path(model), Path(model) / "best", Path(model) / "last"):
-        path = locate(folder) / TASK
-        if path.is_file():
-            raise ConfigError(
-                f"{model} must be a language model; got one that was fine-tuned for the task "
-                f"{str(read_toml(path).get('task'))[:40]}. Use segue predict {model} FILE."
-            )
+    path = path_of(model) / TASK
+    if path.is_file():
+        raise ConfigError(
+            f"{model} must be a language model; got one that was fine-tuned for the task "
+            f"{str(read_toml(path).get('task'))[:40]}. Use segue predict {model} FILE."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +191,7 @@ def check_place(path: Path | None, *, replace: bool, loaded: Path | None, model:
     """Refuses, before the work, a place where the session cannot be saved. It may go on in the file it came from."""
     if path is not None:
         goes_on = loaded is not None and path.is_file() and loaded.is_file() and path.samefile(loaded)
-        check_file(path, replace=replace or goes_on, inputs=[model_of_run(Path(model))])
+        check_file(path, replace=replace or goes_on, inputs=[path_of(model)])
 
 
 def save_session(session: Session, path: Path | None) -> None:

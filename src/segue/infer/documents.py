@@ -23,6 +23,7 @@ from segue.data.inputs import Format, InputFile, find_inputs
 from segue.data.problems import Problems
 from segue.data.readers import LONGEST_LINE, PART, ReadSettings, check_rule, read_documents
 from segue.errors import DataError
+from segue.text.coverage import LanguageWatch
 from segue.text.tokenizer import Tokenizer
 from segue.text.unicode import without_surrogates
 
@@ -230,6 +231,10 @@ class Document:
                 self._hold(self._encode(without_surrogates(part.text)))
         return self._held
 
+    def waiting(self) -> list[NDArray[np.int64]]:
+        """The ids that wait to be taken."""
+        return [tokens.ids for tokens in self._waiting]
+
     def take(self, count: int) -> Tokens:
         """The next `count` tokens, or all that are left."""
         self.fill(count)
@@ -285,9 +290,11 @@ def pools(
     and is encoded as it is taken, before the next list is asked for. `closing` are special tokens after each."""
     held: list[Document] = []
     size = 0
+    watch = LanguageWatch(tokenizer)
     for number, own in groupby(_numbered(parts), key=lambda pair: pair[0]):
         document = Document(number, (part for _, part in own), tokenizer, keep_lines=keep_lines, closing=closing)
         count = document.fill(limit + 1)
+        watch.read(*document.waiting())
         if held and size + count > limit:
             yield held
             held, size = [], 0

@@ -1,7 +1,7 @@
 """A model for others to run: an encoder or a step of a stream, as ONNX or as a program of torch.export, in a folder.
 
-In: whatever names a model (`segue.checkpoint.hub`), and settings. Out: a folder, whole or not at all, with the program,
-`export.json` that says what goes in and comes out, a card with an example, and the tokeniser. A step has
+In: whatever names a model (`segue.checkpoint.find`), and settings. Out: a folder, whole or not at all, with the
+program, `export.json` that says what goes in and comes out, a card with an example, and the tokeniser. A step has
 `initial.npz` too, the state of rows that have read nothing. All numbers are float32.
 
 Nothing is written that was not run: the program computes random input, and must equal the model to 1e-4. Files of
@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from segue.checkpoint.files import CARD
+from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import HEAD, TOKENIZER
 from segue.checkpoint.folder import load as load_folder
 from segue.checkpoint.heads import load_head
-from segue.checkpoint.hub import find, model_folder
 from segue.config import ModelConfig
 from segue.errors import CheckpointError, ConfigError
 from segue.files import check_folder, write_folder

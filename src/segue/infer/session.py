@@ -30,6 +30,7 @@ from segue.infer.token_stream import TokenStream
 from segue.infer.turns import Turn, Turns
 from segue.model.cache import Cache
 from segue.model.streaming import Streamer
+from segue.text.coverage import LanguageWatch
 from segue.text.stream import StreamDecoder, StreamEncoder
 from segue.text.tokenizer import Tokenizer
 
@@ -114,6 +115,7 @@ class Session:
         self._window, self._int8 = window, int8
         self._stream = TokenStream(self._streamer, window=window)
         self._encoder = StreamEncoder(self.tokenizer)
+        self._watch = LanguageWatch(self.tokenizer)
         self._turns = Turns()
 
     @property
@@ -160,6 +162,7 @@ class Session:
                 if len(ids):
                     self._begin()
                     skipped += self._stream.put(ids)
+                    self._watch.read(ids)
         return skipped + self._stream.read(progress=progress)
 
     def feed_tokens(self, ids: Sequence[int]) -> None:
@@ -322,6 +325,7 @@ class Session:
         other = object.__new__(Session)
         other.tokenizer, other._streamer = self.tokenizer, self._streamer
         other._window, other._int8 = self._window, self._int8
+        other._watch = self._watch
         other._turns = Turns()
         with self._turns.looking():
             other._stream = self._stream.copy()

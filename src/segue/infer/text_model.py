@@ -1,15 +1,15 @@
 """A model with the tokeniser that belongs to it: what everything here that reads text starts from.
 
-In: whatever names a model (`segue.checkpoint.hub`). Out: the language model, its tokeniser and the length of the
+In: whatever names a model (`segue.checkpoint.find`). Out: the language model, its tokeniser and the length of the
 segments it was trained on.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from segue.checkpoint.find import find, model_folder, tokenizer_folder
 from segue.checkpoint.folder import CONFIG
 from segue.checkpoint.folder import load as load_folder
-from segue.checkpoint.hub import find, model_folder, tokenizer_folder
 from segue.config import load as load_config
 from segue.errors import CheckpointError
 from segue.model import LanguageModel

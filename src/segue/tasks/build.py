@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from segue.checkpoint.find import tokenizer_folder
 from segue.checkpoint.folder import HEAD, load
 from segue.checkpoint.heads import HeadConfig, build, load_head
-from segue.checkpoint.hub import tokenizer_folder
 from segue.config import ModelConfig, ReadConfig, changed
 from segue.errors import ConfigError, DataError
 from segue.model import Trunk

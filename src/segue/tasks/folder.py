@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from torch import nn
 
 from segue.checkpoint.card import Facts
-from segue.checkpoint.files import locate, read_small
-from segue.checkpoint.folder import HEAD, TOKENIZER, load, save
+from segue.checkpoint.files import read_small
+from segue.checkpoint.find import find, model_folder, tokenizer_folder
+from segue.checkpoint.folder import HEAD, LARGEST_TASK, TASK, TOKENIZER, load, save
 from segue.checkpoint.heads import HeadConfig, load_head, model_config_of, save_head
-from segue.checkpoint.hub import tokenizer_folder
 from segue.checkpoint.source import readable
 from segue.config import ModelConfig, ReadConfig
 from segue.errors import CheckpointError, SegueWarning
@@ -29,8 +29,6 @@ from segue.tasks.task import Task, TaskKind
 from segue.text.files import load_tokenizer
 from segue.text.tokenizer import Tokenizer
 
-TASK = "task.toml"
-LARGEST_TASK = 1 << 22  # ten thousand labels have room
 SEGMENT_LENGTH = 512
 """Tokens that a converted model reads at a time."""
 
@@ -81,16 +79,14 @@ def save_task_model(made: TaskModel, folder: Path, *, tokenizer: Path, facts: Fa
         save_head(made.model, head, folder, tokenizer=tokenizer, facts=facts, also=also)
 
 
-def load_task_model(folder: str | Path) -> TaskModel:
-    """The model with its task as it was saved; its files are checked. A classifier that was converted, and so has no
-    task, is one for `classify`, or for `regress` where it gives a number."""
-    with readable(Path(folder)):
-        path = locate(Path(folder))
-        for inner in ("best", "last"):
-            if not (path / TASK).is_file() and (path / inner / TASK).is_file():
-                path = locate(path / inner)
+def load_task_model(source: str | Path) -> TaskModel:
+    """The model with its task as it was saved, from a model folder, a run folder, a packaged model by its name, or a
+    name on the hub; its files are checked. A classifier that was converted, and so has no task, is one for `classify`,
+    or for `regress` where it gives a number."""
+    path = model_folder(find(source))
+    with readable(path):
         if not (path / TASK).is_file():
-            return _converted(folder, path)
+            return _converted(source, path)
     values = _values(path / TASK)
     model: nn.Module
     head: HeadConfig | None = None

@@ -13,6 +13,7 @@ from segue.tasks.batches import by_length
 from segue.tasks.folder import TaskModel
 from segue.tasks.reader import Reader
 from segue.tasks.task import Example, Item, Prediction, UnusableRowError
+from segue.text.coverage import LanguageWatch
 
 AT_ONCE = 512
 """Rows of a stream that are in memory together, so that those of about the same length can be read together."""
@@ -76,6 +77,7 @@ def answer_rows(made: TaskModel, rows: Iterable[tuple[int, Record]], *, batch_si
     the first rows can be understood: then it is the table."""
     stream = iter(rows)
     begun = False
+    watch = LanguageWatch(made.tokenizer)
     while chunk := list(islice(stream, AT_ONCE)):
         layout = made.layout()
         examples: list[Example] = []
@@ -97,6 +99,7 @@ def answer_rows(made: TaskModel, rows: Iterable[tuple[int, Record]], *, batch_si
         begun = begun or bool(examples)
         if refused is not None and not begun:
             raise refused
+        watch.read(*(document.ids for own in items for item in own for document in item.documents))
         places = [position for position in range(len(chunk)) if position not in results]
         for index, prediction in _answer(made, examples, items, batch_size=batch_size, reader=made.reader()):
             results[places[index]] = Answered(number=examples[index].number, prediction=prediction)

@@ -26,8 +26,8 @@ from pydantic import create_model
 
 from segue.checkpoint.card import Facts
 from segue.checkpoint.card import Metric as CardMetric
+from segue.checkpoint.find import find, model_folder, tokenizer_folder
 from segue.checkpoint.folder import TOKENIZER
-from segue.checkpoint.hub import find, model_folder, tokenizer_folder
 from segue.config import FinetuneConfig, ReadConfig, Section, settings
 from segue.data.tables import Table, open_table
 from segue.errors import DataError
@@ -40,6 +40,7 @@ from segue.tasks.folder import TaskModel, load_task_model, summary_of
 from segue.tasks.overlap import warnings_of
 from segue.tasks.predict import answers_in_order
 from segue.tasks.task import Example, Item, Task, TaskKind
+from segue.text.coverage import LanguageWatch
 from segue.train.adapt import adapt, training_texts
 from segue.train.comparison import compare
 from segue.train.distributed import (
@@ -152,6 +153,7 @@ def _events(
         data = _read_data(request, chosen)
         layout = source.layout(chosen.read)
         items = [item for example in data.train for item in data.task.items(example, layout)]
+        LanguageWatch(source.tokenizer).read(*(document.ids for item in items for document in item.documents))
         chosen, notes = _without_gaps(request, chosen, source, data, items)
         written = settings_text(request, chosen)
         if rank() == 0:

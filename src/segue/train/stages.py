@@ -15,8 +15,9 @@ from torch import Tensor
 
 from segue.checkpoint.detect import read_settings
 from segue.checkpoint.files import locate, verify
+from segue.checkpoint.find import find, model_folder, tokenizer_folder
 from segue.checkpoint.folder import HEAD, WEIGHTS, load, not_finite, read_config, read_tensors
-from segue.checkpoint.hub import Found, find, model_folder, tokenizer_folder
+from segue.checkpoint.hub import Found
 from segue.config import ModelConfig, model_config
 from segue.errors import CheckpointError, ConfigError
 from segue.files import sha256

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import read_config
-from segue.checkpoint.hub import find, model_folder
 from segue.errors import ConfigError, DataError
 from segue.files import remove_folder
 from segue.tasks.automatic import usual_layer_decay, usual_rate

@@ -1,0 +1,74 @@
+"""The models that come with segue, and those in the folder that SEGUE_MODELS names: by name, checked file by file.
+
+In: a name. Out: its folder, after the sha256 of every file was compared with its manifest; or what to say where there
+is none. A model of the user's folder comes before one of the package with the same name.
+"""
+
+import difflib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import segue
+from segue.checkpoint.files import CARD, read_manifest, verify
+from segue.checkpoint.folder import is_model_folder
+from segue.config.presets import preset_names
+from segue.errors import CheckpointError
+from segue.model.named import named_models
+
+VARIABLE = "SEGUE_MODELS"
+WITHOUT = (
+    "This installation of segue was built without its models (SEGUE_NO_MODELS): if it is one of those, install segue "
+    "again without that setting."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packaged:
+    """A model that has a name on this machine."""
+
+    name: str
+    folder: Path
+    comes_with_segue: bool
+
+    def verify(self) -> None:
+        """Raises unless every file is as it was written, the card too."""
+        remedy = "Install segue again." if self.comes_with_segue else "Copy the model again."
+        verify(self.folder, sorted(read_manifest(self.folder).keys() | {CARD}), remedy=remedy)
+
+
+def package_folder() -> Path:
+    """Where the models that come with segue are; there is none where it was built without them."""
+    return Path(segue.__file__).with_name("models")
+
+
+def packaged_models() -> dict[str, Packaged]:
+    """All of them by name, those of the package first."""
+    found = _models(package_folder(), comes_with_segue=True)
+    if own := os.environ.get(VARIABLE):
+        if not Path(own).is_dir():
+            raise CheckpointError(f"{VARIABLE} must be a folder of models; got {own}. Correct it, or unset it.")
+        found |= _models(Path(own), comes_with_segue=False)
+    return found
+
+
+def packaged_model(name: str) -> Packaged | None:
+    """The one of this name, if there is one. A name has no slash: `./NAME` is a path."""
+    return None if not name or Path(name).name != name else packaged_models().get(name)
+
+
+def nearest_name(name: str, *, others: Iterable[str] = ()) -> str:
+    """What to say to a user who gave a name that is none: what it may be, or where all names are."""
+    if name in named_models() or name in preset_names():
+        return f"{name} is a config without weights: `segue pretrain` trains it. `segue models` lists what has weights."
+    models = [*packaged_models(), *others]
+    near = difflib.get_close_matches(name, [*models, *preset_names(), *named_models()], n=1)
+    if near:
+        return f"Did you mean {near[0]}{'' if near[0] in models else ', a config without weights'}?"
+    return "Check the path; `segue models` lists the names." if package_folder().is_dir() else WITHOUT
+
+
+def _models(folder: Path, *, comes_with_segue: bool) -> dict[str, Packaged]:
+    paths = sorted(path for path in folder.iterdir() if is_model_folder(path)) if folder.is_dir() else []
+    return {path.name: Packaged(name=path.name, folder=path, comes_with_segue=comes_with_segue) for path in paths}
