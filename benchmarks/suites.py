@@ -24,8 +24,8 @@ from benchmarks.suite_measures import (
     measure_model,
     measure_ngrams,
 )
+from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import WEIGHTS
-from segue.checkpoint.hub import find, model_folder
 from segue.files import sha256
 from segue.infer.text_model import TextModel, load_text_model
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from segue.checkpoint.folder import model_of_run
+from segue.checkpoint.find import path_of
 from segue.cli.finetune import chosen_columns
 from segue.cli.paragraphs import say
 from segue.cli.reporting import reporting
@@ -49,7 +49,7 @@ def run_pairs(
     """Prints a row for each phenomenon, and the accuracy over all."""
     if data is not None:
         raise ConfigError(f"--pairs goes without a store; got {data}. Leave it out.")
-    inputs = [model_of_run(Path(model)), source]
+    inputs = [path_of(model), source]
     if out is not None:
         row_format(out, None)
         check_file(out, replace=replace, inputs=inputs)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from segue.checkpoint.folder import HEAD
-from segue.checkpoint.hub import find, model_folder
+from segue.checkpoint.find import find, model_folder
+from segue.checkpoint.folder import HEAD, TASK
 from segue.errors import ConfigError
 from segue.files import locate
 from segue.infer.generation import Generation, make_generation
@@ -20,7 +20,7 @@ from segue.infer.sampling import SamplingSettings
 from segue.infer.text_model import TextModel, load_text_model
 from segue.model.streaming import Streamer
 from segue.serve.errors import ApiError, shown
-from segue.tasks.folder import TASK, TaskModel, load_task_model
+from segue.tasks.folder import TaskModel, load_task_model
 from segue.text.tokenizer import Tokenizer
 
 LONGEST_NAME = 128
