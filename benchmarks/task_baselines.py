@@ -45,8 +45,8 @@ from segue.tasks.examples import column_names, gathered, rows_with_roles, unders
 from segue.tasks.regress import Regress
 from segue.tasks.table import task_kind
 from segue.tasks.tag import Tag
-from segue.tasks.tag_pieces import decode, in_characters, unit_kinds
-from segue.tasks.tag_rows import Marked, units_of
+from segue.tasks.tag.pieces import decode, in_characters, unit_kinds
+from segue.tasks.tag.rows import Marked, units_of
 from segue.tasks.task import Example, Prediction, Task
 from segue.train.comparison import has_class
 

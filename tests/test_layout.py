@@ -8,7 +8,7 @@ LEVELS = [
     {"errors", "files", "config"},
     {"text", "model"},
     {"data", "checkpoint"},
-    {"infer", "evaluate"},
+    {"infer", "evaluate", "report"},
     {"tasks"},
     {"train", "serve"},
     {"cli", "__main__"},

@@ -12,8 +12,8 @@ from segue.data.tables import open_table
 from segue.errors import ConfigError, DataError
 from segue.model.answers import BeamAnswerer, SimpleAnswerer
 from segue.tasks.answer import ANSWER, Answer, AnswerSettings, learn
-from segue.tasks.answer_rows import given_answers, locate
-from segue.tasks.answer_windows import Found, best_spans, characters, token_span, windows
+from segue.tasks.answer.rows import given_answers, locate
+from segue.tasks.answer.windows import Found, best_spans, characters, token_span, windows
 from segue.tasks.examples import column_names
 from segue.tasks.folder import TaskModel, load_task_model
 from segue.tasks.predict import answer, answer_rows, answers_in_order
@@ -355,7 +355,7 @@ def test_answers_are_the_same_alone_and_together(
     with torch.no_grad():
         together = made.task.answers(made.model.eval(), items, made.reader())
         alone = [made.task.answers(made.model, [item], made.reader())[0] for item in items]
-        monkeypatch.setattr("segue.tasks.answer.JUDGED_AT_ONCE", 500)
+        monkeypatch.setattr("segue.tasks.answer.task.JUDGED_AT_ONCE", 500)
         few = made.task.answers(made.model, items, made.reader())
     for other in (alone, few):
         for one, two in zip(together, other, strict=True):

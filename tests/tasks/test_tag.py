@@ -18,8 +18,8 @@ from segue.tasks.folder import TaskModel, load_task_model
 from segue.tasks.layout import Part
 from segue.tasks.predict import answer_rows, answers_in_order
 from segue.tasks.tag import INEXACT, TAG, Tag, TagSettings, learn
-from segue.tasks.tag_pieces import decode, in_units, pieces_of
-from segue.tasks.tag_rows import Form, join, mark, scheme_of, units_of
+from segue.tasks.tag.pieces import decode, in_units, pieces_of
+from segue.tasks.tag.rows import Form, join, mark, scheme_of, units_of
 from segue.tasks.task import Item, UnusableRowError
 from tests.tasks.made import examples_of, run, saved_and_restored, task_model, write_rows
 

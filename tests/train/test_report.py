@@ -6,7 +6,6 @@ import re
 import shlex
 import signal
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,16 +25,14 @@ from segue.tasks.tag import Tag, TagSettings
 from segue.tasks.task import Example, Prediction, Task
 from segue.train import report as reports
 from segue.train import report_classes
-from segue.train.charts import Point, Series, averaged, chart, number, ticks
 from segue.train.collapse import CollapseDetector
 from segue.train.command import finetune_command, written
 from segue.train.events import Compared, Ended, Event, Prepared, Request, Updated, Validated
 from segue.train.finetune import finetune, finetune_settings
-from segue.train.pages import Bullets, Code, Heading, Paragraph, Table, to_html, to_markdown
+from tests.report.pages import EVIL, parsed
 from tests.tasks.models import write_model
 from tests.train.test_finetune import reviews, table
 
-EVIL = '<script>alert("1")</script> | `x` *y* [z](http://w) \ud800 \x07 & "q"'
 WRITABLE = EVIL.replace("\ud800", "")
 
 
@@ -50,34 +47,6 @@ def made(model: Path, folder: Path, rows: list[dict[str, Any]], *overrides: str,
     return Request(
         model=str(model), kind=kind, train=train, settings=finetune_settings(kind, {}, list(overrides)), **more
     )
-
-
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attributes
-        if tag not in {"meta", "br", "line", "circle", "polyline"}:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-
-
-def parsed(html: str) -> _Tags:
-    parser = _Tags()
-    parser.feed(html)
-    parser.close()
-    assert parser.open == []
-    return parser
 
 
 def test_every_run_writes_both_reports_and_they_say_what_happened(model: Path, tmp_path: Path) -> None:
@@ -338,51 +307,3 @@ def test_answers_of_other_tasks_are_compared(
     found = task.compare(example, prediction)
     assert (found.gold, found.predicted) == expected[:2]
     assert found.badness == pytest.approx(expected[2])
-
-
-def test_text_stays_text_in_both_forms() -> None:
-    blocks = [
-        Heading(text=EVIL),
-        Paragraph(text="1. # " + EVIL),
-        Bullets(texts=[EVIL, "- a", "snake_case"]),
-        Code(text="a ``` b <i>"),
-        Table(header=[EVIL], rows=[[EVIL + "\nsecond line"]]),
-    ]
-    text = to_markdown(EVIL, blocks)
-    assert "<script" not in text
-    assert "\n1\\. " in text
-    assert "\n- \\- a" in text
-    assert "snake_case" in text
-    assert "````\na ``` b" in text
-    (row,) = [line for line in text.splitlines() if "second line" in line]
-    assert len(re.findall(r"(?<!\\)\|", row)) == 2
-    tags = parsed(to_html(EVIL, blocks))
-    assert "script" not in tags.tags
-    assert "i" not in tags.tags
-    text.encode("utf-8")
-
-
-def test_charts_put_points_where_they_belong() -> None:
-    points = [Point(x=0, y=0.0), Point(x=10, y=1.0, full=True), Point(x=5, y=float("nan"))]
-    svg = chart([Series(name="<a>", points=points)], title="<t>", x_label="x", y_label="y")
-    (line,) = re.findall(r'points="([^"]+)"', svg)
-    (x0, y0), (x1, y1) = (map(float, pair.split(",")) for pair in line.split())
-    assert (x0, x1) == (70, 740)
-    assert y0 > y1
-    assert "<t>" not in svg
-    assert chart([Series(name="a", points=points[2:])], title="", x_label="", y_label="") == ""
-    assert "<circle" in chart([Series(name="a", points=points[:1])], title="", x_label="", y_label="")
-
-
-def test_ticks_are_round_and_inside() -> None:
-    assert ticks(0, 1) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    assert ticks(1, 3, whole=True) == [1, 2, 3]
-    assert ticks(1e-5, 1e-3, log=True) == pytest.approx([1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3])
-    assert [number(value) for value in (0, 0.25, 1500, 2e-5, 1.25e-4)] == ["0", "0.25", "1,500", "2e-5", "1.25e-4"]
-
-
-def test_long_curves_become_means() -> None:
-    points, each = averaged([(float(n), float(n % 3)) for n in range(999)])
-    assert each == 5
-    assert len(points) == 200
-    assert points[0] == Point(x=4.0, y=(0 + 1 + 2 + 0 + 1) / 5)

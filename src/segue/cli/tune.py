@@ -10,8 +10,8 @@ from segue.cli.finetune import chosen_columns
 from segue.cli.paragraphs import duration, progress_console, say
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
+from segue.report.charts import number
 from segue.tasks.table import task_kind
-from segue.train.charts import number
 from segue.train.events import Prepared, Request, Restarted, Validated
 from segue.train.finetune import finetune_settings
 from segue.train.search_space import search_space

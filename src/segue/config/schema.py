@@ -31,24 +31,26 @@ class Section(BaseModel):
 
 
 class VocabularyConfig(Section):
-    """How ids become vectors and hidden states become probabilities."""
+    """Token embeddings and the output softmax."""
 
     size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
-    """Number of tokens."""
+    """Vocabulary size."""
     width: Width | None = None
-    """Width of the (first) token table; `model.width` if left out. A projection bridges a difference."""
+    """Width of the (first) embedding table; where it differs from `model.width`, a projection is added. Default:
+    `model.width`."""
     scale: bool = False
     """Multiply embeddings by the square root of `model.width`, as Transformer-XL does and XLNet does not."""
     cutoffs: Annotated[tuple[PositiveInt, ...], Field(strict=False, max_length=64)] = ()
-    """Ids at which the bins of the adaptive softmax begin, ascending; none means a plain softmax."""
+    """Ids at which the clusters of the adaptive softmax begin, in ascending order. Default: none, a plain softmax."""
     shrink: Width = 1
-    """Bin i has width `width // shrink**i` (div_val of the original); 1 keeps one table for all bins."""
+    """Cluster i has embeddings of width `width // shrink**i` (div_val in the original code); 1 keeps one table for
+    all."""
     project_first_bin: bool = True
-    """With `shrink` above 1: project the first bin even where its width is `model.width` already."""
+    """With `shrink` above 1: project the first cluster even where its width is `model.width` already."""
     tie_weights: bool = True
-    """Use the token tables for the softmax too."""
+    """Tie the output weights to the input embeddings."""
     tie_projections: Literal["none", "all_but_first", "all"] = "all_but_first"
-    """Which bins use their input projection for the softmax too; the others learn one of their own."""
+    """Clusters whose output projection is tied to their input projection; the others learn one of their own."""
     cluster_order: Literal["forward", "reversed"] = "forward"
     """Column of cluster i in the head: `cutoffs[0] + i - 1` (TensorFlow, transformers), or the i-th from
     the end (the original PyTorch code)."""
@@ -60,13 +62,15 @@ class VocabularyConfig(Section):
 
 
 class XLPositions(Section):
-    """Transformer-XL: projected sinusoids of the distance, with the biases u and v (Dai et al. 2019)."""
+    """Relative positional encoding of Transformer-XL: projected sinusoids of the distance, with the biases u and v (Dai
+    et al. 2019)."""
 
     kind: Literal["xl"] = "xl"
     shared_biases: bool = True
     """One u and v for all layers (paper, enwik8 and text8 releases) or one for each (wt103, lm1b, XLNet)."""
     clamp_distance: Length | None = None
-    """Longer distances, either way, count as this one; the releases use it at evaluation only."""
+    """Distances are clamped to this length (clamp_len in the original code, whose releases use it at evaluation only).
+    Default: no clamping."""
 
 
 class ShawPositions(Section):
@@ -74,7 +78,7 @@ class ShawPositions(Section):
 
     kind: Literal["shaw"] = "shaw"
     clip_distance: Length = 16
-    """Longer distances, either way, share the vector of this one."""
+    """Distances are clipped to this length in both directions (k of the paper)."""
 
 
 class LearnedRelativePositions(Section):
@@ -83,7 +87,7 @@ class LearnedRelativePositions(Section):
 
     kind: Literal["learned_relative"] = "learned_relative"
     max_distance: Length = 512
-    """The longest distance with a key of its own; longer ones share it."""
+    """Distances are clipped to this length."""
 
 
 class AbsolutePositions(Section):
@@ -91,7 +95,7 @@ class AbsolutePositions(Section):
 
     kind: Literal["absolute"] = "absolute"
     encoding: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """Computed, or learned."""
+    """Sinusoidal, or learned."""
     max_length: Length = 512
     """Number of learned positions; sinusoids have no limit."""
     count_from: Literal["start", "end"] = "start"
@@ -136,17 +140,18 @@ POSITION_KINDS: dict[str, type[Section]] = {cls.model_fields["kind"].default: cl
 
 
 class MemoryConfig(Section):
-    """What a segment leaves for the next one."""
+    """Segment-level recurrence: the hidden states that a segment leaves for the next one."""
 
     length: Length
-    """Most positions that each layer keeps."""
+    """Number of cached positions per layer (mem_len)."""
     initial: Literal["empty", "zeros"] = "empty"
     """A new row remembers nothing, or attends to zeros, as the TensorFlow code and its releases do."""
     reuse_length: Length | None = None
-    """Remember only this many first positions of a segment, because the next one begins there (XLNet)."""
+    """Cache only this many first positions of a segment, because the next segment begins after them (reuse_len of
+    XLNet). Default: the whole segment."""
     backprop_segments: PositiveInt | None = None
-    """Let gradients flow through memory, in runs of this many segments and one more: call backward once a run.
-    Left out, memory is a constant."""
+    """Backpropagate through the memory of this many earlier segments (truncated backpropagation through time). Default:
+    the memory is a constant."""
 
 
 # --------------------------------------------------------------------------------------------------- model
@@ -163,48 +168,56 @@ class ModelConfig(Section):
     """The trunk and its four choices: positions, memory, objective, output."""
 
     objective: Literal["causal", "permutation", "masked"] = "causal"
-    """causal: left to right. permutation: XLNet's two streams. masked: both ways, BERT."""
+    """causal: left-to-right language modelling. permutation: permutation language modelling with two-stream attention
+    (XLNet). masked: masked language modelling (BERT)."""
     vocabulary: VocabularyConfig
     positions: Annotated[Positions, Field(discriminator="kind")] = XLPositions()
     memory: MemoryConfig | None = None
-    """Left out: every segment is read on its own."""
+    """Default: no memory; every segment is read on its own."""
     attention_span: Length | None = None
     """Each query sees exactly this many latest keys, itself included (causal only). `same_length` of the original
     PyTorch code and of transformers is the memory length; of the TensorFlow code, memory length + 1."""
     segments: Literal["relative", "absolute"] | None = None
-    """relative: XLNet's same-or-different score. absolute: BERT's vectors added to the embedding."""
+    """Segment encodings. relative: whether two positions are of the same segment enters the attention score (XLNet).
+    absolute: a segment embedding is added to the token embedding (BERT)."""
     num_segments: SmallCount = 2
-    """Number of absolute segment vectors."""
+    """Number of absolute segment embeddings."""
     directions: Literal["forward", "both"] = "forward"
-    """both: a second causal reader reads the segment from its end, and the states are joined."""
+    """both: a second causal stack reads the segment from its end, and the hidden states of both are concatenated."""
 
     num_layers: SmallCount = 12
+    """Number of layers."""
     width: Width = 512
+    """Width of the hidden states (d_model)."""
     num_heads: SmallCount = 8
+    """Number of attention heads."""
     head_width: Width | None = None
-    """`width / num_heads` if left out; may be anything."""
+    """Width of an attention head (d_head). Default: `width / num_heads`."""
     inner_width: Width = 2048
+    """Width of the feed-forward layers (d_inner)."""
     activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
-    """gelu is exact (erf); gelu_tanh is the approximation in the original XLNet and GPT code."""
+    """Activation of the feed-forward layers. gelu is exact (erf); gelu_tanh is the approximation in the original XLNet
+    and GPT code."""
     attention_bias: bool = False
     """Biases on the query, key, value and output projections (GPT, BERT)."""
     norm_first: bool = False
-    """Normalise the input of each sub-layer instead of its sum with the residual."""
+    """Pre-norm: LayerNorm on the input of each sub-layer instead of on its sum with the residual."""
     final_norm: bool = False
     """One more LayerNorm after the last layer."""
     embedding_norm: bool = False
-    """LayerNorm on the embeddings (BERT)."""
+    """LayerNorm after the embeddings (BERT)."""
     norm_epsilon: PositiveFloat = 1e-5
-    """1e-12 in the TensorFlow releases of both models and in BERT."""
+    """Epsilon of LayerNorm; 1e-12 in the TensorFlow releases of both models and in BERT."""
     dropout: Probability = 0.1
+    """Dropout on embeddings, sub-layers and feed-forward activations."""
     attention_dropout: Probability = 0.0
-    """On the attention probabilities."""
+    """Dropout on the attention probabilities."""
     auxiliary: AuxiliaryConfig | None = None
-    """Left out: only the last layer predicts, and only the next token."""
+    """Default: only the last layer predicts, and only the next token."""
     init_std: PositiveFloat = 0.02
-    """Of weights, embeddings and score biases."""
+    """Standard deviation of the initial weights, embeddings and score biases."""
     projection_init_std: PositiveFloat = 0.01
-    """Of the projections between token tables and model width."""
+    """Standard deviation of the initial projections between embedding tables and model width."""
 
     @property
     def bidirectional(self) -> bool:
@@ -234,20 +247,20 @@ class ModelConfig(Section):
 
 
 class PermutationConfig(Section):
-    """How targets and their order are drawn for the permutation objective (Yang et al. 2019, and their code)."""
+    """How prediction targets and factorisation orders are drawn (Yang et al. 2019, and their code)."""
 
     one_in: Length = 6
     """K of the paper: one token in this many is predicted."""
     longest_span: SmallCount = 5
-    """Spans have 1 to this many units, n of them with a probability that falls as 1 / n."""
+    """Target spans have 1 to this many units; a length of n has a probability proportional to 1 / n."""
     context_ratio: Annotated[float, Field(ge=1, le=2**24, allow_inf_nan=False)] = 6.0
-    """A span of n units stands in a window of this times n."""
+    """A span of n units is drawn within a context of this times n units."""
     spans: Literal["pieces", "words", "characters"] = "pieces"
-    """What a span counts, and where it may begin. pieces: the released code, spans begin at a word. words: what its
+    """Unit of a span, and where one may begin. pieces: the released code, spans begin at a word. words: what its
     authors intended. characters: begins anywhere, for text without word borders such as Chinese."""
     permutation_size: Length | None = None
-    """Tokens that are shuffled together; left out, half of the segment. It divides the text that is permuted: each half
-    of the segment where they are kept apart (with pairs, or with memory.reuse_length), else the segment."""
+    """Number of positions permuted together. Default: half of the segment. It divides the text that is permuted: each
+    half of the segment where they are kept apart (with pairs, or with memory.reuse_length), else the segment."""
     pairs: bool = True
     """The second half of a segment is A SEP B SEP CLS, B following A or drawn from elsewhere; otherwise plain text. The
     next segment begins half a segment further on."""
@@ -257,31 +270,32 @@ class MaskingConfig(Section):
     """How tokens are corrupted for the masked objective (Devlin et al. 2018)."""
 
     rate: Probability = 0.15
-    """Share of the tokens that is predicted; one at least."""
+    """Share of the tokens that are predicted, at least one of them."""
     masked: Annotated[float, Field(ge=0, le=1)] = 0.8
-    """Share of these that becomes the mask token."""
+    """Share of the predicted tokens that are replaced by the mask token."""
     random: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Share of these that becomes a random token; the rest stays as it is."""
+    """Share of the predicted tokens that are replaced by a random token; the others stay as they are."""
     whole_words: bool = False
-    """Corrupt all pieces of a word together."""
+    """Whole-word masking: corrupt all pieces of a word together."""
     longest_word: Length = 8
     """A run of more pieces than this without a word border is text without borders, such as Chinese: each of its pieces
     is then a word."""
 
 
 class DataConfig(Section):
-    """Where the ids come from and how they become batches."""
+    """The training data, and how it becomes batches."""
 
     store: str
     """Folder written by `segue prepare`."""
     validation: str | None = None
-    """Another such folder, with the same tokeniser."""
+    """Validation store, prepared with the same tokeniser. Default: none."""
     lanes: PositiveInt = 8
-    """Rows of a batch, over all processes together: row b of a batch continues row b of the one before."""
+    """Batch size over all processes: parallel streams of text, where row b of a batch continues row b of the batch
+    before."""
     segment_length: Length = 128
-    """Positions of a batch."""
+    """Tokens per segment."""
     reset_at_documents: bool = False
-    """A segment that begins a document forgets what came before; segments then end where documents end."""
+    """Reset the memory where a document begins; segments then end where documents end."""
     backward_lanes: bool = False
     """The second half of the lanes reads the text of the first half from its end (bidirectional data)."""
     permutation: PermutationConfig = PermutationConfig()
@@ -297,51 +311,52 @@ class TrainConfig(Section):
     """How a model is trained: the same loop for all objectives."""
 
     steps: PositiveInt = 1000
-    """Updates of the weights."""
+    """Number of optimizer updates."""
     seed: Seed = 0
-    """Of the initial weights, of dropout and of everything drawn for batches."""
+    """Seed for the initial weights, dropout, and everything drawn for batches."""
     learning_rate: PositiveFloat = 2.5e-4
-    """At its highest."""
+    """Peak learning rate."""
     schedule: Literal["cosine", "linear", "inverse_sqrt", "constant", "warmup_stable_decay"] = "cosine"
-    """From the end of the warm-up to the last step. warmup_stable_decay: constant, then a line down in the last
+    """Learning rate schedule after the warm-up. warmup_stable_decay: constant, then a line down in the last
     `decay_steps` (trapezoid; Hu et al. 2024, Hägele et al. 2024). With constant, inverse_sqrt, and warmup_stable_decay
     before its decay, a run may be made longer when it is resumed."""
     warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """Steps in which the rate rises from zero."""
+    """Steps of linear warm-up from zero."""
     decay_steps: PositiveInt | None = None
-    """Last steps, in which the rate falls (warmup_stable_decay). Default: a fifth of `steps`."""
+    """Final steps in which the rate decays (warmup_stable_decay). Default: a fifth of `steps`."""
     final_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Part of the rate that is left at the last step (cosine, linear, warmup_stable_decay)."""
+    """Fraction of the peak rate that is left at the last step (cosine, linear, warmup_stable_decay)."""
     weight_decay: WeightDecay = 0.01
-    """Decoupled; on matrices and tables, not on biases and norms."""
+    """Decoupled weight decay of weight matrices and embeddings; biases and norms have none."""
     beta1: Probability = 0.9
-    """Of Adam: how long the mean of the gradients remembers."""
+    """Decay of the first moment of Adam."""
     beta2: Probability = 0.999
-    """Of Adam: how long the mean of their squares remembers."""
+    """Decay of the second moment of Adam."""
     epsilon: PositiveFloat = 1e-8
-    """Of Adam."""
+    """Epsilon of Adam."""
     clip_norm: PositiveFloat | None = 0.25
-    """Longest gradient, over all weights; left out, none is clipped."""
+    """Maximum norm of the gradient; longer gradients are clipped."""
     accumulate: PositiveInt = 1
-    """Cut the rows of each batch into this many parts that go through the model one after another, each with its own
-    rows of the memory: the same update with less memory."""
+    """Gradient accumulation: the rows of each batch are split into this many parts that go through the model one after
+    another, each with its own rows of the memory. The same update with less memory."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: products in bfloat16 by autocast, weights and sums in float32."""
+    """bfloat16: mixed precision by autocast; weights and optimizer state stay in float32."""
     recompute: bool = False
-    """Compute the inside of each layer again in the backward pass: the same numbers, less memory, more time."""
+    """Activation checkpointing: recompute each layer in the backward pass. The same numbers, less memory, more time."""
     sharded: bool = False
-    """Divide weights, gradients and moments over the processes (FSDP2), for models that do not fit into one; otherwise
-    each process has all of them."""
+    """Shard weights, gradients and optimizer state over the processes (FSDP2); otherwise each process holds all of
+    them."""
     average_decay: Probability | None = None
-    """Keep an exponential average of the weights with this decay; it is what is validated and saved as best."""
+    """Keep an exponential moving average of the weights with this decay; the average is what is validated and saved as
+    best. Default: none."""
     log_every: PositiveInt = 10
-    """Steps between two lines of metrics."""
+    """Steps between two logged lines of metrics."""
     validate_every: PositiveInt | None = None
-    """Steps between two validations; left out, only at the end, if there is a validation store."""
+    """Steps between two validations. Default: only one at the end, if there is a validation store."""
     validation_steps: PositiveInt | None = None
-    """Most batches of a validation; left out, all."""
+    """Maximum number of batches per validation. Default: all."""
     save_every: PositiveInt = 200
-    """Steps between two saved states."""
+    """Steps between two saved checkpoints."""
     patience: PositiveInt = 5
     """A step whose loss or gradient is not finite is skipped; this many in a row end the run."""
 
@@ -354,26 +369,26 @@ class TrainConfig(Section):
 
 
 class ReadConfig(Section):
-    """How a document is read for a task."""
+    """How a document is read for a task, segment by segment."""
 
     segment_length: Length | None = None
-    """Tokens read at a time; left out, 512, or all positions of a model that has fewer."""
+    """Tokens per segment. Default: 512, or all positions of a model that has fewer."""
     memory_length: Length | None = None
     """Tokens that a segment remembers of the ones before. Default: enough for 95 % of the documents of several segments
     to be remembered from their first token, up to 512, and not fewer than in pretraining."""
     carry: bool = True
-    """Whether segments have a memory at all; models with learned absolute positions never do."""
+    """Carry memory from segment to segment; models with learned absolute positions never do."""
     gradient_segments: PositiveInt | None = None
     """Gradients reach the last so many segments of a document; the ones before are read for their memory. For tasks
     with an answer at every token: how many segments a gradient goes back through memory. Default: all segments of the
     longest document, up to 16,384 tokens."""
     max_length: PositiveInt | None = None
-    """Cut longer texts to this many tokens, and say how many were cut; left out, they are read to the end."""
+    """Truncate texts to this many tokens, and report how many were truncated. Default: texts are read to the end."""
     summary: Literal["first", "last", "mean", "attention"] | None = None
-    """What stands for a segment. Default: mean with new weights or where documents have several segments; otherwise
-    CLS, the first token of masked models, the last one of others."""
+    """Pooling over the tokens of a segment. Default: mean with new weights or where documents have several segments;
+    otherwise CLS, the first token of masked models, the last one of others."""
     pool: Literal["last", "mean", "max", "attention"] | None = None
-    """What stands for a document of several segments. Default: mean."""
+    """Pooling over the segments of a document. Default: mean."""
     bag: bool | None = None
     """For a class or a number: beside what the layers read, count which tokens occur in a document, by the sum of
     their embeddings. Default: true for single texts if the weights are new."""
@@ -383,33 +398,33 @@ class FinetuneConfig(Section):
     """How a pretrained model is trained for a task."""
 
     epochs: PositiveInt | None = None
-    """Passes over the examples, at most. Default: 3, and up to 10 for small tables, to make 600 updates."""
+    """Maximum number of passes over the examples. Default: 3, and up to 10 for small tables, to make 600 updates."""
     batch_size: PositiveInt = 16
-    """Examples of an update."""
+    """Examples per update."""
     learning_rate: PositiveFloat | None = None
     """Peak learning rate of the head. Default: 16 / model.width ** 2, with new weights 0.2 / model.width, but not above
     0.001: for pretrained models 0.001 if they are small, 2.7e-5 at a width of 768."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Each layer learns with this times the rate of the one above it; the embeddings are below the first. Default: 0.9,
-    with new weights 1."""
+    """Layer-wise learning rate decay: each layer has this times the rate of the layer above it, down to the embeddings.
+    Default: 0.9, with new weights 1."""
     warmup_share: Probability = 0.1
-    """Part of the updates in which the rate rises; it then falls to zero, in a line."""
+    """Share of the updates with linear warm-up; the rate then decays linearly to zero."""
     weight_decay: WeightDecay = 0.01
-    """Decoupled; on matrices and tables, not on biases and norms."""
+    """Decoupled weight decay of weight matrices and embeddings; biases and norms have none."""
     clip_norm: PositiveFloat = 1.0
-    """Longest gradient, over all weights."""
+    """Maximum norm of the gradient; longer gradients are clipped."""
     dropout: Probability | None = None
     """Dropout of all layers. Default: as the model was trained; with new weights, 0.1 at least."""
     class_weights: bool = False
-    """Let each class count inversely to how often it occurs."""
+    """Weight each class inversely to its frequency."""
     validations: PositiveInt = 1
-    """In an epoch."""
+    """Validations per epoch."""
     early_stopping: PositiveInt = 3
-    """Stop after so many validations in a row without a better one."""
+    """Early stopping: end after this many validations in a row without improvement."""
     restarts: Annotated[int, Field(ge=0, le=2**11)] = 2
-    """A run that collapses starts again with half the rate, at most so many times."""
+    """Maximum number of restarts, each with half the learning rate, after training has collapsed."""
     seed: Seed = 0
-    """Of new weights, of dropout and of the order of the examples."""
+    """Seed for new weights, dropout and the order of the examples."""
 
 
 # ------------------------------------------------------------------------------------------------------ all

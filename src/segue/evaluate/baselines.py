@@ -26,7 +26,7 @@ MOST_FEATURES = 100_000
 MOST_WEIGHTS = 400_000
 """Features of all classes together, where many classes make a regression slow; but 10,000 features at least."""
 MOST_STEPS = 200
-"""Of its optimiser; on the data sets it was tried on, it converges before."""
+"""Maximum number of optimizer steps; on the data sets tried, it converges earlier."""
 WORD = r"\w+|[^\w\s]"
 """No text is without one, so no vocabulary is empty."""
 MOST_ROWS = 10_000

@@ -49,7 +49,7 @@ class PairScores:
     """Natural log-probabilities, a row for each pair."""
 
     values_N2: NDArray[np.float64]
-    """Of the first and the second sentence."""
+    """Scores of the first and the second sentence."""
     tokens_N2: NDArray[np.int64]
     """How many each has."""
     unknown: int

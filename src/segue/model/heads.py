@@ -179,7 +179,7 @@ class SequenceClassifier(nn.Module):
         return HeadOutput(logits=logits, loss=loss, memory=output.memory)
 
     def logits(self, reading: DocumentStates | GroupedStates) -> Tensor:
-        """Of whole documents, [B, classes]."""
+        """Logits of whole documents, [B, classes]."""
         result_BC: Tensor = self.classifier(self.pool(*reading.summaries(self.summary)))
         if self.bag is None:
             return result_BC

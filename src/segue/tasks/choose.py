@@ -44,9 +44,9 @@ class ChooseSettings(Section):
     separator: str = "|"
     """Between the options of a question, where they are one text that is no JSON list."""
     answers: Literal["letter", "number", "text"] | None = None
-    """How the answer is given: as the letter, the number or the text of an option; left out, as fits most rows."""
+    """How the answer is given: as the letter, the number or the text of an option. Default: what fits most rows."""
     first_number: Literal[0, 1] | None = None
-    """Of the options, where answers are numbers; left out, as fits most rows."""
+    """Number of the first option, where answers are numbers. Default: what fits most rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +207,7 @@ CHOOSE = TaskKind(
 
 
 def _num_options(example: Example) -> int:
-    """Of those that are not blank."""
+    """Number of options that are not blank."""
     return len(example.texts) - 2
 
 
@@ -249,7 +249,7 @@ def _list_of(value: Any, settings: ChooseSettings) -> list[Any]:
 
 
 def _place_of(answer: Any, options: Sequence[str], settings: ChooseSettings) -> int | None:
-    """Of the option that is the answer; None if that is none of them."""
+    """Index of the option that is the answer; None if it is none of them."""
     text = _plain(answer)
     place = -1
     match settings.answers:

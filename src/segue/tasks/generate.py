@@ -278,7 +278,7 @@ def mostly_chinese(text: str) -> bool:
 
 
 def _texts(value: Any, role: str) -> tuple[str, ...]:
-    """Of a source its turns, of a target its references; one of each is the rule."""
+    """The turns of a source, or the references of a target; usually one."""
     values = value if isinstance(value, list | tuple) else [value]
     wrong = next((part for part in values if isinstance(part, dict | list | tuple)), None)
     if wrong is not None:
@@ -333,7 +333,7 @@ def _check_room(source: int, target: int, marks: _Marks, config: ModelConfig, *,
 
 
 def _read_sources(model: LanguageModel, items: Sequence[Item], reader: Reader) -> tuple[list[Ids], Memory | None]:
-    """Of each source the part that is left for the last segment, and the memory of what is before it."""
+    """The rest of each source that belongs to the last segment, and the memory of what precedes it."""
     sources = [item.documents[0].ids[: item.extra.source] for item in items]
     if model.config.memory is None:
         return sources, None

@@ -20,7 +20,7 @@ NAMES = {"valid": "validation"}
 
 
 def warnings_of(task: Task, train: Sequence[Example], others: Mapping[str, Sequence[Example]]) -> list[str]:
-    """Of the training examples, and of those by which the model is chosen and measured."""
+    """Warnings about overlap between the training examples and those that select and measure the model."""
     single = not isinstance(task, Answer | Generate)  # of these, several answers may be right
     golds: dict[bytes, set[Any]] = {}
     for example in train:

@@ -49,7 +49,7 @@ class RankSettings(Section):
     loss: Literal["pointwise", "pairwise"] = "pairwise"
     """Learn whether a document is relevant, or which of two is more relevant."""
     documents: Annotated[int, Field(ge=2, le=2**11)] = 10
-    """Of a query, read in an update: its relevant ones, but not all of them if that leaves no room for another, and
+    """Documents per query in an update: its relevant ones, but not all of them if that leaves no room for another, and
     others drawn anew each time. All documents are ranked when the model is measured and used."""
     cut: PositiveInt = 10
     """ndcg and err look at so many ranks."""
@@ -62,7 +62,7 @@ class Rank:
     """An order of the documents of each query."""
 
     highest_grade: int
-    """Of the training examples, for err."""
+    """Highest grade among the training examples, for expected reciprocal rank."""
     settings: RankSettings
 
     def to_values(self) -> dict[str, Any]:

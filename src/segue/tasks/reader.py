@@ -11,7 +11,7 @@ from segue.model.trunk import Trunk
 TOGETHER = 32
 """Documents read at once, at most."""
 PADDING, FREE = 0.05, 32
-"""Of what is read at once, less than this share is padding, or so few positions that a reading more would cost more."""
+"""A batch has less than this share of padding, or so few padded positions that another batch would cost more."""
 
 
 class Reader:

@@ -57,7 +57,7 @@ class Regress:
     roles: tuple[str, ...]
     """The columns of the texts."""
     mean: float
-    """Of the numbers of the training examples,"""
+    """Mean of the targets of the training examples,"""
     scale: float
     """and their standard deviation."""
     settings: RegressSettings

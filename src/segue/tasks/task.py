@@ -37,7 +37,7 @@ class Example:
     """A row as the task understands it."""
 
     number: int
-    """Of the record in its file."""
+    """Number of the record in its file."""
     texts: tuple[str, ...]
     """What a person reads."""
     gold: Any = None
@@ -60,7 +60,7 @@ class Item:
 
     @property
     def length(self) -> int:
-        """Of the longest document: items of about the same length are read together."""
+        """Tokens of the longest document: items of about the same length are read together."""
         return max(len(document) for document in self.documents)
 
 

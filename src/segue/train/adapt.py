@@ -34,7 +34,7 @@ from segue.train.stages import find_origin
 
 TEXTS, STORE, RUN = "adapt-texts.jsonl", "adapt-store", "adapt"
 LENGTH, LANES = 512, 16
-"""Of a segment and of a batch, where the model does not say how it was pretrained."""
+"""Tokens per segment and rows per batch, where the model does not say how it was pretrained."""
 STEPS_PER_EPOCH = 10
 """Batches become smaller, until there are so many: a short text makes few updates otherwise."""
 SHORTEST = 16

@@ -54,7 +54,7 @@ class TrainState:
     average: WeightAverage | None
     step: int = 0
     memory: Memory | None = None
-    """Of the rows of this process."""
+    """Memory of the rows of this process."""
     tokens: int = 0
     """Read so far, by all processes."""
     bad_steps: int = 0

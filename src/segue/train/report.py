@@ -14,10 +14,10 @@ from typing import Any
 
 from segue.evaluate.metrics.bootstrap import FEWEST, Metric
 from segue.files import write_file
-from segue.train.charts import Point, Series, averaged, chart, number
+from segue.report.charts import Point, Series, averaged, chart, number
+from segue.report.pages import Block, Bullets, Code, Heading, Paragraph, Picture, Table, clean, to_html, to_markdown
 from segue.train.command import finetune_command
 from segue.train.events import Compared, Ended, Event, Prepared, Request, Restarted, Updated, Validated
-from segue.train.pages import Block, Bullets, Code, Heading, Paragraph, Picture, Table, clean, to_html, to_markdown
 from segue.train.report_classes import (
     calibration_blocks,
     cells,
@@ -261,7 +261,7 @@ def _thinned(validations: Sequence[Validated], *, best: Validated | None) -> lis
 
 
 def _mistakes(record: Record) -> list[Block]:
-    """Of the validation examples."""
+    """The worst mistakes among the validation examples."""
     part = next((part for part in record.ended.judged if part.name == "valid"), None) if record.ended else None
     if record.ended is None or part is None:
         return []

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from segue.evaluate.metrics.bootstrap import Metric, wilson
 from segue.evaluate.metrics.classification import CALIBRATION_BINS, confusion, per_class, reliability
+from segue.report.charts import Point, Series, chart
+from segue.report.pages import Block, Heading, Paragraph, Picture, Table, clean
 from segue.tasks.classify import Classify
 from segue.tasks.task import Task
-from segue.train.charts import Point, Series, chart
 from segue.train.comparison import has_class
 from segue.train.events import Compared, Judged
-from segue.train.pages import Block, Heading, Paragraph, Picture, Table, clean
 
 MOST_CLASSES = 20
 MOST_LISTED = 100

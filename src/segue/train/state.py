@@ -120,7 +120,7 @@ def _restore_optimizer(state: TrainState, tensors: dict[str, Tensor]) -> None:
 
 
 def _random_states() -> dict[str, Tensor]:
-    """Of all processes, a row each; every process must call this."""
+    """Random states of all processes, a row each; every process must call this."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()

@@ -52,7 +52,7 @@ class Search:
     """With its settings as far as they are fixed; without test examples."""
     space: tuple[Dimension, ...]
     trials: int = 20
-    """Of the whole study, those that were made before among them."""
+    """Number of trials of the whole study, earlier ones included."""
     hours: float | None = None
     """No trial begins later than this."""
 
@@ -345,7 +345,7 @@ def _trials(study: Any) -> list[Trial]:
 
 
 def _importance(optuna: Any, study: Any) -> dict[str, float]:
-    """Of each setting for the value; empty where there are too few trials to say, which Optuna warns of."""
+    """Importance of each setting for the result; empty where there are too few trials, of which Optuna warns."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)

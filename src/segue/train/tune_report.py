@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from segue.files import write_file
-from segue.train.charts import Point, Series, chart, number
+from segue.report.charts import Point, Series, chart, number
+from segue.report.pages import Block, Bullets, Code, Heading, Paragraph, Picture, Table, to_html, to_markdown
 from segue.train.command import changed_settings, finetune_command, written
 from segue.train.events import Request
 from segue.train.finetune import finetune_settings
-from segue.train.pages import Block, Bullets, Code, Heading, Paragraph, Picture, Table, to_html, to_markdown
 from segue.train.search_space import Choice, Dimension
 
 State = Literal["complete", "pruned", "failed", "stopped"]

@@ -1,6 +1,6 @@
 """Between the units of a text and the pieces of a tokeniser: entities to tags of pieces, and tags back to entities.
 
-In: units and entities of a text (`tag_rows`), and where the pieces stand; or scores of tags for every piece. Out: tags
+In: units and entities of a text (`rows`), and where the pieces stand; or scores of tags for every piece. Out: tags
 (O is 0, B of type k is 1 + 2k, I of it 2 + 2k), or entities with their probabilities.
 
 A piece that goes on with a unit of the piece before it (a word in two pieces, a character in three bytes) is glued to
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from segue.evaluate.metrics.entities import Span
 from segue.tasks.layout import Part
-from segue.tasks.tag_rows import Marked
+from segue.tasks.tag.rows import Marked
 from segue.text.tokenizer import Encoding, Tokenizer
 
 Floats = NDArray[np.float64]

@@ -18,8 +18,8 @@ from segue.errors import ConfigError, DataError
 from segue.evaluate.metrics.answers import Script, answer_scores, answers, best_threshold
 from segue.evaluate.metrics.bootstrap import Metric
 from segue.model.answers import BeamAnswerer, SimpleAnswerer, Spans
-from segue.tasks.answer_rows import Gold, given_answers, gold_of
-from segue.tasks.answer_windows import Found, Window, allowed, best_spans, characters, token_span, windows
+from segue.tasks.answer.rows import Gold, given_answers, gold_of
+from segue.tasks.answer.windows import Found, Window, allowed, best_spans, characters, token_span, windows
 from segue.tasks.layout import Layout
 from segue.tasks.reader import Reader
 from segue.tasks.task import Column, Comparison, Example, Item, Prediction, TaskKind, UnusableRowError

@@ -1,6 +1,6 @@
 """Entities in a text, or a class for each token: names, places, parts of speech, words of Chinese.
 
-Rows become a text with units and entities (`tag_rows`); the model judges pieces (`tag_pieces`); what is measured are
+Rows become a text with units and entities (`rows`); the model judges pieces (`pieces`); what is measured are
 entities of the tokens or characters of the row.
 """
 
@@ -23,7 +23,7 @@ from segue.model.heads import TokenTagger
 from segue.tasks.labels import index_of
 from segue.tasks.layout import Layout
 from segue.tasks.reader import Reader
-from segue.tasks.tag_pieces import (
+from segue.tasks.tag.pieces import (
     Pieces,
     cut_at_units,
     decode,
@@ -34,7 +34,7 @@ from segue.tasks.tag_pieces import (
     tag_pieces,
     unit_kinds,
 )
-from segue.tasks.tag_rows import (
+from segue.tasks.tag.rows import (
     AnyScheme,
     Form,
     Marked,
@@ -67,13 +67,13 @@ class TagSettings(Section):
     """Settings of `tag`."""
 
     scheme: Literal["iob1", "iob2", "bioes", "plain"] | None = None
-    """Of the tags; left out, found in the training tags. plain: a class for each token, as parts of speech."""
+    """Tagging scheme. plain: a class for each token, such as parts of speech. Default: detected."""
     joiner: str | None = None
     """What stands between tokens in the text that the model reads; left out, a space, or nothing in Chinese."""
     end_inclusive: bool = False
     """Whether the end in a list of entities is their last character, and not the one after it."""
     whole_words: bool = True
-    """Of rows with a text: entities begin and end with words (runs of letters and digits), never inside one."""
+    """For rows with a text: entities begin and end with words (runs of letters and digits), never inside one."""
     cut_pieces: bool = False
     """Cut pieces that hold several tokens, words or Chinese characters, so that entities can begin anywhere."""
 
@@ -113,7 +113,7 @@ class Tag:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Of pieces."""
+        """Tags of the pieces."""
         ends = ["" if kind == UNTYPED else f"-{kind}" for kind in self.types]
         return ("O", *(f"{letter}{end}" for end in ends for letter in "BI"))
 

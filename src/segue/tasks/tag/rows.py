@@ -41,7 +41,7 @@ class Form:
     end_inclusive: bool
     whole_words: bool
     prefers_text: bool
-    """Of rows with tokens and a text, when there are no tags to tell: which are answered."""
+    """Whether rows with both tokens and a text are answered by text, where no tags decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Marked:
 
     text: str
     starts: NDArray[np.int64]
-    """Of the units, in characters,"""
+    """First character of each unit,"""
     ends: NDArray[np.int64]
     tokens: bool
     """Whether the units are tokens of the row."""

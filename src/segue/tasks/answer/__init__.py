@@ -1,0 +1,7 @@
+"""The task `answer`: a span of a passage that answers a question, or none."""
+
+from segue.tasks.answer.task import ANSWER as ANSWER
+from segue.tasks.answer.task import Answer as Answer
+from segue.tasks.answer.task import Answered as Answered
+from segue.tasks.answer.task import AnswerSettings as AnswerSettings
+from segue.tasks.answer.task import learn as learn
