@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
+from segue.api.configs import run_config
 from segue.checkpoint.convert import convert
 from segue.checkpoint.foreign import read_foreign
 from segue.checkpoint.heads import HeadConfig, build, save_head
-from segue.cli.settings import run_config
 from segue.config import (
     Config,
     DataConfig,

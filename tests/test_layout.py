@@ -10,7 +10,9 @@ LEVELS = [
     {"data", "checkpoint"},
     {"infer", "evaluate", "report"},
     {"tasks"},
-    {"train", "serve"},
+    {"train"},
+    {"api"},
+    {"serve"},
     {"cli", "__main__"},
 ]
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
@@ -41,6 +43,18 @@ def test_imports_go_one_way() -> None:
                 ("__main__", "cli"),
             }
             assert allowed, f"{path} imports segue.{other}"
+
+
+def test_import_segue_goes_one_way_too() -> None:
+    """Below the command line, `import segue` is for the version alone: any other name of it is of a higher level."""
+    for path in SOURCE.rglob("*.py"):
+        if path.relative_to(SOURCE).parts[0] in ("cli", "__init__.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "segue":
+                assert node.attr == "__version__", f"{path}:{node.lineno}: segue.{node.attr}"
+            if isinstance(node, ast.ImportFrom) and node.module == "segue":
+                assert [alias.name for alias in node.names] == ["__version__"], f"{path}:{node.lineno}"
 
 
 def test_tests_follow_the_folders_of_the_source() -> None:

@@ -1,4 +1,20 @@
-"""segue: Transformer-XL and XLNet, from raw text to a served model. See `segue --help` and docs/."""
+"""Transformer-XL and XLNet, from raw text to a served model.
+
+Functions, one for each thing that the command line does (docs/python.md shows each in a few lines):
+
+    prepare         text files -> a store of ids on disk, with its tokeniser
+    pretrain, plan  a config and a store -> a run with its best model; what that will need
+    finetune        a model and labelled examples -> a model that does a job, with its metrics
+    tune            the best settings for that, by search
+    load_finetuned, predict     its answers for texts, rows, tables, files
+    load, open      a language model as an nn.Module; as a session that reads, writes, forks and saves
+    score, embed    texts -> log-probabilities; texts -> an array of vectors
+    generate, infill            text after a prompt; text in the gaps of a text
+    convert, export, inspect    checkpoints of other libraries; ONNX; what a file is
+    named           the config of a published model by its name
+
+`help(segue.score)` describes one of them. Torch is loaded when it is first needed.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,31 +22,120 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from segue.checkpoint.find import load as load
+    from segue.api.convert import convert as convert
+    from segue.api.convert import export as export
+    from segue.api.convert import inspect as inspect
+    from segue.api.embed import embed as embed
+    from segue.api.finetune import FinetuneResult as FinetuneResult
+    from segue.api.finetune import finetune as finetune
+    from segue.api.generate import generate as generate
+    from segue.api.generate import infill as infill
+    from segue.api.models import load as load
+    from segue.api.models import open as open
+    from segue.api.predict import FinetunedModel as FinetunedModel
+    from segue.api.predict import load_finetuned as load_finetuned
+    from segue.api.predict import predict as predict
+    from segue.api.prepare import prepare as prepare
+    from segue.api.pretrain import Run as Run
+    from segue.api.pretrain import plan as plan
+    from segue.api.pretrain import pretrain as pretrain
+    from segue.api.progress import Progress as Progress
+    from segue.api.score import score as score
+    from segue.api.tune import Study as Study
+    from segue.api.tune import tune as tune
+    from segue.data.store import Store as Store
+    from segue.data.tables import TableSettings as TableSettings
+    from segue.errors import SegueError as SegueError
     from segue.infer.sampling import SamplingSettings as SamplingSettings
+    from segue.infer.score import TextScore as TextScore
+    from segue.infer.score import TokenScore as TokenScore
     from segue.infer.session import Session as Session
-    from segue.infer.session import open_session as open
+    from segue.infer.text_model import TextModel as TextModel
     from segue.model import Batch as Batch
     from segue.model import LanguageModel as LanguageModel
     from segue.model import Memory as Memory
     from segue.model.named import named as named
 
 _HOME = {
-    "Batch": ("segue.model", "Batch"),
-    "LanguageModel": ("segue.model", "LanguageModel"),
-    "Memory": ("segue.model", "Memory"),
-    "SamplingSettings": ("segue.infer.sampling", "SamplingSettings"),
-    "Session": ("segue.infer.session", "Session"),
-    "load": ("segue.checkpoint.find", "load"),
-    "named": ("segue.model.named", "named"),
-    "open": ("segue.infer.session", "open_session"),
+    "Batch": "segue.model",
+    "FinetuneResult": "segue.api.finetune",
+    "FinetunedModel": "segue.api.predict",
+    "LanguageModel": "segue.model",
+    "Memory": "segue.model",
+    "Progress": "segue.api.progress",
+    "Run": "segue.api.pretrain",
+    "SamplingSettings": "segue.infer.sampling",
+    "SegueError": "segue.errors",
+    "Session": "segue.infer.session",
+    "Store": "segue.data.store",
+    "Study": "segue.api.tune",
+    "TableSettings": "segue.data.tables",
+    "TextModel": "segue.infer.text_model",
+    "TextScore": "segue.infer.score",
+    "TokenScore": "segue.infer.score",
+    "convert": "segue.api.convert",
+    "embed": "segue.api.embed",
+    "export": "segue.api.convert",
+    "finetune": "segue.api.finetune",
+    "generate": "segue.api.generate",
+    "infill": "segue.api.generate",
+    "inspect": "segue.api.convert",
+    "load": "segue.api.models",
+    "load_finetuned": "segue.api.predict",
+    "named": "segue.model.named",
+    "open": "segue.api.models",
+    "plan": "segue.api.pretrain",
+    "predict": "segue.api.predict",
+    "prepare": "segue.api.prepare",
+    "pretrain": "segue.api.pretrain",
+    "score": "segue.api.score",
+    "tune": "segue.api.tune",
 }
-__all__ = ["Batch", "LanguageModel", "Memory", "SamplingSettings", "Session", "__version__", "load", "named", "open"]
+"""Where each name is: it is imported when it is first used."""
+
+__all__ = [
+    "Batch",
+    "FinetuneResult",
+    "FinetunedModel",
+    "LanguageModel",
+    "Memory",
+    "Progress",
+    "Run",
+    "SamplingSettings",
+    "SegueError",
+    "Session",
+    "Store",
+    "Study",
+    "TableSettings",
+    "TextModel",
+    "TextScore",
+    "TokenScore",
+    "__version__",
+    "convert",
+    "embed",
+    "export",
+    "finetune",
+    "generate",
+    "infill",
+    "inspect",
+    "load",
+    "load_finetuned",
+    "named",
+    "open",
+    "plan",
+    "predict",
+    "prepare",
+    "pretrain",
+    "score",
+    "tune",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads torch only when something that needs it is used."""
     if name not in _HOME:
         raise AttributeError(f"module 'segue' has no attribute {name!r}")
-    module, own_name = _HOME[name]
-    return getattr(import_module(module), own_name)
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *globals()])

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from segue.cli.settings import run_config
+from segue.api.configs import run_config
 from segue.config import Config
 from segue.data.prepare import prepare
 

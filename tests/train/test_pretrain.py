@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from segue.cli.settings import preset_names, run_config
+from segue.api.configs import run_config
 from segue.config import load
+from segue.config.presets import preset_names
 from segue.errors import ConfigError, DataError
 from segue.model import LanguageModel
 from segue.train.pretrain import Ended, Validated, pretrain

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from segue.api.configs import run_config
 from segue.checkpoint.folder import load
-from segue.cli.settings import run_config
 from segue.config import Config, ModelConfig, TrainConfig, parse
 from segue.data.prepare import prepare
 from segue.errors import CheckpointError, ConfigError, DataError, SegueError, SegueWarning

@@ -86,8 +86,8 @@ def pretrain(
     ] = False,
 ) -> None:
     """Pretrain a model on a store. Ctrl-C or SIGTERM saves its state and stops it; the same command resumes it."""
+    from segue.api.configs import check_has_weights, run_config
     from segue.cli.pretrain import run_pretraining
-    from segue.cli.settings import check_has_weights, run_config
     from segue.train.stages import find_origin
 
     if out is None:
@@ -114,8 +114,8 @@ def plan(
     overrides: OverridesArgument = None,
 ) -> None:
     """Say what a run will need before it starts: parameters, memory, time."""
+    from segue.api.configs import run_config
     from segue.cli.pretrain import print_plan
-    from segue.cli.settings import run_config
 
     print_plan(run_config(config, overrides or []))
 

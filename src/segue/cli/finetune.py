@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.progress import TaskID
 from rich.table import Table
 
+from segue.api.configs import check_has_weights
 from segue.cli.paragraphs import duration, finish, moving_line, progress_console, say
 from segue.cli.pretrain import LiveView
-from segue.cli.settings import check_has_weights
 from segue.config import FinetuneConfig, ReadConfig, Section
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError

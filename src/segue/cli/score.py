@@ -57,6 +57,7 @@ def run_scoring(
         batch_tokens=batch_tokens,
     )
     names = [field.name for field in fields(TokenScore if by == "token" else TextScore)]
+    names.remove("likeliest")  # nobody asked for it
     if by == "document":
         names.remove("line")
     totals = ScoreTotals()

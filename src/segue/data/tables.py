@@ -158,6 +158,9 @@ class Table:
         self._begin = begin
         self._begun = chain(head, rows) if once else None
 
+    def __str__(self) -> str:
+        return self.source
+
     def _instead(self) -> str:
         bad = self.problems.counts.get("malformed_records", 0)
         if bad:
@@ -186,8 +189,14 @@ class Table:
         return f"{self.source}, {self.unit} {number}"
 
 
-def open_table(source: str | Path, settings: TableSettings = TableSettings()) -> Table:  # noqa: B008  (it is frozen)
-    """Opens a file, `-` for standard input, or `datasets:NAME[/CONFIG][@SPLIT]`; reads its first rows."""
+def open_table(
+    source: str | Path | Table,
+    settings: TableSettings = TableSettings(),  # noqa: B008  (it is frozen)
+) -> Table:
+    """Opens a file, `-` for standard input, or `datasets:NAME[/CONFIG][@SPLIT]`; reads its first rows. A table that is
+    open is given back."""
+    if isinstance(source, Table):
+        return source
     if settings.every_row:
         settings = replace(settings, malformed_share=1.0)
     if source == STANDARD_INPUT:

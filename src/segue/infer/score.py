@@ -21,17 +21,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from segue.errors import ConfigError, DataError
 from segue.infer.documents import Document, TextPart, Tokens, pools, text_parts
 from segue.infer.segments import POOL, ReadingPlan, RowMaker, Step, in_order, make_plan, recalled, steps
-from segue.model import Batch, LanguageModel, Memory
+from segue.model import Batch, LanguageModel, Memory, Output
 from segue.model.language_model import order_batch
 from segue.model.masks import mask_without
 from segue.text.tokenizer import Tokenizer
@@ -39,8 +38,25 @@ from segue.text.tokenizer import Tokenizer
 By = Literal["token", "line", "document"]
 Order = Literal["forward", "backward", "random"]
 UNIT = 2.0**-32
-Scored: TypeAlias = tuple[int, Tokens, NDArray[np.float64]]
-"""A row of a batch, some of its tokens, and their log-probabilities; NaN: it has none."""
+_LOGITS = 2**23
+"""Largest number of logits that are computed together, to see whether a token was the likeliest."""
+
+
+class Found(NamedTuple):
+    """What a model finds of some tokens."""
+
+    values: NDArray[np.float64]
+    """Log-probabilities; NaN: there is none."""
+    likeliest: NDArray[np.bool_] | None
+    """Whether no other token was likelier; None: not asked for."""
+
+    def cut(self, begin: int, end: int | None) -> "Found":
+        """Those of some of the tokens."""
+        return Found(self.values[begin:end], None if self.likeliest is None else self.likeliest[begin:end])
+
+
+Scored: TypeAlias = tuple[int, Tokens, Found]
+"""A row of a batch, some of its tokens, and what was found of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +75,8 @@ class ScoreSettings:
     """The length of a segment, in positions."""
     batch_tokens: int = 4096
     """Tokens that are read at a time, over all documents side by side; changes the speed and the memory only."""
+    likeliest: bool = False
+    """Whether to say of each token if it was the likeliest; takes a pass over the vocabulary for each."""
 
     def __post_init__(self) -> None:
         if self.by not in ("token", "line", "document"):
@@ -92,6 +110,8 @@ class TokenScore:
     """The character after its last."""
     log_probability: float | None
     """Natural logarithm; None where there is nothing before the token to predict it from."""
+    likeliest: bool | None = None
+    """Whether no other token was likelier; None where that was not asked for, or has no answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +134,8 @@ class TextScore:
     """Perplexity of a token; None if no token has a probability."""
     bits_per_character: float | None
     """-log2 p of the text, divided by its characters."""
+    likeliest: bool | None = None
+    """Whether each of its tokens was the likeliest; None where nobody asked, or no token has a probability."""
 
 
 ScoreRow: TypeAlias = TokenScore | TextScore
@@ -161,12 +183,12 @@ def score(
     shown = cache(tokenizer.token)
 
     def read(some: list[Document]) -> Iterator[Scored]:
-        for row, tokens, values in scorer.read(some):
+        for row, tokens, found in scorer.read(some):
             if progress is not None:
                 progress(len(tokens))
-            yield row, tokens, values
+            yield row, tokens, found
 
-    def begin(document: Document) -> RowMaker[NDArray[np.float64], ScoreRow]:
+    def begin(document: Document) -> RowMaker[Found, ScoreRow]:
         if settings.by == "token":
             return _TokenRows(document, counts, shown)
         return _LineRows(document, counts) if settings.by == "line" else _DocumentRows(document, counts)
@@ -220,32 +242,52 @@ class _Scorer:
         for step in steps(documents, self.plan, first=first, predicts_next=causal):
             with torch.no_grad():
                 if self.pseudo:
-                    values_BQ = self._pseudo(step)
+                    found_BQ = self._pseudo(step)
                 else:
                     batch = _next_tokens(step) if causal else self._ordered(step, documents)
                     goes_on = any(documents[row].fill(1) for row in step.rows)
-                    values_BQ, memory = self._likelihood(step, batch, recalled(memory, step), remember=goes_on)
+                    found_BQ, memory = self._likelihood(step, batch, recalled(memory, step), remember=goes_on)
             for number, (row, tokens) in enumerate(zip(step.rows, step.tokens, strict=True)):
-                values = values_BQ[number, step.known : step.known + len(tokens)]
-                scored = values[int(causal and not step.known) :]
+                likeliest_Q = None if found_BQ.likeliest is None else found_BQ.likeliest[number]
+                found = Found(found_BQ.values[number], likeliest_Q).cut(step.known, step.known + len(tokens))
+                scored = found.values[int(causal and not step.known) :]
                 if not np.isfinite(scored).all():
                     raise DataError(
                         f"log-probabilities must be finite; got {scored[~np.isfinite(scored)][0]} in "
                         f"{documents[row].place}. The weights are broken: try segue doctor MODEL."
                     )
-                yield int(row), tokens, values
+                yield int(row), tokens, found
 
     def _likelihood(
         self, step: Step, batch: Batch | None, memory: Memory | None, *, remember: bool
-    ) -> tuple[NDArray[np.float64], Memory | None]:
-        """The log-probability of each token that is known or new. A causal model has none for the first."""
+    ) -> tuple[Found, Memory | None]:
+        """What is found of each token that is known or new; of the first, a causal model finds nothing."""
         if batch is None:
-            return np.full(step.ids_BQ.shape, np.nan), None
-        result = self.plan.model(batch.to(self.device), memory, remember=remember)
+            nothing_BQ = np.zeros(step.ids_BQ.shape, dtype=np.bool_) if self.settings.likeliest else None
+            return Found(np.full(step.ids_BQ.shape, np.nan), nothing_BQ), None
+        batch = batch.to(self.device)
+        result = self.plan.model(batch, memory, remember=remember)
         values_BQ = -result.nll.double().cpu().numpy()
+        likeliest_BQ = self._likeliest(result.output, batch)
         if self.objective == "causal":
-            values_BQ = np.concatenate([np.full((len(values_BQ), 1), np.nan), values_BQ], axis=1)
-        return values_BQ, result.memory
+            values_BQ = np.pad(values_BQ, ((0, 0), (1, 0)), constant_values=np.nan)
+            likeliest_BQ = None if likeliest_BQ is None else np.pad(likeliest_BQ, ((0, 0), (1, 0)))
+        return Found(values_BQ, likeliest_BQ), result.memory
+
+    def _likeliest(self, output: Output, batch: Batch) -> NDArray[np.bool_] | None:
+        """Whether no other token is likelier than each target, in its place."""
+        if not self.settings.likeliest:
+            return None
+        assert batch.targets is not None
+        model = self.plan.model
+        hidden = output.hidden_BQD if output.predicted_BPD is None else output.predicted_BPD
+        hidden_ND, targets_N = hidden[..., : model.config.width].flatten(0, -2), batch.targets.flatten()
+        size = max(1, _LOGITS // model.config.vocabulary.size)
+        parts = []
+        for part_ND, part_N in zip(torch.split(hidden_ND, size), torch.split(targets_N, size), strict=True):
+            logits_NV = model.logits(part_ND)
+            parts.append(logits_NV.gather(1, part_N[:, None])[:, 0] >= logits_NV.amax(dim=1))
+        return np.asarray(torch.cat(parts).view(batch.targets.shape).cpu().numpy())
 
     def _ordered(self, step: Step, documents: list[Document]) -> Batch:
         """What is known comes first in the order, what is new as it is wished, padding last."""
@@ -277,9 +319,10 @@ class _Scorer:
             )
         return given
 
-    def _pseudo(self, step: Step) -> NDArray[np.float64]:
+    def _pseudo(self, step: Step) -> Found:
         """Each new token from all others that are there: a row for each, in which it is masked, or seen by none."""
         values_BQ = np.zeros(step.ids_BQ.shape)
+        likeliest_BQ = np.zeros(step.ids_BQ.shape, dtype=np.bool_) if self.settings.likeliest else None
         real_BQ = step.real_BQ
         at = [(n, step.known + place) for n, tokens in enumerate(step.tokens) for place in range(len(tokens))]
         size = max(1, self.settings.batch_tokens // step.ids_BQ.shape[1])
@@ -301,9 +344,13 @@ class _Scorer:
                 targets=torch.from_numpy(targets)[:, None],
                 visible_BQQ=visible_BQQ,
             )
-            nll: Tensor = self.plan.model(batch.to(self.device)).nll
-            values_BQ[rows, places] = -nll.double().cpu().numpy()[:, 0]
-        return values_BQ
+            batch = batch.to(self.device)
+            result = self.plan.model(batch)
+            values_BQ[rows, places] = -result.nll.double().cpu().numpy()[:, 0]
+            found_N1 = self._likeliest(result.output, batch)
+            if likeliest_BQ is not None and found_N1 is not None:
+                likeliest_BQ[rows, places] = found_N1[:, 0]
+        return Found(values_BQ, likeliest_BQ)
 
 
 def _next_tokens(step: Step) -> Batch | None:
@@ -329,10 +376,14 @@ class _Sum:
 
     def __init__(self) -> None:
         self.tokens = self.scored = self.units = 0
+        self.unlikely: int | None = None
 
-    def add(self, values: NDArray[np.float64]) -> None:
-        there = values[~np.isnan(values)]
-        self.tokens += len(values)
+    def add(self, found: Found) -> None:
+        is_there = ~np.isnan(found.values)
+        there = found.values[is_there]
+        if found.likeliest is not None:
+            self.unlikely = (self.unlikely or 0) + int((is_there & ~found.likeliest).sum())
+        self.tokens += len(found.values)
         self.scored += len(there)
         self.units += int(np.rint(there / UNIT).astype(np.int64).sum())
 
@@ -348,6 +399,7 @@ class _Sum:
             log_probability=self.units * UNIT,
             perplexity=_perplexity(self.units, self.scored),
             bits_per_character=_bits(self.units, self.scored, characters),
+            likeliest=None if self.unlikely is None or not self.scored else self.unlikely == 0,
         )
 
 
@@ -357,8 +409,8 @@ class _DocumentRows:
     def __init__(self, document: Document, totals: ScoreTotals) -> None:
         self.document, self.totals, self.sum = document, totals, _Sum()
 
-    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> list[ScoreRow]:
-        self.sum.add(values)
+    def add(self, tokens: Tokens, found: Found) -> list[ScoreRow]:
+        self.sum.add(found)
         return []
 
     def finish(self) -> list[ScoreRow]:
@@ -382,14 +434,14 @@ class _LineRows:
         self.whole = _DocumentRows(document, totals)
         self.document, self.sum = document, _Sum()
 
-    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> list[ScoreRow]:
-        self.whole.add(tokens, values)
+    def add(self, tokens: Tokens, found: Found) -> list[ScoreRow]:
+        self.whole.add(tokens, found)
         rows: list[ScoreRow] = []
         numbers, begins = np.unique(tokens.lines, return_index=True)
-        for number, part in zip(numbers, np.split(values, begins[1:]), strict=True):
+        for number, begin, end in zip(numbers, begins, [*begins[1:], None], strict=True):
             while self.document.lines[0].number < number:
                 rows.append(self._row())
-            self.sum.add(part)
+            self.sum.add(found.cut(begin, end))
         return rows
 
     def finish(self) -> Iterator[ScoreRow]:
@@ -410,10 +462,11 @@ class _TokenRows:
         self.whole = _DocumentRows(document, totals)
         self.document, self.shown = document, shown
 
-    def add(self, tokens: Tokens, values: NDArray[np.float64]) -> Iterator[ScoreRow]:
-        self.whole.add(tokens, values)
-        for place, value in enumerate(values.tolist()):
+    def add(self, tokens: Tokens, found: Found) -> Iterator[ScoreRow]:
+        self.whole.add(tokens, found)
+        for place, value in enumerate(found.values.tolist()):
             index = int(tokens.ids[place])
+            unknown = found.likeliest is None or math.isnan(value)
             yield TokenScore(
                 document=self.document.number,
                 source=self.document.source,
@@ -423,6 +476,7 @@ class _TokenRows:
                 start=int(tokens.starts[place]),
                 end=int(tokens.ends[place]),
                 log_probability=None if math.isnan(value) else round(value / UNIT) * UNIT,
+                likeliest=None if unknown or found.likeliest is None else bool(found.likeliest[place]),
             )
 
     def finish(self) -> list[ScoreRow]:
@@ -436,3 +490,23 @@ def _perplexity(units: int, scored: int) -> float | None:
 
 def _bits(units: int, scored: int, characters: int) -> float | None:
     return -units * UNIT / math.log(2) / characters if scored and characters else None
+
+
+def summed(tokens: Sequence[TokenScore], *, document: int, text: str, characters: int) -> TextScore:
+    """The row of a text that has these tokens."""
+    there = [token for token in tokens if token.log_probability is not None]
+    units = sum(round((token.log_probability or 0.0) / UNIT) for token in there)
+    asked = bool(there) and all(token.likeliest is not None for token in there)
+    return TextScore(
+        document=document,
+        source=tokens[0].source if tokens else "text",
+        line=None,
+        text=text,
+        characters=characters,
+        tokens=len(tokens),
+        scored=len(there),
+        log_probability=units * UNIT,
+        perplexity=_perplexity(units, len(there)),
+        bits_per_character=_bits(units, len(there), characters),
+        likeliest=all(token.likeliest for token in there) if asked else None,
+    )

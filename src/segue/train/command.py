@@ -11,9 +11,9 @@ from segue.train.events import Request
 
 def finetune_command(request: Request, out: Path | str) -> str:
     """`segue finetune ...` with the settings that differ from the defaults, ready for a shell."""
-    words = ["segue", "finetune", request.model, "--task", request.kind.name, "--train", request.train]
+    words = ["segue", "finetune", request.model, "--task", request.kind.name, "--train", str(request.train)]
     for option, value in (("--valid", request.valid), ("--test", request.test)):
-        words += [option, value] if value is not None else []
+        words += [option, str(value)] if value is not None else []
     words += ["--out", str(out)]
     for role, name in request.columns.items():
         words += ["--column", f"{role}={name}"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.config import Config
-from segue.data.tables import TableSettings
+from segue.data.tables import Table, TableSettings
 from segue.evaluate.metrics.bootstrap import Metric
 from segue.tasks.task import Example, Prediction, Task, TaskKind
 from segue.train.pretrain import Event as PretrainEvent
@@ -23,10 +23,11 @@ class Request:
     model: str
     """A model folder, a run folder, a checkpoint of another library or a name on the hub."""
     kind: TaskKind
-    train: str
-    valid: str | None = None
+    train: str | Table
+    """A file, `datasets:NAME`, or a table in memory."""
+    valid: str | Table | None = None
     """Left out, a tenth of the training examples is kept apart."""
-    test: str | None = None
+    test: str | Table | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     """Columns of the tables by their role, where their names do not say it."""
     tables: TableSettings = field(default_factory=TableSettings)

@@ -355,7 +355,7 @@ def _read_data(request: Request, chosen: Any) -> _Data:
     return _Data(task=task, train=own[0], valid=own[1], test=tested, notes=notes, warnings=warnings)
 
 
-def _other(request: Request, source: str | None, task: Task) -> Examples | None:
+def _other(request: Request, source: str | Table | None, task: Task) -> Examples | None:
     if source is None:
         return None
     table: Table = open_table(source, request.tables)

@@ -42,7 +42,7 @@ def check_unfinished(run: Path, settings: str) -> None:
 def settings_text(request: Request, chosen: Any) -> str:
     """All that decides the run, as TOML. `chosen` are its settings without gaps."""
     values = chosen.model_dump(mode="json", exclude_none=True)
-    files = {name: value for name in ("train", "valid", "test") if (value := getattr(request, name)) is not None}
+    files = {name: str(value) for name in ("train", "valid", "test") if (value := getattr(request, name)) is not None}
     values["run"] = {
         "model": request.model,
         "task": request.kind.name,

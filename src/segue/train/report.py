@@ -315,7 +315,7 @@ def _asked(record: Record, run: Path) -> list[Block]:
     request, prepared = record.request, record.prepared
     assert prepared is not None
     rows = [["model", request.model], ["task", request.kind.name]]
-    rows += [[name, value] for name in ("train", "valid", "test") if (value := getattr(request, name)) is not None]
+    rows += [[name, str(value)] for name in ("train", "valid", "test") if (value := getattr(request, name)) is not None]
     rows += [[f"column of {role}", name] for role, name in request.columns.items()]
     rows += [["weights", "new: only the shape and the tokeniser are the model's"]] if request.new_weights else []
     rows += [["parameters", f"{prepared.parameters:,}"], ["updates, at most", f"{prepared.steps:,}"]]

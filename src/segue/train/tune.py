@@ -309,8 +309,8 @@ def _asked(search: Search) -> dict[str, Any]:
     return {
         "model": request.model,
         "task": request.kind.name,
-        "train": request.train,
-        "valid": request.valid,
+        "train": str(request.train),
+        "valid": None if request.valid is None else str(request.valid),
         "columns": dict(request.columns),
         "tables": repr(request.tables),
         "new_weights": request.new_weights,

@@ -1,17 +1,19 @@
-"""Configs on the command line: a file or the name of a preset, with overrides, completed by the store."""
+"""Configs for runs: a file, a preset or a Config, with settings that differ, completed by the store."""
 
 import os
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from segue.checkpoint.find import ALIASES
 from segue.checkpoint.packaged import packaged_model, packaged_models
-from segue.config import Config, ModelConfig, parse, read_config_file, toml
+from segue.config import Config, ModelConfig, dump, parse, read_config_file, toml, toml_value
 from segue.config.presets import preset_names, preset_text
 from segue.data.store import Store
 from segue.errors import ConfigError
 from segue.model.named import named_models
+from segue.train.command import written
 
 
 def check_has_weights(model: str) -> None:
@@ -22,23 +24,27 @@ def check_has_weights(model: str) -> None:
         return
     config = model if file or model in preset_names() else f"{model}.toml"
     first = f"segue models {model} > {config}, then " if config != model else ""
+    enough = "train.steps=1 is enough."
     raise ConfigError(
-        f"{model} is a config: it has neither weights nor a tokeniser, and a model is needed here. Make one of your "
-        f"text: segue prepare TEXT --out STORE, then {first}segue pretrain {config} data.store=STORE --out RUN; then "
-        "give RUN. Where only its shape and tokeniser are used (--new-weights), train.steps=1 is enough."
+        f"{model} is a config: it has neither weights nor a tokeniser, and a model is needed here.",
+        remedy=f"Make one of your text: segue.prepare(TEXT, STORE), then segue.pretrain({config!r}, RUN, store=STORE); "
+        f"then give RUN. Where only its shape and tokeniser are used (new_weights=True), {enough}",
+        option=f"Make one of your text: segue prepare TEXT --out STORE, then {first}segue pretrain {config} "
+        f"data.store=STORE --out RUN; then give RUN. Where only its shape and tokeniser are used (--new-weights), "
+        f"{enough}",
     )
 
 
-def run_config(source: str, overrides: list[str], *, base: ModelConfig | None = None) -> Config:
+def run_config(source: str | Path | Config, overrides: Sequence[str], *, base: ModelConfig | None = None) -> Config:
     """A config for a run. The size of the vocabulary may be left out: the store knows it. `base` is the model that the
     run starts from, which knows all of [model]."""
-    values = toml(_text(source), source=source)
+    values = toml(dump(source) if isinstance(source, Config) else _text(str(source)), source=str(source)[:200])
     store = next((text.partition("=")[2] for text in reversed(overrides) if text.startswith("data.store=")), None)
-    store = store or _table(values, "data").get("store")
+    store = toml_value(store) if store is not None else _table(values, "data").get("store")
     words = _table(_table(values, "model"), "vocabulary")
     given = "size" in words or any(text.startswith("model.vocabulary.size=") for text in overrides)
     if isinstance(store, str) and store and not given and base is None:
-        words["size"] = Store.open(store.strip("\"'"), verify=False).vocabulary_size
+        words["size"] = Store.open(store, verify=False).vocabulary_size
     return parse(values, overrides, base=base)
 
 
@@ -64,3 +70,28 @@ def _text(source: str) -> str:
             f"a config must be a file or one of {', '.join(preset_names())}; got {source!r}. {_advice(source)}"
         )
     return preset_text(source)
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names.
+
+    >>> flat({"train": {"steps": 10}, "model.width": 64})
+    {'train.steps': 10, 'model.width': 64}
+    """
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def overrides(settings: Mapping[str, Any] | None) -> list[str]:
+    """Settings as they are written on the command line.
+
+    >>> overrides({"train": {"steps": 10}, "data.store": Path("corpus")})
+    ['train.steps=10', 'data.store=corpus']
+    """
+    values = flat(settings or {})
+    return [f"{key}={written(str(value) if isinstance(value, Path) else value)}" for key, value in values.items()]

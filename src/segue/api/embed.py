@@ -1,0 +1,84 @@
+"""Texts to vectors."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.api.errors import python_errors
+from segue.api.models import ModelLike, text_model
+from segue.api.progress import Progress, counted, told
+from segue.api.texts import Texts, documents_of
+from segue.data.readers import DocumentRule
+from segue.infer.embed import EmbedSettings, Pooling
+from segue.infer.embed import embed as embeddings
+
+
+@python_errors
+def embed(
+    model: ModelLike,
+    texts: Texts,
+    *,
+    by: Literal["document", "line"] = "document",
+    layer: int | None = None,
+    pool: Pooling = "mean",
+    normalise: bool = True,
+    memory: bool = True,
+    segment_length: int | None = None,
+    batch_tokens: int = 4096,
+    field: str = "text",
+    documents: DocumentRule | None = None,
+    encoding: str = "utf-8",
+    progress: bool = True,
+    on_event: Callable[[Progress], object] | None = None,
+) -> NDArray[np.float32]:
+    """Compute a vector for each text, or for each line of the texts, of any length.
+
+    Args:
+        model: A name, a folder, or a loaded model.
+        texts: A text, several texts, a table with a field of texts, or files (`Path`).
+        by: Unit to embed: "document" (a text, or a document of a file) or "line". A line is read after what comes
+            before it in its document.
+        layer: Layer whose states are pooled: 0 for the embeddings, negative numbers count from the end. Default: the
+            last.
+        pool: Pooling over the tokens: "mean", "last", "first", "max" or "cls".
+        normalise: Whether vectors have length 1, so that their products are cosines.
+        memory: Whether a long text is read with the model's memory; otherwise in windows.
+        segment_length: Tokens that are read at a time. Default: as in training.
+        batch_tokens: Tokens that are read side by side. It changes the speed and the memory, not the numbers.
+        field: Field of the text in tables and records. Default: "text".
+        documents: What a document of a file is: "block", "line", "file" or "record". Default: blocks of text files,
+            records of others.
+        encoding: Encoding of files without a byte order mark. Default: "utf-8".
+        progress: Whether progress is shown on standard error.
+        on_event: Called with a `Progress` as the work goes on.
+
+    Returns:
+        An array of float32, [texts, width]. A text without a token has a row of zeros.
+
+    Raises:
+        ConfigError: If a setting is not possible for this model.
+        DataError: If a text cannot be read.
+
+    Example:
+        >>> vectors = segue.embed("model", ["The room was clean.", "A dull film."], progress=False)
+        >>> vectors.shape
+        (2, 32)
+    """
+    source = text_model(model)
+    settings = EmbedSettings(
+        by=by,
+        layer=layer,
+        pool=pool,
+        normalise=normalise,
+        memory=memory,
+        segment_length=source.segment_length if segment_length is None else segment_length,
+        batch_tokens=batch_tokens,
+    )
+    parts = documents_of(texts, field=field, documents=documents, encoding=encoding)
+    with told("embed", unit="tokens", progress=progress, on_event=on_event) as tell:
+        rows = embeddings(source.model, source.tokenizer, parts, settings, progress=counted(tell))
+        found = [row.vector for row in rows]
+    width = source.model.config.hidden_width
+    return np.stack(found) if found else np.zeros((0, width), dtype=np.float32)

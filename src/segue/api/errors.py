@@ -1,0 +1,57 @@
+"""Errors in the words of Python: a message that names an option of the command line names an argument instead."""
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from segue.errors import SegueError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+ARGUMENTS = {
+    "from": "start",
+    "set": "settings",
+    "search": "space",
+    "column": "columns",
+    "columns": "tables.columns",
+    "delimiter": "tables.delimiter",
+    "quoting": "tables.quoting",
+}
+"""Options whose argument has another name. All others keep theirs, with underscores."""
+_COLUMN = re.compile(r"--column (\w+)=(\w+)")
+_OPTION = re.compile(r"(?<![\w-])--(no-)?([a-z][a-z0-9]*(?:-[a-z0-9]+)*)(?: ([A-Z]+)\b)?")
+
+
+def in_python(message: str) -> str:
+    """The message with arguments in place of options.
+
+    >>> in_python("Choose another --out, or allow more: --malformed-share 0.10.")
+    'Choose another out, or allow more: malformed_share 0.10.'
+    >>> in_python("Name it with --column tokens=NAME; leave --no-verify out.")
+    'Name it with columns={"tokens": NAME}; leave verify=False out.'
+    """
+
+    def argument(match: re.Match[str]) -> str:
+        negated, name, value = match.groups()
+        name = ARGUMENTS.get(name, name.replace("-", "_"))
+        if negated:
+            return f"{name}=False"
+        return name if value is None else f"{name}={value}"
+
+    return _OPTION.sub(argument, _COLUMN.sub(r'columns={"\1": \2}', message))
+
+
+def python_errors(function: Callable[P, R]) -> Callable[P, R]:
+    """A public function whose errors speak of its arguments. The command line, which calls it too, still finds its own
+    words in `SegueError.on_command_line`."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except SegueError as error:
+            error.args = (in_python(str(error)),)
+            raise
+
+    return call

@@ -1,0 +1,182 @@
+"""Fine-tuning: from a pretrained model and labelled examples to a model that does a job, measured."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from signal import Signals
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from segue.api.configs import check_has_weights, overrides
+from segue.api.errors import python_errors
+from segue.api.predict import FinetunedModel
+from segue.api.progress import StatusLine, duration
+from segue.api.tables import TableLike, table_source
+from segue.data.tables import TableSettings
+from segue.errors import ConfigError
+from segue.evaluate.metrics.bootstrap import Metric
+from segue.tasks.table import task_kind
+from segue.train.distributed import rank
+from segue.train.events import Compared, Ended, Event, Prepared, Request, Restarted, Updated, Validated
+from segue.train.finetune import finetune as events_of
+from segue.train.finetune import finetune_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneResult(FinetunedModel):
+    """A model that was just fine-tuned, and how good it is."""
+
+    metrics: Mapping[str, Mapping[str, Metric]] = field(default_factory=dict)
+    """Measures by part, "valid" and "test", and name: `result.metrics["valid"]["accuracy"].value`."""
+    baselines: Mapping[str, Mapping[str, Mapping[str, Metric]]] = field(default_factory=dict)
+    """Those of simple methods, by their names, beside a classifier."""
+    run: Path
+    """The run folder, with report.html and results.json."""
+    reason: str
+    """Why the run ended."""
+    stopped_by: Signals | None = None
+    """The signal that stopped it."""
+    temporary: TemporaryDirectory[str] | None = field(default=None, repr=False)
+    """Holds the run where no folder was named: it goes with the result."""
+
+
+@python_errors
+def finetune(
+    model: str | Path,
+    train: TableLike,
+    *,
+    task: str = "classify",
+    out: str | Path | None = None,
+    valid: TableLike | None = None,
+    test: TableLike | None = None,
+    columns: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    new_weights: bool = False,
+    adapt: int | None = None,
+    baselines: bool = True,
+    tables: TableSettings | None = None,
+    progress: bool = True,
+    on_event: Callable[[Event], object] | None = None,
+) -> FinetuneResult:
+    """Fine-tune a model for a task, and measure it.
+
+    Documents longer than a segment are read to their end with memory. Ctrl-C keeps the best model so far.
+
+    Args:
+        model: A model folder, a run folder, a checkpoint of another library, or a name.
+        train: Labelled examples: a file (csv, tsv, json, jsonl, parquet, CoNLL, SQuAD), "datasets:NAME", a list of
+            dicts, a dict of columns, a pandas or polars DataFrame, or an Arrow table.
+        task: "classify", "pair", "tag", "answer", "regress", "choose", "rank" or "generate".
+        out: The run folder, a new one. Default: a temporary one, deleted with the result; `save` keeps the model.
+        valid: Examples to choose the best model by. Default: a tenth of the training examples is held out.
+        test: Examples that the best model is measured on, once, at the end. Default: none.
+        columns: Columns by their roles, where their names do not say them: {"text": "review", "label": "stars"}.
+        settings: Settings that differ from the defaults: {"train.epochs": 5, "read.max_length": 512}, or nested dicts.
+        new_weights: Whether only the shape and the tokeniser of the model are used, to see what pretraining brings.
+        adapt: Number of epochs of pretraining on the training texts before fine-tuning. Default: none.
+        baselines: Whether simple methods are measured beside a classifier.
+        tables: How files are written: `segue.TableSettings(encoding="gb18030", delimiter=";")`, say. Default: as their
+            names say.
+        progress: Whether progress is shown on standard error.
+        on_event: Called with each event of `segue.train.events`: `Prepared`, `Compared`, `Updated`, `Validated`,
+            `Restarted`, `Unsaved`, `Ended`.
+
+    Returns:
+        The best model, with its metrics; `result.predict(texts)` uses it.
+
+    Raises:
+        ConfigError: If the task or a setting is unknown, or the folder holds another run.
+        DataError: If the examples cannot be read or used.
+
+    Example:
+        >>> rows = [{"text": f"room {n}", "label": ["bad", "good"][n % 2]} for n in range(40)]
+        >>> result = segue.finetune("model", rows, settings={"train.epochs": 1}, progress=False)
+        >>> 0 <= result.metrics["valid"]["accuracy"].value <= 1
+        True
+        >>> result.predict("room 7")[0]["prediction"] in ("bad", "good")
+        True
+    """
+    kind = task_kind(task)
+    check_has_weights(str(model))
+    if train is None:
+        raise ConfigError("fine-tuning needs examples; got none. Give train=FILE, say.")
+    request = Request(
+        model=str(model),
+        kind=kind,
+        train=table_source(train, name="train"),
+        valid=None if valid is None else table_source(valid, name="valid"),
+        test=None if test is None else table_source(test, name="test"),
+        columns=columns or {},
+        tables=tables or TableSettings(),
+        settings=finetune_settings(kind, {}, overrides(settings)),
+        new_weights=new_weights,
+        adapt=adapt,
+        baselines=baselines,
+    )
+    return finetuned(request, out, progress=progress, on_event=on_event)
+
+
+def finetuned(
+    request: Request,
+    out: str | Path | None,
+    *,
+    progress: bool = True,
+    on_event: Callable[[Event], object] | None = None,
+) -> FinetuneResult:
+    """The same for a request that is made already."""
+    temporary = TemporaryDirectory(prefix="segue-finetune-") if out is None else None
+    run = Path(temporary.name if temporary is not None else out or "")
+    line = _Line(show=progress)
+    ended: Ended | None = None
+    compared: Compared | None = None
+    try:
+        for event in events_of(request, run):
+            if rank() == 0:
+                line.show(event)
+            if on_event is not None:
+                on_event(event)
+            compared = event if isinstance(event, Compared) else compared
+            ended = event if isinstance(event, Ended) else ended
+    finally:
+        line.line.clear()
+    assert ended is not None
+    methods = [] if compared is None else compared.methods
+    return FinetuneResult(
+        folder=ended.place,
+        task=request.kind.name,
+        metrics={part.name: part.metrics for part in ended.judged},
+        baselines={method.name: method.metrics for method in methods},
+        run=run,
+        reason=ended.reason,
+        stopped_by=ended.stopped_by,
+        temporary=temporary,
+    )
+
+
+class _Line:
+    """A run as one line, and a line for each validation."""
+
+    def __init__(self, *, show: bool) -> None:
+        self.line = StatusLine(show=show)
+        self.steps = 0
+        self.seconds = 0.0
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Prepared():
+                self.steps = event.steps
+                counts = ", ".join(f"{name} {count:,}" for name, count in event.counts.items() if count)
+                self.line.say(f"finetune: examples {counts}; {event.parameters / 1e6:.2f} M parameters")
+                for warning in event.warnings:
+                    self.line.say(f"finetune: warning: {warning}")
+            case Updated():
+                self.seconds += event.seconds
+                left = duration(self.seconds / event.step * (self.steps - event.step)) if event.step else ""
+                self.line.update(f"finetune: step {event.step:,} of {self.steps:,}, loss {event.loss:.4f}, {left} left")
+            case Validated():
+                shown = ", ".join(f"{name} {one.value:.4f}" for name, one in event.metrics.items() if "/" not in name)
+                self.line.say(f"finetune: step {event.step:,}: {shown}{', the best so far' if event.best else ''}")
+            case Restarted():
+                self.line.say(f"finetune: step {event.step:,}: collapsed ({event.reason}); starting again")
+            case Ended():
+                self.line.say(f"finetune: {event.reason}; {duration(event.seconds)}")

@@ -1,0 +1,197 @@
+"""Text that a model writes: after a prompt, or into the gaps of a text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import overload
+
+from segue.api.errors import python_errors
+from segue.api.models import ModelLike, text_model
+from segue.errors import ConfigError
+from segue.infer.infill import InfilledText, infill_text
+from segue.infer.infill import Order as InfillOrder
+from segue.infer.sampling import SamplingSettings
+from segue.infer.session import Session
+from segue.infer.together import write_together
+from segue.text.tokenizer import Tokenizer
+
+TOGETHER = 16
+"""Samples that are written at the same time."""
+
+
+@overload
+def generate(
+    model: ModelLike,
+    prompt: str = ...,
+    *,
+    max_tokens: int = ...,
+    sampling: SamplingSettings | None = ...,
+    bias: Mapping[str, float] | None = ...,
+    stop: Sequence[str] = ...,
+    choices: Sequence[str] = ...,
+    beam: int | None = ...,
+    length_penalty: float = ...,
+    count: None = ...,
+    memory_length: int | None = ...,
+    int8: bool = ...,
+) -> str: ...
+
+
+@overload
+def generate(
+    model: ModelLike,
+    prompt: str = ...,
+    *,
+    max_tokens: int = ...,
+    sampling: SamplingSettings | None = ...,
+    bias: Mapping[str, float] | None = ...,
+    stop: Sequence[str] = ...,
+    choices: Sequence[str] = ...,
+    beam: int | None = ...,
+    length_penalty: float = ...,
+    count: int,
+    memory_length: int | None = ...,
+    int8: bool = ...,
+) -> list[str]: ...
+
+
+@python_errors
+def generate(
+    model: ModelLike,
+    prompt: str = "",
+    *,
+    max_tokens: int = 200,
+    sampling: SamplingSettings | None = None,
+    bias: Mapping[str, float] | None = None,
+    stop: Sequence[str] = (),
+    choices: Sequence[str] = (),
+    beam: int | None = None,
+    length_penalty: float = 0.0,
+    count: int | None = None,
+    memory_length: int | None = None,
+    int8: bool = False,
+) -> str | list[str]:
+    """Continue a prompt of any length.
+
+    To see the text as it is written, or to go on after it, use a session: `segue.open(model).stream(prompt)`.
+
+    Args:
+        model: A name, a folder, or a loaded model: Transformer-XL, GPT or XLNet.
+        prompt: What to continue. Default: nothing, as at the beginning of a document.
+        max_tokens: Largest number of tokens to write.
+        sampling: How tokens are chosen: `segue.SamplingSettings(temperature=0.8, top_p=0.9, seed=1)`, say. Default:
+            sampled from the 40 likeliest, with the probabilities of the model.
+        bias: Numbers that are added to the logits of tokens; `-math.inf` forbids one. A key is a token as the tokeniser
+            shows it, a text of one token, or an id: "#12".
+        stop: Texts before which to stop.
+        choices: Texts of which exactly one is written.
+        beam: Width of a beam search for the likeliest text, in place of sampling. Default: none.
+        length_penalty: With a beam: larger values favour longer texts.
+        count: Number of texts; the result is then a list. Seeds count up from that of `sampling`. With a beam: the best
+            so many. Default: one text, as a `str`.
+        memory_length: How many earlier tokens each token sees. Default: as in training.
+        int8: Whether weights are rounded to 8 bits: faster on a CPU, nearly the same numbers.
+
+    Returns:
+        The text, without the prompt; with `count`, a list of texts.
+
+    Raises:
+        ConfigError: If settings contradict each other, or the model cannot write.
+
+    Example:
+        >>> text = segue.generate("model", "The room was", max_tokens=5)
+        >>> several = segue.generate("model", "The room was", max_tokens=5, count=3)
+        >>> text == several[0], len(several)
+        (True, 3)
+        >>> segue.generate("model", "The film was", choices=[" good", " bad"]) in (" good", " bad")
+        True
+    """
+    if beam is not None and (sampling is not None or bias or stop or choices):
+        raise ConfigError("a beam search goes without sampling, bias, stop and choices; got both. Leave one out.")
+    if count is not None and choices:
+        raise ConfigError("choices go without count; got both. Leave one out.")
+    session = Session(text_model(model), memory_length=memory_length, int8=int8)
+    settings = biased(sampling or SamplingSettings(), bias or {}, session.tokenizer)
+    session.feed(prompt)
+    if beam is not None:
+        found = session.search(beam=beam, count=count or 1, max_tokens=max_tokens, length_penalty=length_penalty)
+        texts = [one.text for one in found]
+        return texts if count is not None else texts[0]
+    if count is None:
+        return "".join(session.stream(max_tokens=max_tokens, sampling=settings, stop=stop, choices=choices))
+    return _samples(session, settings, count=count, max_tokens=max_tokens, stop=stop)
+
+
+def _samples(
+    session: Session, settings: SamplingSettings, *, count: int, max_tokens: int, stop: Sequence[str]
+) -> list[str]:
+    texts = [""] * count
+    session.ready()
+    for begin in range(0, count, TOGETHER):
+        numbers = range(begin, min(begin + TOGETHER, count))
+        own = [replace(settings, seed=settings.seed + number) for number in numbers]
+        written = write_together([session.fork() for _ in numbers], max_tokens=max_tokens, sampling=own, stop=stop)
+        for number, one in written:
+            texts[begin + number] += one.text
+    return texts
+
+
+@python_errors
+def infill(
+    model: ModelLike,
+    text: str,
+    *,
+    gap: str = "___",
+    length: int | Sequence[int] = 3,
+    order: InfillOrder = "left_to_right",
+    sampling: SamplingSettings | None = None,
+    bias: Mapping[str, float] | None = None,
+) -> InfilledText:
+    """Fill the gaps of a text with an XLNet, in any order, from what is on both sides.
+
+    Args:
+        model: A permutation model: a name, a folder, or a loaded model.
+        text: A text with gaps.
+        gap: How a gap is marked.
+        length: Number of tokens of all gaps, or of each.
+        order: Order in which tokens are filled in: "left_to_right", "right_to_left", "random" or "surest_first".
+        sampling: How tokens are chosen. Default: the likeliest each time.
+        bias: Numbers that are added to the logits of tokens, as for `generate`.
+
+    Returns:
+        The text without gaps (`text`), what was written into each (`gaps`), and every token with its log-probability
+        (`result`).
+
+    Raises:
+        ConfigError: If the model is no permutation model.
+        DataError: If the text has no gap.
+
+    Example:
+        >>> filled = segue.infill("xlnet", "The room was ___ and the staff were kind.", length=1)
+        >>> filled.text.startswith("The room was"), len(filled.gaps)
+        (True, 1)
+    """
+    source = text_model(model)
+    settings = biased(sampling or SamplingSettings(greedy=True), bias or {}, source.tokenizer)
+    return infill_text(source.model, source.tokenizer, text, gap=gap, lengths=length, order=order, settings=settings)
+
+
+def biased(settings: SamplingSettings, bias: Mapping[str, float], tokenizer: Tokenizer) -> SamplingSettings:
+    """The settings with a bias for tokens, which only the tokeniser understands."""
+    found = {token_id(token, tokenizer): number for token, number in bias.items()}
+    return replace(settings, logit_bias={**settings.logit_bias, **found})
+
+
+def token_id(token: str, tokenizer: Tokenizer) -> int:
+    """The id of a token: as the tokeniser shows it, as a text of one token, or as "#12"."""
+    if token.startswith("#") and token[1:].isascii() and token[1:].isdigit():
+        return int(token[1:])
+    shown = next((index for index in range(tokenizer.size) if tokenizer.token(index) == token), None)
+    if shown is not None:
+        return shown
+    ids = tokenizer.encode(token).tolist()
+    if len(ids) != 1:
+        names = " ".join(f"{tokenizer.token(index)}=#{index}" for index in ids[:12])
+        raise ConfigError(
+            f"--bias must be for one token; got {token!r}, which has {len(ids)}: {names}. Name one of them, or its id."
+        )
+    return int(ids[0])

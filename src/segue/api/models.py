@@ -1,0 +1,104 @@
+"""What a model may be given as, and how it is loaded once to be used often."""
+
+from pathlib import Path
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
+
+from segue.api.errors import python_errors
+from segue.checkpoint.find import find, model_folder
+from segue.checkpoint.folder import CONFIG, TOKENIZER
+from segue.checkpoint.folder import load as load_folder
+from segue.config import load as load_config
+from segue.errors import CheckpointError, ConfigError
+from segue.infer.session import Session
+from segue.infer.text_model import SEGMENT_LENGTH, TextModel, load_text_model
+from segue.model import LanguageModel
+from segue.text.files import load_tokenizer
+
+ModelLike: TypeAlias = str | Path | LanguageModel | TextModel
+"""A model folder, a run folder, a checkpoint of another library, a name; or what `load` or `load_text_model` gave."""
+
+_READERS: WeakKeyDictionary[LanguageModel, Path] = WeakKeyDictionary()
+"""The folder that each loaded model came from; its tokeniser is there."""
+
+
+@python_errors
+def load(
+    source: str | Path, *, revision: str | None = None, offline: bool | None = None, mirror: str | Path | None = None
+) -> LanguageModel:
+    """Load a language model, an `nn.Module`.
+
+    Args:
+        source: A model folder, a run folder (its `best/`, else its `last/`), a checkpoint of another library, or a
+            name on the hub.
+        revision: A branch, a tag or a commit of a name on the hub. Default: its main branch.
+        offline: Whether only the cache of the hub is asked. Default: as HF_HUB_OFFLINE says.
+        mirror: A folder with models by name, in place of the hub. Default: SEGUE_MIRROR, if that is set.
+
+    Returns:
+        The model, ready for `score`, `embed`, `generate` and the others, or for your own code.
+
+    Raises:
+        CheckpointError: If there is no such model, or its files are damaged.
+
+    Example:
+        >>> model = segue.load("model")
+        >>> model.config.objective
+        'causal'
+    """
+    folder = model_folder(find(source, revision=revision, offline=offline, mirror=mirror))
+    model = load_folder(folder)
+    _READERS[model] = folder
+    return model
+
+
+@python_errors
+def open(source: ModelLike, *, memory_length: int | None = None, int8: bool = False, device: str = "cpu") -> Session:
+    """Open a session with a model: it reads text of any length at constant cost, writes, scores, forks and saves.
+
+    Args:
+        source: A model folder, a run folder, a checkpoint of another library, a name on the hub, or a loaded model.
+        memory_length: How many earlier tokens each token sees. Default: as in training.
+        int8: Whether weights are rounded to 8 bits: a quarter of the memory, faster on a CPU, nearly the same numbers.
+        device: Where it computes. Default: "cpu".
+
+    Returns:
+        A session that has read nothing.
+
+    Raises:
+        CheckpointError: If there is no such model, or it comes without a tokeniser.
+        ConfigError: If the memory length is not possible for the model.
+
+    Example:
+        >>> session = segue.open("model")
+        >>> session.feed("The room was")
+        0
+        >>> text = "".join(session.stream(max_tokens=8))
+    """
+    return Session(text_model(source), memory_length=memory_length, int8=int8, device=device)
+
+
+def text_model(model: ModelLike) -> TextModel:
+    """A model with its tokeniser, from anything that a model may be given as."""
+    if isinstance(model, TextModel):
+        return model
+    if isinstance(model, str | Path):
+        return load_text_model(model)
+    if not isinstance(model, LanguageModel):
+        raise ConfigError(
+            f"a model must be given by its path or its name, or be a loaded one; got a {type(model).__name__}. Use "
+            'segue.load("run"), say.'
+        )
+    folder = _READERS.get(model)
+    if folder is None or not (folder / TOKENIZER).is_dir():
+        raise CheckpointError(
+            "a model must come with its tokeniser to read text; got one that was made without. Load it with "
+            "segue.load from a folder that has one, or use segue.TextModel(model=..., tokenizer=..., "
+            "segment_length=...)."
+        )
+    data = load_config(folder / CONFIG).data
+    return TextModel(
+        model=model.eval(),
+        tokenizer=load_tokenizer(folder / TOKENIZER),
+        segment_length=SEGMENT_LENGTH if data is None else data.segment_length,
+    )

@@ -1,0 +1,120 @@
+"""Text to a store: ids on disk that training reads."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from segue.api.errors import python_errors
+from segue.api.progress import StatusLine, duration
+from segue.data.prepare import PrepareSettings, Report, preparation
+from segue.data.prepare import Progress as PrepareProgress
+from segue.data.readers import DocumentRule, ReadSettings
+from segue.data.store import Store
+from segue.text.train import Kind
+
+_STAGES = {"sample": "reading a sample", "train": "training the tokeniser", "encode": "encoding"}
+
+
+@python_errors
+def prepare(
+    files: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    kind: Kind = "unigram",
+    vocabulary_size: int | None = None,
+    sample_characters: int = 2**22,
+    documents: DocumentRule | None = None,
+    field: str = "text",
+    encoding: str = "utf-8",
+    validation_share: float | None = None,
+    malformed_share: float = 0.05,
+    largest_expansion: int | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    replace: bool = False,
+    progress: bool = True,
+    on_event: Callable[[PrepareProgress], object] | None = None,
+) -> Store:
+    """Turn text files into a store: ids on disk that training reads, with their tokeniser.
+
+    Args:
+        files: Files, folders or globs: txt, jsonl, csv, tsv or parquet, each also compressed.
+        out: Folder of the new store; a validation store goes to OUT-valid.
+        tokenizer: Folder of a tokeniser, or a store whose tokeniser is used. Default: one is trained.
+        kind: Kind of the tokeniser that is trained: "unigram", "bpe", "words", "characters" or "bytes".
+        vocabulary_size: Size of its vocabulary. Default: 8000 for unigram and bpe, no limit for words and characters.
+        sample_characters: Most characters of text that unigram and bpe are trained on.
+        documents: What a document is: "block" (up to a blank line), "line", "file" or "record". Default: blocks of text
+            files, records of others.
+        field: Field or column that holds the text of a record.
+        encoding: Encoding of files without a byte order mark, "gb18030", say.
+        validation_share: Share of the documents for the validation store. Default: no validation store.
+        malformed_share: Largest share of unreadable records that a file may have.
+        largest_expansion: Largest factor by which a compressed file may grow. Default: 100.
+        workers: Number of processes. Default: one for each core, for large inputs.
+        seed: Seed for the sample and for the choice of validation documents.
+        replace: Whether a store that exists is replaced.
+        progress: Whether progress is shown on standard error.
+        on_event: Called with a `segue.events.PrepareProgress` as the work goes on.
+
+    Returns:
+        The store, open. `store.manifest` has its counts; `Store.open("OUT-valid")` opens the validation store.
+
+    Raises:
+        DataError: If files are missing or unreadable, or the folder exists.
+
+    Example:
+        >>> store = segue.prepare("texts.txt", "corpus", kind="characters", progress=False)
+        >>> store.manifest.documents
+        6
+    """
+    read = ReadSettings(
+        document=documents,
+        field=field,
+        encoding=encoding,
+        malformed_share=malformed_share,
+        largest_expansion=largest_expansion,
+    )
+    settings = PrepareSettings(
+        read=read,
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        kind=kind,
+        vocabulary_size=vocabulary_size,
+        sample_characters=sample_characters,
+        validation_share=validation_share,
+        seed=seed,
+    )
+    inputs = [files] if isinstance(files, str | Path) else list(files)
+    report = prepared(inputs, out, settings, workers=workers, replace=replace, progress=progress, on_event=on_event)
+    return Store.open(report.store, verify=False)
+
+
+def prepared(
+    files: Sequence[str | Path],
+    out: str | Path,
+    settings: PrepareSettings,
+    *,
+    workers: int | None = None,
+    replace: bool = False,
+    progress: bool = True,
+    on_event: Callable[[PrepareProgress], object] | None = None,
+) -> Report:
+    """The same with all settings in one value; the result is a report of what was found."""
+    line = StatusLine(show=progress)
+    steps = preparation(files, out=out, settings=settings, workers=workers, replace=replace)
+    with closing(steps):  # an interrupt anywhere in here stops the workers and removes what is not whole
+        try:
+            while True:
+                event = next(steps)
+                if on_event is not None:
+                    on_event(event)
+                share = f" {event.bytes_read / event.bytes_total:.0%}" if event.bytes_total else ""
+                line.update(f"prepare: {_STAGES[event.stage]}{share}")
+        except StopIteration as end:
+            report: Report = end.value
+        finally:
+            line.clear()
+    tokens, documents = report.manifest.tokens, report.manifest.documents
+    line.say(f"{report.store}: {tokens:,} tokens of {documents:,} documents, {duration(report.seconds)}")
+    return report

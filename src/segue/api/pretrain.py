@@ -1,0 +1,205 @@
+"""Pretraining runs, and what they will need."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+from segue.api.configs import check_has_weights, overrides, run_config
+from segue.api.errors import python_errors
+from segue.api.models import load
+from segue.api.progress import StatusLine, duration
+from segue.config import Config, ModelConfig
+from segue.data.store import Store
+from segue.model import LanguageModel
+from segue.train.distributed import rank
+from segue.train.loop import StepReport
+from segue.train.metrics import read_metrics
+from segue.train.plan import Plan
+from segue.train.plan import plan as plan_of
+from segue.train.pretrain import Ended, Event, Started, Validated
+from segue.train.pretrain import pretrain as events_of
+from segue.train.stages import find_origin
+
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A pretraining run on disk. The functions of segue take its folder as a model."""
+
+    folder: Path
+    step: int
+    """Updates that were made."""
+    finished: bool
+    """False if the run was stopped; the same call resumes it."""
+    stopped_by: Signals | None = None
+    """The signal that stopped it."""
+
+    @property
+    def model(self) -> Path:
+        """The folder of the best model, or of the last one where none was validated."""
+        best = self.folder / "best"
+        return best if best.exists() else self.folder / "last"
+
+    def load(self) -> LanguageModel:
+        """The best model, loaded."""
+        return load(self.model)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """A dict for each logged step ("step", "loss", ...) and each validation ("step", "validation_loss")."""
+        return read_metrics(self.folder / METRICS)
+
+    @property
+    def validation_loss(self) -> float | None:
+        """The lowest validation loss, in nats; None without a validation."""
+        losses = [line["validation_loss"] for line in self.metrics() if "validation_loss" in line]
+        return min((loss for loss in losses if isinstance(loss, float)), default=None)
+
+
+@python_errors
+def pretrain(
+    config: str | Path | Config,
+    out: str | Path,
+    *,
+    store: str | Path | Store | None = None,
+    validation: str | Path | Store | None = None,
+    start: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    verify: bool = True,
+    command: str | None = None,
+    progress: bool = True,
+    on_event: Callable[[Event], object] | None = None,
+) -> Run:
+    """Pretrain a model on a store, or resume a run that was stopped.
+
+    Ctrl-C saves the state and returns; the same call resumes the run, to the bit.
+
+    Args:
+        config: The name of a preset, a TOML file, or a `Config`.
+        out: The run folder. A run that is in it is resumed.
+        store: The store to train on, as `prepare` returns it, or its folder. Default: as the config says.
+        validation: A store to validate on. Default: as the config says, which may be none.
+        start: A model whose weights the run starts with: a name, a folder or a run. Its [model] settings hold then.
+            Default: new weights.
+        settings: Settings that differ from the config: {"train.steps": 1000, "model.width": 256}, or nested dicts.
+        verify: Whether stores are compared with their checksums first.
+        command: How the run was started, for the card of the model. Default: not said.
+        progress: Whether progress is shown on standard error.
+        on_event: Called with each event: `Started`, `StepReport`, `Validated`, `Saved`, `Ended` of
+            `segue.train.pretrain`.
+
+    Returns:
+        The run: its folder, its metrics, its best model.
+
+    Raises:
+        ConfigError: If settings are unknown or contradict each other; the message lists all problems.
+        DataError: If a store is damaged, or does not fit the model.
+
+    Example:
+        >>> store = segue.prepare("texts.txt", "corpus", kind="characters", progress=False)
+        >>> tiny = {"model": {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 16, "memory.length": 8},
+        ...         "data": {"lanes": 2, "segment_length": 8}, "train": {"steps": 2, "warmup_steps": 1}}
+        >>> run = segue.pretrain("small-transformer-xl", "run", store=store, settings=tiny, progress=False)
+        >>> run.step, run.finished
+        (2, True)
+    """
+    folder = Path(out)
+    if start is not None:
+        check_has_weights(str(start))
+    origin = find_origin(None if start is None else str(start), folder)
+    base = None if origin is None else origin.config
+    chosen = chosen_config(config, store=store, validation=validation, settings=settings, base=base)
+    line = _Line(show=progress)
+    ended = None
+    try:
+        for event in events_of(chosen, folder, origin=origin, command=command, verify=verify):
+            if rank() == 0:
+                line.show(event)
+            if on_event is not None:
+                on_event(event)
+            ended = event if isinstance(event, Ended) else ended
+    finally:
+        line.line.clear()
+    assert ended is not None
+    return Run(folder=folder, step=ended.step, finished=ended.finished, stopped_by=ended.stopped_by)
+
+
+@python_errors
+def plan(
+    config: str | Path | Config,
+    *,
+    store: str | Path | Store | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Measure what a pretraining run will need, with a few updates on random ids.
+
+    Args:
+        config: The name of a preset, a TOML file, or a `Config`.
+        store: The store of the run, for the size of its vocabulary. Default: as the config says.
+        settings: Settings that differ from the config: {"train.steps": 1000}, or nested dicts.
+
+    Returns:
+        Parameters, tokens, memory in bytes and seconds for each step.
+
+    Raises:
+        ConfigError: If settings are unknown or contradict each other.
+
+    Example:
+        >>> tiny = {"model": {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 16, "vocabulary.size": 100},
+        ...         "data": {"lanes": 2, "segment_length": 8, "store": "corpus"}, "train": {"steps": 5}}
+        >>> segue.plan("small-transformer-xl", settings=tiny).tokens
+        80
+    """
+    return plan_of(chosen_config(config, store=store, settings=settings))
+
+
+def chosen_config(
+    config: str | Path | Config,
+    *,
+    store: str | Path | Store | None = None,
+    validation: str | Path | Store | None = None,
+    settings: Mapping[str, Any] | None = None,
+    base: ModelConfig | None = None,
+) -> Config:
+    """The config of a run from all that was given. `base` is the model that it starts from."""
+    values = dict(settings or {})
+    for key, one in (("data.store", store), ("data.validation", validation)):
+        if one is not None:
+            values[key] = one.path if isinstance(one, Store) else Path(one)
+    return run_config(config, overrides(values), base=base)
+
+
+class _Line:
+    """A run as one line, and a line for each validation."""
+
+    def __init__(self, *, show: bool) -> None:
+        self.line = StatusLine(show=show)
+        self.steps = 0
+        self.mean_loss: float | None = None
+        self.mean_seconds: float | None = None
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Started():
+                self.steps = event.steps
+                what = "resumed at" if event.step else "starts at"
+                millions = f"{event.parameters / 1e6:.2f} M parameters"
+                self.line.say(f"pretrain: {what} step {event.step:,} of {event.steps:,}; {millions}")
+            case StepReport() if not event.skipped:
+                self.mean_loss = _mean(self.mean_loss, event.loss)
+                self.mean_seconds = _mean(self.mean_seconds, event.seconds)
+                left = duration(self.mean_seconds * (self.steps - event.step))
+                self.line.update(
+                    f"pretrain: step {event.step:,} of {self.steps:,}, loss {self.mean_loss:.3f}, {left} left"
+                )
+            case Validated():
+                best = ", the best so far" if event.best else ""
+                self.line.say(f"pretrain: step {event.step:,}, validation loss {event.loss:.4f}{best}")
+            case Ended():
+                self.line.say(f"pretrain: {'done' if event.finished else 'stopped'} at step {event.step:,}")
+
+
+def _mean(before: float | None, value: float) -> float:
+    return value if before is None else 0.95 * before + 0.05 * value

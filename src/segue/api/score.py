@@ -1,0 +1,175 @@
+"""How likely a model finds texts."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Literal, overload
+
+from segue.api.errors import python_errors
+from segue.api.models import ModelLike, text_model
+from segue.api.progress import Progress, counted, told
+from segue.api.texts import Texts, documents_of, texts_of
+from segue.data.readers import DocumentRule
+from segue.errors import ConfigError, DataError
+from segue.infer.documents import SHOWN, text_parts
+from segue.infer.score import By, Order, Score, ScoreSettings, TextScore, TokenScore, summed
+from segue.infer.score import score as scores
+from segue.infer.text_model import TextModel
+
+
+@overload
+def score(
+    model: ModelLike,
+    texts: Texts,
+    *,
+    by: Literal["document", "line"] = ...,
+    context: str | Sequence[str] | None = ...,
+    likeliest: bool = ...,
+    order: Order | Sequence[int] = ...,
+    seed: int = ...,
+    pseudo: bool = ...,
+    segment_length: int | None = ...,
+    batch_tokens: int = ...,
+    field: str = ...,
+    documents: DocumentRule | None = ...,
+    encoding: str = ...,
+    progress: bool = ...,
+    on_event: Callable[[Progress], object] | None = ...,
+) -> list[TextScore]: ...
+
+
+@overload
+def score(
+    model: ModelLike,
+    texts: Texts,
+    *,
+    by: Literal["token"],
+    context: str | Sequence[str] | None = ...,
+    likeliest: bool = ...,
+    order: Order | Sequence[int] = ...,
+    seed: int = ...,
+    pseudo: bool = ...,
+    segment_length: int | None = ...,
+    batch_tokens: int = ...,
+    field: str = ...,
+    documents: DocumentRule | None = ...,
+    encoding: str = ...,
+    progress: bool = ...,
+    on_event: Callable[[Progress], object] | None = ...,
+) -> list[TokenScore]: ...
+
+
+@python_errors
+def score(
+    model: ModelLike,
+    texts: Texts,
+    *,
+    by: By = "document",
+    context: str | Sequence[str] | None = None,
+    likeliest: bool = True,
+    order: Order | Sequence[int] = "forward",
+    seed: int = 0,
+    pseudo: bool = False,
+    segment_length: int | None = None,
+    batch_tokens: int = 4096,
+    field: str = "text",
+    documents: DocumentRule | None = None,
+    encoding: str = "utf-8",
+    progress: bool = True,
+    on_event: Callable[[Progress], object] | None = None,
+) -> list[TextScore] | list[TokenScore]:
+    """Compute log-probabilities of texts, each as a whole, by line or by token.
+
+    A causal model predicts each token from those before it, as far as its memory reaches. A permutation model predicts
+    the tokens of a segment in an order. A masked model predicts each token from all others of its window: a
+    pseudo-likelihood, which is no probability of the text. Logarithms are natural.
+
+    Args:
+        model: A name, a folder, or a loaded model.
+        texts: A text, several texts, a table with a field of texts, or files (`Path`).
+        by: What a row of the result is: "document" (a text, or a document of a file), "line" or "token".
+        context: What stands before each text and is given: one `str` for all, or one for each. The model reads context
+            and text as one text; a token that has characters of both counts as one of the text. Default: nothing.
+        likeliest: Whether to say of each token if it was the likeliest in its place, and of each text if all of its
+            tokens were. It costs a product with the whole vocabulary for each token.
+        order: For a permutation model: "forward", "backward", "random", or the positions as they are to be predicted.
+        seed: Seed for random orders. Default: 0.
+        pseudo: Whether a permutation model predicts each token from all others of its window, as a masked model does.
+        segment_length: Tokens that are read at a time. Default: as in training.
+        batch_tokens: Tokens that are read side by side. It changes the speed and the memory, not the numbers.
+        field: Field of the text in tables and records. Default: "text".
+        documents: What a document of a file is: "block", "line", "file" or "record". Default: blocks of text files,
+            records of others.
+        encoding: Encoding of files without a byte order mark. Default: "utf-8".
+        progress: Whether progress is shown on standard error.
+        on_event: Called with a `Progress` as the work goes on.
+
+    Returns:
+        A `TextScore` for each document or line, or a `TokenScore` for each token, in the order of the texts.
+
+    Raises:
+        ConfigError: If a setting is not possible for this kind of model.
+        DataError: If a text cannot be read.
+
+    Example:
+        >>> good, bad = segue.score("model", ["The room was clean.", "clean was room The."], progress=False)
+        >>> good.tokens, math.isclose(good.perplexity, math.exp(-good.log_probability / good.tokens))
+        (5, True)
+        >>> answer = segue.score("model", " clean.", context="The room was", progress=False)[0]
+        >>> answer.tokens, answer.log_probability > good.log_probability
+        (2, True)
+    """
+    source = text_model(model)
+    settings = ScoreSettings(
+        by=by,
+        order=order,
+        seed=seed,
+        pseudo=pseudo,
+        segment_length=source.segment_length if segment_length is None else segment_length,
+        batch_tokens=batch_tokens,
+        likeliest=likeliest,
+    )
+    with told("score", unit="tokens", progress=progress, on_event=on_event) as tell:
+        count = counted(tell)
+        if context is None:
+            parts = documents_of(texts, field=field, documents=documents, encoding=encoding)
+            rows: Iterable[Score] = scores(source.model, source.tokenizer, parts, settings, progress=count)
+        else:
+            rows = _given(source, texts_of(texts, field=field), context, settings, count)
+        return list(rows)  # type: ignore[return-value]  # all rows are of the kind that `by` names
+
+
+def _given(
+    source: TextModel,
+    texts: Sequence[str],
+    context: str | Sequence[str],
+    settings: ScoreSettings,
+    progress: Callable[[int], None],
+) -> Iterator[Score]:
+    """The texts after their contexts; only what is of the texts is scored."""
+    if settings.by == "line":
+        raise ConfigError('a context must go with by="document" or by="token"; got by="line". Use one of them.')
+    if settings.order != "forward":
+        raise ConfigError(f'a context must go with order="forward"; got {settings.order!r}. Leave the order out.')
+    contexts = [context] * len(texts) if isinstance(context, str) else list(context)
+    if len(contexts) != len(texts):
+        raise DataError(
+            f"context must be one text, or one for each of the {len(texts)} texts; got {len(contexts)}. Give as many."
+        )
+    whole = (before + text for before, text in zip(contexts, texts, strict=True))
+    rows = scores(source.model, source.tokenizer, text_parts(whole), replace(settings, by="token"), progress=progress)
+    tokens: dict[int, list[TokenScore]] = {number: [] for number in range(1, len(texts) + 1)}
+    for number, own in groupby(rows, key=lambda row: row.document):
+        begin = len(contexts[number - 1])
+        tokens[number] = [_moved(row, begin) for row in own if isinstance(row, TokenScore) and row.end > begin]
+    for number, found in tokens.items():
+        if settings.by == "token":
+            yield from found
+        else:
+            text = texts[number - 1]
+            yield summed(found, document=number, text=text[:SHOWN], characters=len(text))
+
+
+def _moved(row: TokenScore, begin: int) -> TokenScore:
+    """With its place in the text alone."""
+    return replace(row, start=max(0, row.start - begin), end=row.end - begin)

@@ -1,0 +1,72 @@
+"""Texts from memory or from files, one after the other.
+
+A `str` is a text and a `Path` is a file, which may hold many. Tables and dicts give the texts of one field.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from segue.api.tables import rows_of
+from segue.data.readers import DocumentRule, ReadSettings
+from segue.errors import DataError
+from segue.infer.documents import TextFiles, TextPart, text_parts
+
+Texts: TypeAlias = Any
+"""A text (`str`), a file or folder (`Path`), several of either in a list or an iterator, a column of texts (pandas,
+polars, Arrow), or a table of any kind whose texts are in one field."""
+
+
+def documents_of(
+    texts: Texts, *, field: str = "text", documents: DocumentRule | None = None, encoding: str = "utf-8"
+) -> Iterable[TextPart]:
+    """The texts as documents, in order. Files are read as they are needed."""
+    several = _several(texts)
+    first = list(islice(several, 1))
+    several = chain(first, several)
+    if first and isinstance(first[0], Path):
+        return TextFiles(list(_paths(several)), ReadSettings(document=documents, field=field, encoding=encoding))
+    return text_parts(_texts(several, field))
+
+
+def texts_of(texts: Texts, *, field: str = "text") -> list[str]:
+    """The texts, none of them in a file."""
+    return list(_texts(_several(texts), field))
+
+
+def _several(texts: Texts) -> Iterator[Any]:
+    """Texts, paths or rows."""
+    if isinstance(texts, str | Path):
+        return iter([texts])
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
+        return iter(rows_of(texts, name="texts"))
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
+        raise DataError(
+            f"texts must be a str, a Path, a table, or several of them; got a {type(texts).__name__}. Use a list of "
+            "str, say."
+        )
+    return iter(texts.to_pylist() if hasattr(texts, "to_pylist") else texts)
+
+
+def _texts(several: Iterable[Any], field: str) -> Iterator[str]:
+    for number, one in enumerate(several, start=1):
+        if isinstance(one, Mapping) and field not in one:
+            raise DataError(
+                f"row {number} of the texts must have the field {field!r}; got {', '.join(map(repr, one)) or 'none'}. "
+                "Name the field of the text: field=NAME."
+            )
+        text = one[field] if isinstance(one, Mapping) else one
+        if not isinstance(text, str):
+            got = "nothing" if text is None else f"a {type(text).__name__}"
+            raise DataError(f"text {number} must be a str; got {got}. Remove it, or put a text there.")
+        yield text
+
+
+def _paths(several: Iterable[Any]) -> Iterator[Path]:
+    for one in several:
+        if not isinstance(one, Path):
+            raise DataError(
+                f"texts and files must not be mixed; got a {type(one).__name__} beside a Path. Make two calls."
+            )
+        yield one

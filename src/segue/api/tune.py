@@ -1,0 +1,151 @@
+"""A search for the settings of fine-tuning."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+from segue.api.configs import check_has_weights, overrides
+from segue.api.errors import python_errors
+from segue.api.progress import StatusLine
+from segue.api.tables import TableLike, table_source
+from segue.data.tables import TableSettings
+from segue.errors import ConfigError
+from segue.tasks.table import task_kind
+from segue.train.command import written
+from segue.train.events import Request
+from segue.train.finetune import finetune_settings
+from segue.train.search_space import Dimension, search_space
+from segue.train.tune import Search, SearchEnded, TrialEnded, TuneEvent, usual_space
+from segue.train.tune import tune as events_of
+from segue.train.tune_report import Trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A search, and what it found."""
+
+    folder: Path
+    trials: Sequence[Trial]
+    best: Trial | None
+    """None if no trial came to its end."""
+    command: str | None
+    """A command that makes the best run again."""
+    stopped_by: Signals | None = None
+    """The signal that stopped it; the same call goes on."""
+
+    @property
+    def model(self) -> Path | None:
+        """The folder of the best model; the weights of the other trials are deleted."""
+        return None if self.best is None else self.folder / "trials" / f"{self.best.number:04d}" / "best"
+
+
+@python_errors
+def tune(
+    model: str | Path,
+    train: TableLike,
+    out: str | Path,
+    *,
+    task: str = "classify",
+    valid: TableLike | None = None,
+    columns: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    space: Mapping[str, str | Sequence[Any]] | None = None,
+    trials: int = 20,
+    hours: float | None = None,
+    new_weights: bool = False,
+    tables: TableSettings | None = None,
+    progress: bool = True,
+    on_event: Callable[[TuneEvent], object] | None = None,
+) -> Study:
+    """Search for good settings with many fine-tuning runs. The same call goes on with a search that was stopped.
+
+    Args:
+        model: A model folder, a run folder, a checkpoint of another library, or a name.
+        train: Labelled examples, as for `finetune`.
+        out: The study folder; one that exists is continued.
+        task: The task, as for `finetune`.
+        valid: Examples by which trials are judged. Default: a tenth of the training examples is held out.
+        columns: Columns by their roles, where their names do not say them.
+        settings: Settings that all trials have: {"train.epochs": 2}.
+        space: What is searched: ranges and lists, {"train.learning_rate": "1e-5..1e-3:log", "train.batch_size": [8,
+            16]}. Default: the learning rate and what else matters most.
+        trials: Number of trials of the whole study, earlier ones included.
+        hours: Hours after which no new trial begins. Default: no limit.
+        new_weights: Whether only the shape and the tokeniser of the model are used.
+        tables: How files are written. Default: as their names say.
+        progress: Whether progress is shown on standard error.
+        on_event: Called with each event of `segue.train.tune`: `Began`, `Inside`, `TrialEnded`, `SearchEnded`.
+
+    Returns:
+        All trials, the best one, and the folder of its model.
+
+    Raises:
+        ConfigError: If Optuna is missing, or a setting is unknown.
+        DataError: If the examples cannot be read or used.
+
+    Example:
+        >>> rows = [{"text": f"room {n}", "label": ["bad", "good"][n % 2]} for n in range(40)]
+        >>> study = segue.tune("model", rows, "study", trials=1, space={"train.learning_rate": [1e-3, 2e-3]},
+        ...                    settings={"train.epochs": 1}, progress=False)
+        >>> len(study.trials), study.model.name
+        (1, 'best')
+    """
+    if hours is not None and not 0 < hours < float("inf"):
+        raise ConfigError(f"hours must be above 0; got {hours:g}. Use 0.5, say, or leave it out.")
+    kind = task_kind(task)
+    check_has_weights(str(model))
+    fixed = overrides(settings)
+    request = Request(
+        model=str(model),
+        kind=kind,
+        train=table_source(train, name="train"),
+        valid=None if valid is None else table_source(valid, name="valid"),
+        columns=columns or {},
+        tables=tables or TableSettings(),
+        settings=finetune_settings(kind, {}, fixed),
+        new_weights=new_weights,
+    )
+    expressions = [f"{key}={_range(values)}" for key, values in (space or {}).items()]
+    search = Search(request=request, space=dimensions(request, expressions, fixed), trials=trials, hours=hours)
+    return tuned(search, out, progress=progress, on_event=on_event)
+
+
+def dimensions(request: Request, expressions: Sequence[str], fixed: Sequence[str]) -> tuple[Dimension, ...]:
+    """What is searched, as the command line writes it; the usual settings where nothing is given."""
+    if expressions:
+        return tuple(search_space(list(expressions), kind=request.kind, fixed=list(fixed)))
+    return tuple(usual_space(request, {one.partition("=")[0].strip(): one for one in fixed}))
+
+
+def tuned(
+    search: Search,
+    out: str | Path,
+    *,
+    progress: bool = True,
+    on_event: Callable[[TuneEvent], object] | None = None,
+) -> Study:
+    """The same for a search that is described already."""
+    line = StatusLine(show=progress)
+    ended: SearchEnded | None = None
+    for event in events_of(search, Path(out)):
+        if isinstance(event, TrialEnded):
+            value = "" if event.trial.value is None else f" {event.trial.value:.4f}"
+            best = ", the best so far" if event.best else ""
+            line.say(f"tune: trial {event.trial.number}: {event.trial.state}{value}{best}")
+        if on_event is not None:
+            on_event(event)
+        ended = event if isinstance(event, SearchEnded) else ended
+    assert ended is not None
+    return Study(
+        folder=Path(out),
+        trials=ended.trials,
+        best=ended.best,
+        command=ended.command,
+        stopped_by=ended.stopped_by,
+    )
+
+
+def _range(values: str | Sequence[Any]) -> str:
+    return values if isinstance(values, str) else ",".join(written(value) for value in values)

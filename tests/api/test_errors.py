@@ -1,0 +1,79 @@
+"""Errors that reach Python speak of arguments."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import segue
+from segue.api.errors import ARGUMENTS, in_python
+from segue.errors import DataError, SegueError
+from tests.api.test_documented import FUNCTIONS
+
+SOURCE = Path(segue.__file__).parent
+ELSEWHERE = {
+    "train/command.py": "it writes commands",
+    "train/pages.py": "names of style sheets",
+    "checkpoint/private.py": "it reads commands",
+    "train/tune_report.py": "reports show the command",
+    "data/packages.py": "it calls pip",
+}
+
+
+def test_options_in_messages_are_arguments_of_functions() -> None:
+    """So that a message makes sense when its options are turned into arguments."""
+    arguments = {name for function in FUNCTIONS for name in inspect.signature(getattr(segue, function)).parameters}
+    arguments |= {f"tables.{field.name}" for field in fields(segue.TableSettings)} | {"malformed_share"}
+    found = 0
+    for path in SOURCE.rglob("*.py"):
+        part = path.relative_to(SOURCE)
+        if part.parts[0] in ("cli", "serve") or str(part) in ELSEWHERE:
+            continue
+        for text in messages(path):
+            for option in re.findall(r"(?<![\w-])--(?:no-)?([a-z][a-z-]*[a-z])", text):
+                found += 1
+                assert ARGUMENTS.get(option, option.replace("-", "_")) in arguments, f"{path}: {text}"
+    assert found > 20
+
+
+def messages(path: Path) -> Iterator[str]:
+    """The texts in a file that are no docstrings and not for the command line alone."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "option":
+            left_out |= {id(inner) for inner in ast.walk(node.value)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
+            yield node.value
+
+
+def test_a_message_of_python_names_no_option(place: Path) -> None:
+    Path("there").mkdir()
+    Path("there", "other").write_text("x", encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        segue.finetune("model", [{"text": "a", "label": "b"}] * 8, out="there", progress=False)
+    assert "--" not in str(caught.value)
+    assert "another out" in str(caught.value)
+    assert "another --out" in caught.value.on_command_line
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "my--file must be a file; got ----.",
+        "a - b -- c",
+        "--",
+    ],
+)
+def test_what_is_no_option_stays(message: str) -> None:
+    assert in_python(message) == message
+
+
+def test_errors_are_segue_errors() -> None:
+    with pytest.raises(SegueError, match="a model must be"):
+        segue.score(3, "a")  # type: ignore[call-overload]
