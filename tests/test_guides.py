@@ -27,7 +27,9 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted((DOCS / "tasks").glob("*.md"))
 STREAM_PAGES = [
-    DOCS / f"{name}{ending}.md" for name in ("generate", "score", "context", "evaluate") for ending in ("", ".zh-CN")
+    DOCS / f"{name}{ending}.md"
+    for name in ("generate", "score", "context", "evaluate", "python")
+    for ending in ("", ".zh-CN")
 ]
 """Their `model` is a Transformer-XL, and `xlnet` is there too."""
 SAME_CODE = {"pretrain": 9, "convert": 10, "export": 3, "models": 7}
@@ -179,7 +181,7 @@ def run_page(page: Path) -> int:
             assert Path(name).name == name
             Path(name).write_text(text, encoding="utf-8")
     names: dict[str, object] = {}
-    count = 0
+    count = programs = 0
     for kind, name, text in blocks:
         if kind == "bash":
             for command in joined(text):
@@ -188,7 +190,8 @@ def run_page(page: Path) -> int:
                     count += 1
         elif kind == "python" and not name:
             exec(compile(text.replace(*COMPILER), page.name, "exec"), names)
-    assert count
+            programs += 1
+    assert count or programs
     return count
 
 
