@@ -7,11 +7,11 @@ from typing import overload
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
 from segue.errors import ConfigError
+from segue.infer.batched import write_batched
 from segue.infer.infill import InfilledText, infill_text
 from segue.infer.infill import Order as InfillOrder
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
-from segue.infer.together import write_together
 from segue.text.tokenizer import Tokenizer
 
 TOGETHER = 16
@@ -129,7 +129,7 @@ def _samples(
     for begin in range(0, count, TOGETHER):
         numbers = range(begin, min(begin + TOGETHER, count))
         own = [replace(settings, seed=settings.seed + number) for number in numbers]
-        written = write_together([session.fork() for _ in numbers], max_tokens=max_tokens, sampling=own, stop=stop)
+        written = write_batched([session.fork() for _ in numbers], max_tokens=max_tokens, sampling=own, stop=stop)
         for number, one in written:
             texts[begin + number] += one.text
     return texts

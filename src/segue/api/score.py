@@ -12,7 +12,7 @@ from segue.api.texts import Texts, documents_of, texts_of
 from segue.data.readers import DocumentRule
 from segue.errors import ConfigError, DataError
 from segue.infer.documents import SHOWN, text_parts
-from segue.infer.score import By, Order, Score, ScoreSettings, TextScore, TokenScore, summed
+from segue.infer.score import By, Order, ScoreRow, ScoreSettings, TextScore, TokenScore, summed
 from segue.infer.score import score as scores
 from segue.infer.text_model import TextModel
 
@@ -133,7 +133,7 @@ def score(
         count = counted(tell)
         if context is None:
             parts = documents_of(texts, field=field, documents=documents, encoding=encoding)
-            rows: Iterable[Score] = scores(source.model, source.tokenizer, parts, settings, progress=count)
+            rows: Iterable[ScoreRow] = scores(source.model, source.tokenizer, parts, settings, progress=count)
         else:
             rows = _given(source, texts_of(texts, field=field), context, settings, count)
         return list(rows)  # type: ignore[return-value]  # all rows are of the kind that `by` names
@@ -145,7 +145,7 @@ def _given(
     context: str | Sequence[str],
     settings: ScoreSettings,
     progress: Callable[[int], None],
-) -> Iterator[Score]:
+) -> Iterator[ScoreRow]:
     """The texts after their contexts; only what is of the texts is scored."""
     if settings.by == "line":
         raise ConfigError('a context must go with by="document" or by="token"; got by="line". Use one of them.')
