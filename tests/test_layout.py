@@ -46,13 +46,13 @@ def test_imports_go_one_way() -> None:
 
 
 def test_import_segue_goes_one_way_too() -> None:
-    """Below the command line, `import segue` is for the version alone: any other name of it is of a higher level."""
+    """Below the command line, `import segue` is for its version and place alone: other names are of higher levels."""
     for path in SOURCE.rglob("*.py"):
         if path.relative_to(SOURCE).parts[0] in ("cli", "__init__.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "segue":
-                assert node.attr == "__version__", f"{path}:{node.lineno}: segue.{node.attr}"
+                assert node.attr in ("__version__", "__file__"), f"{path}:{node.lineno}: segue.{node.attr}"
             if isinstance(node, ast.ImportFrom) and node.module == "segue":
                 assert [alias.name for alias in node.names] == ["__version__"], f"{path}:{node.lineno}"
 

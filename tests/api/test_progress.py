@@ -39,10 +39,10 @@ def test_a_moving_line_is_gone_at_the_end(capsys: pytest.CaptureFixture[str], mo
 
 
 def test_a_run_tells_its_events(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = segue.prepare("texts.txt", "corpus", kind="characters", validation_share=0.3)
+    store = segue.prepare("texts.txt", "corpus", kind="characters")
     tiny = {
         "model": {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 16, "memory.length": 8},
-        "data": {"lanes": 1, "segment_length": 8, "validation": "corpus-valid"},
+        "data": {"lanes": 1, "segment_length": 8, "validation": "corpus"},
         "train": {"steps": 3, "warmup_steps": 1},
     }
     events: list[object] = []
