@@ -16,14 +16,23 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
+from benchmarks.task_baselines import counted_words
 from segue.checkpoint.folder import save
 from segue.config import model_config
-from segue.evaluate.baselines import counted_words
 from segue.model import LanguageModel
 from segue.tasks.table import TASKS
 from segue.text.files import save_tokenizer
 from segue.text.train import train_pieces
-from segue.train.finetune import Ended, Prepared, Request, Restarted, Validated, finetune
+from segue.train.finetune import (
+    Compared,
+    Ended,
+    Prepared,
+    Request,
+    Restarted,
+    Validated,
+    finetune,
+    finetune_settings,
+)
 
 Rows = list[dict[str, str]]
 PARTS = {"train": ("train.first8000", 1400), "valid": ("valid", 350), "test": ("test", 4375)}
@@ -36,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with imdb/*.tsv.xz")
     parser.add_argument("--work", type=Path, required=True, help="a new folder for everything that is made")
+    parser.add_argument("--seed", type=int, default=0, help="of the new weights and of their training")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True)
     tables = {part: longest(arguments.data / "imdb" / f"{name}.tsv.xz", count) for part, (name, count) in PARTS.items()}
@@ -45,7 +55,8 @@ def main() -> None:
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (arguments.work / f"{part}.jsonl").write_text(lines, encoding="utf-8")
     print(f"TF-IDF, logistic regression: {tf_idf(tables):.4f}", flush=True)
-    print(f"segue, new weights, defaults: {fine_tuned(arguments.work, tables['train']):.4f}", flush=True)
+    for what, accuracy in fine_tuned(arguments.work, tables["train"], seed=arguments.seed).items():
+        print(f"{what}: {accuracy:.4f}", flush=True)
 
 
 def longest(path: Path, count: int) -> Rows:
@@ -68,8 +79,8 @@ def tf_idf(tables: dict[str, Rows]) -> float:
     return float(best.score(texts["test"], labels["test"]))
 
 
-def fine_tuned(work: Path, rows: Rows) -> float:
-    """Accuracy on the test reviews of a model that begins with new weights."""
+def fine_tuned(work: Path, rows: Rows, *, seed: int) -> dict[str, float]:
+    """Accuracy on the test reviews of a model that begins with new weights, as it is saved, and of its parts."""
     tokenizer = train_pieces([row["text"] for row in rows], kind="unigram", vocabulary_size=8000)
     save_tokenizer(tokenizer, work / "tokenizer")
     config = model_config(
@@ -85,15 +96,19 @@ def fine_tuned(work: Path, rows: Rows) -> float:
         dropout=0.0,
         **SHAPE,
     )
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     save(LanguageModel(config), work / "model", tokenizer=work / "tokenizer")
     files = {part: str(work / f"{part}.jsonl") for part in PARTS}
-    request = Request(model=str(work / "model"), kind=TASKS["classify"], new_weights=True, **files)
-    end = None
+    kind = TASKS["classify"]
+    settings = finetune_settings(kind, {}, [f"train.seed={seed}"])
+    request = Request(model=str(work / "model"), kind=kind, new_weights=True, settings=settings, **files)
+    end, compared = None, None
     for event in finetune(request, work / "run"):
         match event:
             case Prepared():
                 print(*event.notes, sep="\n", flush=True)
+            case Compared():
+                compared = event
             case Validated():
                 print(f"step {event.step}: validation {event.metrics['accuracy'].value:.4f}", flush=True)
             case Restarted():
@@ -101,7 +116,12 @@ def fine_tuned(work: Path, rows: Rows) -> float:
             case Ended():
                 end = event
     assert end is not None
-    return end.judged[1].metrics["accuracy"].value
+    assert compared is not None
+    print(end.joined, flush=True)
+    found = {"segue, new weights, defaults": end.judged[1].metrics["accuracy"].value}
+    if end.alone:
+        found["the model alone"] = end.alone[1].metrics["accuracy"].value
+    return found | {method.name: method.metrics["test"]["accuracy"].value for method in compared.methods}
 
 
 if __name__ == "__main__":

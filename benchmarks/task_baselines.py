@@ -21,6 +21,7 @@ without punctuation there.
 
 import re
 import time
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,15 +30,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse  # type: ignore[import-untyped]
+from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 from sklearn.feature_extraction import FeatureHasher  # type: ignore[import-untyped]
-from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer  # type: ignore[import-untyped]
-from sklearn.linear_model import SGDClassifier  # type: ignore[import-untyped]
+from sklearn.feature_extraction.text import (  # type: ignore[import-untyped]
+    HashingVectorizer,
+    TfidfTransformer,
+    TfidfVectorizer,
+)
+from sklearn.linear_model import LogisticRegression, SGDClassifier  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from benchmarks.task_data import Rows
 from segue.data.table_formats import Rows as TableRows
 from segue.data.tables import Table
 from segue.errors import DataError
-from segue.evaluate.baselines import WORD, class_shares, counted_words, fitted, probabilities, vectors
+from segue.evaluate.baselines import INVERSE_PENALTY, MOST_FEATURES, MOST_STEPS, class_shares
 from segue.evaluate.metrics.entities import Span, spans_of
 from segue.tasks.answer import Answer, Answered
 from segue.tasks.classify import Classify
@@ -48,7 +55,8 @@ from segue.tasks.tag import Tag
 from segue.tasks.tag.pieces import decode, in_characters, unit_kinds
 from segue.tasks.tag.rows import Marked, units_of
 from segue.tasks.task import Example, Prediction, Task
-from segue.train.comparison import has_class
+from segue.text.ngrams import WORD, Texts
+from segue.train.joining import has_class
 
 TAG_PASSES = 10
 """Over the tokens of the training rows."""
@@ -130,6 +138,30 @@ def _table(source: str, rows: Rows) -> Table:
 # ------------------------------------------------------------------------------------------------- texts as vectors
 
 
+def counted_words(*, characters: bool, most: int = MOST_FEATURES) -> Any:
+    """A vectoriser of scikit-learn: words and pairs of words; with `characters`, runs of one to three characters."""
+    if characters:
+        return TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True, max_features=most)
+    return TfidfVectorizer(token_pattern=WORD, ngram_range=(1, 2), sublinear_tf=True, max_features=most)
+
+
+def vectors(words: Any, texts: Texts) -> Any:
+    """A row for each example: of one text its own vector; of two, both with their distance and their product."""
+    first, *others = (words.transform(column) for column in zip(*texts, strict=True))
+    if not others:
+        return first
+    (second,) = others
+    return sparse.hstack([first, second, abs(first - second), first.multiply(second)], format="csr")
+
+
+def fitted(train: Any, gold_N: Any, *, inverse_penalty: float = INVERSE_PENALTY, most_steps: int = MOST_STEPS) -> Any:
+    """A logistic regression of scikit-learn; a class is a number."""
+    alone = threadpool_limits(1, user_api="blas")  # sums are short: threads only wait
+    with warnings.catch_warnings(), alone:
+        warnings.simplefilter("ignore", category=ConvergenceWarning)
+        return LogisticRegression(C=inverse_penalty, max_iter=most_steps).fit(train, gold_N)
+
+
 def _vocabulary(language: str, texts: Sequence[str]) -> Any:
     """For methods that learn a weight for each n-gram: those of the training texts are enough."""
     return counted_words(characters=language == "zh").fit(texts)
@@ -174,7 +206,9 @@ def _classify(asked: Asked) -> list[Any]:
     words = _vocabulary(asked.language, [text for example in asked.train for text in example.texts])
     train, test = (vectors(words, [example.texts for example in part]) for part in _parts(asked))
     model = fitted(train, [example.gold for example in asked.train])
-    return list(probabilities(model, test, num_classes=len(asked.task.labels)))
+    found_NC = np.zeros((test.shape[0], len(asked.task.labels)))  # 0 for classes that the model has not seen
+    found_NC[:, model.classes_] = model.predict_proba(test)
+    return list(found_NC)
 
 
 def _parts(asked: Asked) -> tuple[list[Example], list[Example]]:

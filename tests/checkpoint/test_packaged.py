@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,13 +14,17 @@ from segue.checkpoint import packaged
 from segue.checkpoint.card import licence_and_languages
 from segue.checkpoint.files import MANIFEST, verify
 from segue.checkpoint.find import find, model_folder
-from segue.checkpoint.folder import TRUNK, WEIGHTS, is_model_folder, load
+from segue.checkpoint.folder import NGRAMS, TOKENIZER, TRUNK, WEIGHTS, is_model_folder, load
 from segue.checkpoint.header import read_header
+from segue.checkpoint.hub import plan_push
 from segue.checkpoint.packaged import package_folder, packaged_models
 from segue.checkpoint.packing import package
 from segue.errors import CheckpointError, SegueWarning
+from segue.evaluate.baselines import NgramClassifier
 from segue.tasks.folder import load_task_model, save_task_model
 from segue.tasks.table import TASKS
+from segue.tasks.wide import Wide
+from segue.text.ngrams import learn_ngrams
 from tests.tasks.made import task_model
 from tests.tasks.models import write_model
 
@@ -221,6 +227,21 @@ def test_differences_become_the_model_again(models: Path, tuned: Path) -> None:
     whole = model_folder(find("mood-en"))
     assert not whole.is_relative_to(models)
     assert model_folder(find("mood-en")) == whole
+
+
+@pytest.mark.parametrize("trunk", [None, "tiny-en"], ids=["whole", "differences"])
+def test_n_grams_of_a_classifier_are_packaged_with_it(trunk: str | None, models: Path, tuned: Path) -> None:
+    made = load_task_model(tuned)
+    ngrams = learn_ngrams([row["text"] for row in ROWS], "words", most=99)
+    weight_VC = np.ones((len(ngrams.terms), 2), dtype=np.float32)
+    classifier = NgramClassifier(ngrams=ngrams, weight_VC=weight_VC, bias_C=np.zeros(2), multiple=False)
+    wide = Wide(classifier=classifier, network=0.5, ngrams=0.25)
+    save_task_model(replace(made, wide=wide), tuned, tokenizer=models / "tiny-en" / TOKENIZER)
+    assert NGRAMS in plan_push(tuned, "someone/mood").files
+    package(tuned, models / "mood-en", licence="mit", languages=["en"], trunk=trunk, rank=2)
+    again = load_task_model("mood-en").wide
+    assert again is not None
+    assert (again.network, again.ngrams, again.classifier.ngrams.terms) == (0.5, 0.25, ngrams.terms)
 
 
 def test_the_rank_decides_what_is_kept(models: Path, tuned: Path, tmp_path: Path) -> None:

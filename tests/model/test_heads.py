@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -13,7 +12,6 @@ from segue.model import Batch, LanguageModel
 from segue.model.answers import BeamAnswerer, SimpleAnswerer, Spans
 from segue.model.heads import SequenceClassifier, SequenceScorer, Summary, TokenTagger
 from segue.model.language_model import conditional_batch, masked_mean, order_batch
-from segue.model.reading import TokenDocument, read_documents
 from tests.tiny import MODELS, VOCABULARY, noisy, random_ids
 
 XLNET, GPT = MODELS["xlnet-base"], MODELS["gpt"]
@@ -300,25 +298,3 @@ def test_a_batch_moves_with_all_its_tensors() -> None:
     batch = Batch(ids_BQ=random_ids(2, 3), starts_B=torch.ones(2, dtype=torch.bool)).to("meta")
     assert batch.ids_BQ.device.type == batch.starts_B.device.type == "meta"
     assert batch.targets is None
-
-
-def test_a_bag_counts_each_token_of_a_document_once() -> None:
-    """By hand: the embeddings of the different tokens, added up, over the root of their number."""
-    head = double(SequenceClassifier(XLNET, num_labels=3, bag=True))
-    assert head.bag is not None
-    documents = [np.array([4, 2, 4, 4, 9]), np.array([7]), np.array([1, 1])]
-    table_VD = head.trunk.vocabulary.tables[0]
-    for ids, got in zip(documents, head.bag(head.trunk, documents), strict=True):
-        different = sorted(set(ids.tolist()))
-        close(got, head.bag.out.weight @ (table_VD[different].sum(0) / len(different) ** 0.5))
-
-
-@torch.no_grad()
-def test_a_bag_of_a_batch_ignores_padding_and_is_that_of_the_reading() -> None:
-    head = double(SequenceClassifier(changed(XLNET, memory=None), num_labels=3, bag=True))
-    ids_BQ = random_ids(2, 5)
-    real_BQ = torch.tensor([[True] * 5, [True, True, True, False, False]])
-    both = head(Batch(ids_BQ=ids_BQ, real_BQ=real_BQ, segments_BQ=torch.zeros_like(ids_BQ))).logits
-    for row, length in enumerate((5, 3)):
-        one = TokenDocument(ids=ids_BQ[row, :length].numpy(), segments=np.zeros(length, dtype=np.int64))
-        close(head.logits(read_documents(head.trunk, [one], segment_length=8))[0], both[row])

@@ -58,6 +58,7 @@ def run(kind: TaskKind, model: Path, folder: Path, *overrides: str, train: str, 
     """A whole fine-tuning run into `folder`; its end."""
     fast = ["train.batch_size=8", "train.learning_rate=1e-2", "read.summary=mean", "train.early_stopping=50"]
     settings = finetune_settings(kind, {}, [*fast, *overrides])
-    *_, last = finetune(Request(model=str(model), kind=kind, train=train, test=test, settings=settings), folder)
+    request = Request(model=str(model), kind=kind, train=train, test=test, settings=settings, wide=False)
+    *_, last = finetune(request, folder)
     assert isinstance(last, Ended)
     return last

@@ -12,7 +12,7 @@ XLNET = MODELS["xlnet-base"]
 
 
 def situation(lengths: list[int], **more: Any) -> Situation:
-    values: dict[str, Any] = {"one_text": True, "segment_length": 64, "config": XLNET, "new_weights": False}
+    values: dict[str, Any] = {"segment_length": 64, "config": XLNET, "new_weights": False}
     return Situation(lengths=tuple(lengths), **(values | more))
 
 
@@ -26,7 +26,7 @@ def test_memory_and_gradient_reach_the_beginning_of_the_documents_at_hand() -> N
     assert read.memory_length is not None
     assert read.memory_length + 64 >= 252
     assert any("read.memory_length=192" in note and "100%" in note for note in notes)
-    assert (read.summary, read.pool, read.bag) == ("mean", "mean", False)
+    assert (read.summary, read.pool) == ("mean", "mean")
 
 
 def test_the_memory_covers_most_documents_and_has_a_limit() -> None:
@@ -41,7 +41,7 @@ def test_the_gradient_has_a_limit_in_tokens() -> None:
 
 def test_short_documents_of_a_pretrained_model_are_read_as_ever() -> None:
     read, notes = choose_reading(ReadConfig(), situation([50, 60]), summarised=True)
-    assert read == ReadConfig(gradient_segments=2, pool="last", bag=False)
+    assert read == ReadConfig(gradient_segments=2, pool="last")
     assert not notes
 
 
@@ -51,18 +51,12 @@ def test_models_that_cannot_remember_get_no_memory() -> None:
 
 
 def test_what_is_set_stays() -> None:
-    read = ReadConfig(memory_length=8, gradient_segments=1, summary="last", pool="max", bag=False)
+    read = ReadConfig(memory_length=8, gradient_segments=1, summary="last", pool="max")
     assert choose_reading(read, situation([252], new_weights=True), summarised=True) == (read, [])
 
 
-def test_a_bag_is_for_new_weights() -> None:
-    assert chosen([50], new_weights=True).bag is True
-    assert chosen([252]).bag is False
-
-
-def test_two_texts_or_tokens_have_no_bag() -> None:
-    assert chosen([252], one_text=False, new_weights=True).bag is False
-    read, _ = choose_reading(ReadConfig(), situation([252], one_text=False), summarised=False)
+def test_answers_at_every_token_have_no_summary() -> None:
+    read, _ = choose_reading(ReadConfig(), situation([252]), summarised=False)
     assert (read.summary, read.pool, read.memory_length) == (None, "last", 192)
 
 

@@ -60,10 +60,10 @@ def table(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def request(model: Path, train: str, *overrides: str, task: str = "classify", **more: Any) -> Request:
+    """Without n-grams, unless asked for: they would answer for a model that has learned nothing."""
     kind = TASKS[task]
-    return Request(
-        model=str(model), kind=kind, train=train, settings=finetune_settings(kind, {}, list(overrides)), **more
-    )
+    settings = finetune_settings(kind, {}, list(overrides))
+    return Request(model=str(model), kind=kind, train=train, settings=settings, **({"wide": False} | more))
 
 
 def ended(events: Iterator[Event]) -> Ended:

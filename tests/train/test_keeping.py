@@ -142,7 +142,6 @@ def test_long_documents_are_learned_from_in_parts_with_the_same_gradient(model: 
         try:
             overrides = [
                 "read.segment_length=16",
-                "read.bag=false",
                 "train.epochs=1",
                 "train.batch_size=8",
                 "train.learning_rate=1e-3",

@@ -59,6 +59,7 @@ def planted(path: Path, count: int, *, seed: int) -> str:
 
 
 def accuracy_with_defaults(tmp_path: Path, *, examples: int, others: int, width: int, new_weights: bool) -> float:
+    """That of the model alone: n-grams find such evidence too."""
     kind = TASKS["classify"]
     request = Request(
         model=str(character_model(tmp_path / "model", width=width)),
@@ -78,7 +79,8 @@ def accuracy_with_defaults(tmp_path: Path, *, examples: int, others: int, width:
     assert made.read.gradient_segments == 4
     end = events[-1]
     assert isinstance(end, Ended)
-    return end.judged[1].metrics["accuracy"].value
+    assert end.judged[1].metrics["accuracy"].value > 0.95
+    return (end.alone or end.judged)[1].metrics["accuracy"].value
 
 
 def test_evidence_at_the_beginning_of_long_documents_is_found_with_the_defaults(tmp_path: Path) -> None:

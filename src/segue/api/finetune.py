@@ -30,6 +30,8 @@ class FinetuneResult(FinetunedModel):
     """Measures by part, "valid" and "test", and name: `result.metrics["valid"]["accuracy"].value`."""
     baselines: Mapping[str, Mapping[str, Mapping[str, Metric]]] = field(default_factory=dict)
     """Those of simple methods, by their names, beside a classifier."""
+    model_alone: Mapping[str, Mapping[str, Metric]] = field(default_factory=dict)
+    """Where n-grams are joined to a classifier (`wide`): measures of the model without them."""
     run: Path
     """The run folder, with report.html and results.json."""
     reason: str
@@ -54,6 +56,7 @@ def finetune(
     new_weights: bool = False,
     adapt: int | None = None,
     baselines: bool = True,
+    wide: bool | None = None,
     tables: TableSettings | None = None,
     progress: bool = True,
     on_event: Callable[[Event], object] | None = None,
@@ -75,6 +78,8 @@ def finetune(
         new_weights: Whether only the shape and the tokeniser of the model are used, to see what pretraining brings.
         adapt: Number of epochs of pretraining on the training texts before fine-tuning. Default: none.
         baselines: Whether simple methods are measured beside a classifier.
+        wide: Whether TF-IDF answers with the classifier, as with `--wide`. Default: if it alone is better than the
+            model alone on the validation examples.
         tables: How files are written: `segue.TableSettings(encoding="gb18030", delimiter=";")`, say. Default: as their
             names say.
         progress: Whether progress is shown on standard error.
@@ -112,6 +117,7 @@ def finetune(
         new_weights=new_weights,
         adapt=adapt,
         baselines=baselines,
+        wide=wide,
     )
     return finetuned(request, out, progress=progress, on_event=on_event)
 
@@ -145,6 +151,7 @@ def finetuned(
         folder=ended.place,
         task=request.kind.name,
         metrics={part.name: part.metrics for part in ended.judged},
+        model_alone={part.name: part.metrics for part in ended.alone},
         baselines={method.name: method.metrics for method in methods},
         run=run,
         reason=ended.reason,

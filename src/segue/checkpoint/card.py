@@ -39,6 +39,8 @@ class Facts:
 
     data: TrainingData | None = None
     metrics: Sequence[Metric] = ()
+    remark: str | None = None
+    """What to know of the metrics."""
     command: str | None = None
     origin: str | None = None
     """Where the weights come from, if they were not trained here."""
@@ -167,7 +169,8 @@ def _metrics(facts: Facts) -> str:
         (_line(metric.name), f"{metric.value:.6g}", "" if metric.step is None else f"{metric.step:,}")
         for metric in facts.metrics
     ]
-    return _table(("metric", "value", "step"), rows) if rows else _UNKNOWN
+    table = _table(("metric", "value", "step"), rows) if rows else _UNKNOWN
+    return table if facts.remark is None else f"{table}\n\n{_line(facts.remark)}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

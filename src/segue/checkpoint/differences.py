@@ -30,6 +30,7 @@ from segue.checkpoint.folder import (
     HEAD,
     LARGEST_CONFIG,
     LARGEST_TASK,
+    NGRAMS,
     TASK,
     TOKENIZER,
     TRUNK,
@@ -176,6 +177,8 @@ def put_together(folder: Path, out: Path) -> None:
         for name, limit in limits.items():
             if (folder / name).is_file():
                 (new / name).write_bytes(read_small(folder / name, limit=limit))
+        if (folder / NGRAMS).is_file():
+            shutil.copyfile(folder / NGRAMS, new / NGRAMS)
         write_tensors(tensors, new / WEIGHTS)
         shutil.copytree(trunk.folder / TOKENIZER, new / TOKENIZER)
 

@@ -34,6 +34,8 @@ CONFIG, HEAD, WEIGHTS, TOKENIZER = "config.toml", "head.toml", "model.safetensor
 TASK, TRUNK = "task.toml", "trunk.toml"
 """What a fine-tuned model is for; and the packaged model to which the weights are differences, where they are."""
 HALF = (torch.float16, torch.bfloat16)
+NGRAMS = "ngrams.safetensors"
+"""N-grams that a classifier joins to its model, as `tasks.wide` writes them."""
 LARGEST_CONFIG, LONGEST_LINE = 1 << 16, 1 << 12
 LARGEST_TASK = 1 << 22
 """Bytes: ten thousand labels have room."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from segue.checkpoint.detect import Detected, detect, read_settings
 from segue.checkpoint.digests import Expected
 from segue.checkpoint.files import locate, shortened
-from segue.checkpoint.folder import TOKENIZER, load, model_of_run
+from segue.checkpoint.folder import NGRAMS, TOKENIZER, load, model_of_run
 from segue.checkpoint.heads import HeadConfig, build, head_config, load_head, model_config_of
 from segue.checkpoint.names.rules import Row, check, to_ours
 from segue.checkpoint.plans import Plan, make_plan
@@ -26,6 +26,8 @@ from segue.errors import CheckpointError
 from segue.model.build import shapes_only
 from segue.text.files import load_tokenizer
 from segue.text.tokenizer import Tokenizer
+
+_WITHOUT_NGRAMS = f"CAREFUL: the n-grams that answer with this classifier, {NGRAMS}, are left out: its answers differ."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,7 @@ def _own(detected: Detected, vocabulary: str | Path | None, expected: Expected) 
         step=_own_step(path),
         tokenizer=found.tokenizer,
         digests=digests,
-        notes=list(found.notes),
+        notes=[*found.notes, *([_WITHOUT_NGRAMS] if (detected.path / NGRAMS).is_file() else [])],
     )
 
 

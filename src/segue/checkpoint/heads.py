@@ -56,8 +56,6 @@ class HeadConfig(Section):
     """Whether a dense layer with tanh follows it."""
     pool: Literal["last", "mean", "max", "attention"] = "last"
     """How they make one vector of the segments of a long document."""
-    bag: bool = False
-    """Whether a sequence_classifier also counts which tokens a document has, by their embeddings."""
     num_starts: SmallCount = 5
     """Of a beam_answerer."""
     num_ends: SmallCount = 5
@@ -94,7 +92,6 @@ def build(config: ModelConfig, head: HeadConfig | None) -> nn.Module:
                 summary=head.summary,
                 projected=head.projected,
                 pool=head.pool,
-                bag=head.bag,
             )
         case "token_tagger":
             return TokenTagger(config, num_tags=head.num_labels)

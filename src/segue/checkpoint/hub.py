@@ -36,6 +36,7 @@ from segue.checkpoint.folder import (
     CONFIG,
     HEAD,
     LARGEST_CONFIG,
+    NGRAMS,
     TASK,
     TOKENIZER,
     TRUNK,
@@ -52,7 +53,7 @@ from segue.files import sha256, write_file
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 SMALL_FILES = (
-    CONFIG, HEAD, TASK, TRUNK, MANIFEST, CARD, f"{TOKENIZER}/*",
+    CONFIG, HEAD, TASK, NGRAMS, TRUNK, MANIFEST, CARD, f"{TOKENIZER}/*",
     "config.json", "generation_config.json", "model*.index.json", "pytorch_model*.index.json",
     "spiece.model", "tokenizer.json", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.bin", "vocab.json", "vocab.pkl",
@@ -237,7 +238,8 @@ def plan_push(folder: str | Path, name: str, *, licence: str | None = None, lang
     fresh = new_card(model, Facts())
     verify(model)
     hashes = read_manifest(model)
-    names = [file for file in hashes if file in (CONFIG, HEAD, TASK, WEIGHTS) or file.startswith(f"{TOKENIZER}/")]
+    own = (CONFIG, HEAD, TASK, NGRAMS, WEIGHTS)
+    names = [file for file in hashes if file in own or file.startswith(f"{TOKENIZER}/")]
     card = updated_card(card_of(model) or fresh, licence=licence, languages=languages)
     config, stripped = public_config(read_small(model / CONFIG, limit=LARGEST_CONFIG).decode("utf-8"))
     public, has_paths = public_card(card)

@@ -21,6 +21,7 @@ from segue.checkpoint.folder import (
     HEAD,
     LARGEST_CONFIG,
     LARGEST_TASK,
+    NGRAMS,
     TASK,
     TOKENIZER,
     WEIGHTS,
@@ -89,6 +90,8 @@ def package(
         for name, limit in ((HEAD, LARGEST_CONFIG), (TASK, LARGEST_TASK)):
             if (folder / name).is_file():
                 (new / name).write_bytes(read_small(folder / name, limit=limit))
+        if (folder / NGRAMS).is_file():
+            shutil.copyfile(folder / NGRAMS, new / NGRAMS)
         if base is None:
             write_tensors({name: value.bfloat16() for name, value in tensors.items()}, new / WEIGHTS)
             if (folder / TOKENIZER).is_dir():

@@ -57,11 +57,6 @@ def expressible(family: Family, config: ModelConfig, head: HeadConfig | None) ->
             f'head.pool must be "last", "mean" or "max" for {module.FAMILY}; got "attention", whose weights have no '
             "place there. Keep it as segue."
         )
-    if head is not None and head.bag:
-        raise CheckpointError(
-            f"head.bag must be false for {module.FAMILY}; got true, whose weights have no place there. Keep it as "
-            "segue, or fine-tune with read.bag=false."
-        )
     if family != "transformer_xl_original" and not isinstance(config.positions, XLPositions):
         raise CheckpointError(
             f'model.positions.kind must be "xl" for {module.FAMILY}; got "{config.positions.kind}". Keep it as segue.'

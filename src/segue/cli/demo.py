@@ -25,7 +25,7 @@ from segue.data.prepare import prepare
 from segue.data.samples import write_sample
 from segue.data.store import Store
 from segue.errors import SegueError
-from segue.evaluate.baselines import bag_of_words, most_frequent
+from segue.evaluate.baselines import most_frequent, ngram_labels
 from segue.evaluate.perplexity import Score, evaluate_causal, evaluate_order
 from segue.files import write_file
 from segue.infer.sampling import SamplingSettings
@@ -247,7 +247,7 @@ def _sentiment(console: Console, out: Path, reviews: list[dict[str, str]], *, ex
     gold = [row["label"] for row in parts["test"]]
     labels = [row["label"] for row in parts["train"]]
     texts = [[row["text"] for row in parts[name]] for name in ("train", "test")]
-    counted = bag_of_words(texts[0], labels, texts[1], characters=True)
+    counted = ngram_labels(texts[0], labels, texts[1], counted="characters")
     table = Table("accuracy on unseen reviews", "", box=None, pad_edge=False)
     table.add_row("the most frequent class", f"{_share(gold, most_frequent(labels, len(gold))):.1%}")
     table.add_row("TF-IDF and logistic regression", f"{_share(gold, counted):.1%}")

@@ -36,7 +36,7 @@ from segue.train.finetune import (
     finetune_settings,
 )
 from segue.train.pretrain import Ended as PretrainingEnded
-from segue.train.report_classes import no_better
+from segue.train.report_classes import WITH_NGRAMS, beside_rows, no_better
 
 
 def run_finetuning(
@@ -53,6 +53,7 @@ def run_finetuning(
     new_weights: bool,
     baselines: bool,
     adapt: int | None,
+    wide: bool | None,
 ) -> Signals | None:
     """Shows the run; returns the signal that stopped it, or None if it came to its end."""
     check_has_weights(model)
@@ -69,6 +70,7 @@ def run_finetuning(
         new_weights=new_weights,
         baselines=baselines,
         adapt=adapt,
+        wide=wide,
     )
     stopped_by = None
     with _LiveView(progress_console(), run, tags=kind.name == "tag") as view:
@@ -238,8 +240,10 @@ class _LiveView:
         for part in event.judged:
             console.print(metric_table(f"{part.name}, {len(part.examples):,} examples", part.metrics))
         if self.compared is not None:
-            console.print(comparison_table(self.compared, event.judged, self.metric))
-        worse = no_better(self.compared, event.judged, self.metric)
+            console.print(comparison_table(self.compared, event.judged, self.metric, alone=event.alone))
+        if event.joined is not None:
+            say(console, event.joined)
+        worse = no_better(self.compared, event.judged, self.metric, joined=event.joined is not None)
         if worse is not None:
             say(console, worse, style="yellow")
         say(console, f"Report: {self.run / 'report.html'}, and report.md beside it.")
@@ -255,12 +259,11 @@ def metric_table(title: str, metrics: dict[str, Metric]) -> Table:
     return table
 
 
-def comparison_table(compared: Compared, judged: Sequence[Judged], metric: str) -> Table:
-    """The model beside simple methods."""
+def comparison_table(compared: Compared, judged: Sequence[Judged], metric: str, *, alone: Sequence[Judged]) -> Table:
+    """The model beside simple methods, and, where n-grams are joined to it, beside the model without them."""
     parts = [part.name for part in judged]
     table = Table(f"{metric} beside simple methods", *parts, box=None, pad_edge=False)
-    rows = [("this model", {part.name: part.metrics for part in judged})]
-    rows += [(method.name, method.metrics) for method in compared.methods]
-    for name, found in rows:
+    own = {part.name: part.metrics for part in judged}
+    for name, found in [(WITH_NGRAMS if alone else "this model", own), *beside_rows(compared.methods, alone)]:
         table.add_row(name, *(f"{found[part][metric].value:.4f}" if part in found else "" for part in parts))
     return table

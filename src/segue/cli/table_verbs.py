@@ -82,6 +82,14 @@ def finetune(
             help="First pretrain on the training texts, so many times over them; 10, say. Default: no.",
         ),
     ] = None,
+    wide: Annotated[
+        bool | None,
+        typer.Option(
+            "--wide/--no-wide",
+            help="Let that TF-IDF answer with the classifier, and save both. Default: if it alone is better than the "
+            "model alone on the validation examples.",
+        ),
+    ] = None,
 ) -> None:
     """Fine-tune a model for a task, measured. Settings: read.KEY, train.KEY and task.KEY.
 
@@ -123,6 +131,7 @@ def finetune(
         new_weights=new_weights,
         baselines=baselines,
         adapt=adapt,
+        wide=wide,
     )
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)

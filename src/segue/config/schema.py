@@ -389,9 +389,6 @@ class ReadConfig(Section):
     otherwise CLS, the first token of masked models, the last one of others."""
     pool: Literal["last", "mean", "max", "attention"] | None = None
     """Pooling over the segments of a document. Default: mean."""
-    bag: bool | None = None
-    """For a class or a number: beside what the layers read, count which tokens occur in a document, by the sum of
-    their embeddings. Default: true for single texts if the weights are new."""
 
 
 class FinetuneConfig(Section):

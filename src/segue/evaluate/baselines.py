@@ -1,58 +1,93 @@
-"""What a classifier must beat: the most frequent class, and words or characters counted (TF-IDF) with a logistic
-regression.
+"""What a classifier must beat: the most frequent class, and n-grams (TF-IDF) with a logistic regression.
 
-In: texts with their classes, and texts to classify. Out: a probability of each class for each text. The regression
-needs scikit-learn, which the extra `compare` brings. Its penalty, and whether words or characters are counted, are
-chosen by the validation texts; large tables are sampled, so that it takes seconds.
+In: texts with their classes, and texts to classify. Out: scores and probabilities of each class for each text. The
+penalty of the regression, and whether words or characters are counted, are chosen by the validation texts; large
+tables are sampled, so that it takes seconds. The regression is that of scikit-learn's LogisticRegression: its mean loss
+plus half the squared weights, divided by C and the number of examples, with a bias that costs nothing.
 """
 
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
 
-from segue.errors import ConfigError
+from segue.text.ngrams import Counted, Ngrams, Texts, Vectors, learn_ngrams
 
 INVERSE_PENALTY = 10.0
 """C of the logistic regression, where it is not chosen,"""
-INVERSE_PENALTIES = (1.0, 10.0, 100.0)
+INVERSE_PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
 """and among which it is."""
 MOST_FEATURES = 100_000
 MOST_WEIGHTS = 400_000
 """Features of all classes together, where many classes make a regression slow; but 10,000 features at least."""
 MOST_STEPS = 200
 """Maximum number of optimizer steps; on the data sets tried, it converges earlier."""
-WORD = r"\w+|[^\w\s]"
-"""No text is without one, so no vocabulary is empty."""
-MOST_ROWS = 10_000
-MOST_LETTERS = {"words": 10_000_000, "characters": 3_000_000}
-"""Largest number of characters to learn from or to answer; larger tables are sampled."""
+SMALLEST_GRADIENT = 1e-5
+"""The largest number of a gradient with which it has converged."""
+MOST_ROWS = 20_000
+MOST_LETTERS: dict[Counted, int] = {"words": 10_000_000, "characters": 3_000_000}
+"""Largest number of characters to learn from; larger tables are sampled."""
 PROBE_LETTERS = 600_000
 """Number of characters of the sample that decides between words and characters."""
 
 Floats = NDArray[np.float64]
-Texts = Sequence[tuple[str, ...]]
-"""One text for each example, or two."""
 Score = Callable[[Floats], float]
 """How good probabilities of the validation examples are; more is better."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tfidf:
-    """A regression that was chosen, and what it says."""
+class NgramClassifier:
+    """A linear model of n-grams."""
 
-    counted: str
-    """words or characters"""
+    ngrams: Ngrams
+    weight_VC: NDArray[np.float32]
+    bias_C: Floats
+    multiple: bool
+    """An example may have several classes, each of which is then decided by itself."""
+
+    def scores(self, rows: Texts) -> Floats:
+        """[N, C]: log-probabilities; with `multiple`, the log-odds of each class. Those of an example do not hang on
+        the others, not even in their last bit."""
+        found_NC = np.stack([self._logits(texts) for texts in rows]) if rows else np.zeros((0, len(self.bias_C)))
+        return found_NC if self.multiple else log_softmax(found_NC)
+
+    def probabilities(self, rows: Texts) -> Floats:
+        """[N, C]."""
+        return probabilities(self.scores(rows), multiple=self.multiple)
+
+    def _logits(self, texts: tuple[str, ...]) -> Floats:
+        columns, values = self.ngrams.vector(texts)
+        logits_C: Floats = values @ self.weight_VC[columns].astype(np.float64) + self.bias_C
+        return logits_C
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A classifier whose settings were chosen."""
+
+    classifier: NgramClassifier
     inverse_penalty: float
     trained_on: int
     """Training texts."""
-    answers: list[Floats]
-    """For each list of texts, [N, C]."""
+
+
+def log_softmax(scores_NC: Floats) -> Floats:
+    """Log-probabilities of classes that exclude each other."""
+    shifted_NC = scores_NC - scores_NC.max(axis=-1, keepdims=True)
+    found_NC: Floats = shifted_NC - np.log(np.exp(shifted_NC).sum(axis=-1, keepdims=True))
+    return found_NC
+
+
+def probabilities(scores_NC: Floats, *, multiple: bool) -> Floats:
+    """Of classes that exclude each other from any scores, and else from log-odds."""
+    found_NC: Floats = np.exp(-np.logaddexp(0, -scores_NC)) if multiple else np.exp(log_softmax(scores_NC))
+    return found_NC
 
 
 def class_shares(gold_NC: NDArray[np.bool_]) -> Floats:
@@ -73,119 +108,138 @@ def sample(texts: Texts, *, letters: int, rows: int = MOST_ROWS, seed: int = 0) 
     return np.sort(order[: max(1, int((ends <= letters).sum()))])
 
 
-def tuned_tfidf(
-    train: Texts,
-    gold_NC: NDArray[np.bool_],
-    valid: Texts,
-    others: Sequence[Texts],
-    *,
-    score: Score,
-    multiple: bool,
-) -> Tfidf:
-    """The regression that is best on the validation texts, and its answers to these and to others. `multiple`: an
-    example may have several classes, each of which is then decided by itself."""
+def tuned_ngrams(train: Texts, gold_NC: NDArray[np.bool_], valid: Texts, *, score: Score, multiple: bool) -> Tuned:
+    """The classifier that is best on the validation texts."""
     probe = sample(train, letters=PROBE_LETTERS)
-    found: dict[str, float] = {}
+    found: dict[Counted, float] = {}
     for counted in MOST_LETTERS:
-        bag = _Bag([train[n] for n in probe], gold_NC[probe], counted=counted, multiple=multiple)
-        found[counted] = score(bag.answers(bag.fitted(INVERSE_PENALTY), bag.vectors(valid)))
+        regression = _Regression([train[n] for n in probe], gold_NC[probe], counted=counted, multiple=multiple)
+        regression.fit(INVERSE_PENALTY)
+        found[counted] = score(regression.answers(regression.ngrams.vectors(valid)))
     counted = max(found, key=lambda name: found[name])
     chosen = sample(train, letters=MOST_LETTERS[counted])
-    bag = _Bag([train[n] for n in chosen], gold_NC[chosen], counted=counted, multiple=multiple)
-    asked = bag.vectors(valid)
-    tried: dict[float, tuple[float, Any]] = {}
-    for inverse_penalty in INVERSE_PENALTIES:
-        model = bag.fitted(inverse_penalty)
-        tried[inverse_penalty] = score(bag.answers(model, asked)), model
+    regression = _Regression([train[n] for n in chosen], gold_NC[chosen], counted=counted, multiple=multiple)
+    asked = regression.ngrams.vectors(valid)
+    tried: dict[float, tuple[float, NgramClassifier]] = {}
+    for inverse_penalty in INVERSE_PENALTIES:  # each goes on from the one before, which is near
+        regression.fit(inverse_penalty)
+        tried[inverse_penalty] = score(regression.answers(asked)), regression.classifier()
     best = max(tried, key=lambda inverse_penalty: tried[inverse_penalty][0])
-    answers = [bag.answers(tried[best][1], bag.vectors(texts)) for texts in (valid, *others)]
-    return Tfidf(counted=counted, inverse_penalty=best, trained_on=len(chosen), answers=answers)
+    return Tuned(classifier=tried[best][1], inverse_penalty=best, trained_on=len(chosen))
 
 
-class _Bag:
+def ngram_labels(texts: Sequence[str], labels: Sequence[str], others: Sequence[str], *, counted: Counted) -> list[str]:
+    """Labels of other texts, without a choice of settings."""
+    names = sorted(set(labels))
+    gold_NC = np.array(labels)[:, None] == np.array(names)
+    regression = _Regression([(text,) for text in texts], gold_NC, counted=counted, multiple=False)
+    regression.fit(INVERSE_PENALTY)
+    return [names[int(n)] for n in regression.classifier().scores([(text,) for text in others]).argmax(axis=1)]
+
+
+# ------------------------------------------------------------------------------------------------- the regression
+
+
+class _Regression:
     """Training texts as vectors, for regressions of any penalty."""
 
-    def __init__(self, texts: Texts, gold_NC: NDArray[np.bool_], *, counted: str, multiple: bool) -> None:
-        self.gold_NC, self.multiple = gold_NC, multiple
-        most = min(MOST_FEATURES, max(10_000, MOST_WEIGHTS // gold_NC.shape[1]))
-        self.words = counted_words(characters=counted == "characters", most=most)
-        self.words.fit([text for row in texts for text in row])
-        self.train = self.vectors(texts)
+    def __init__(self, texts: Texts, gold_NC: NDArray[np.bool_], *, counted: Counted, multiple: bool) -> None:
+        self.multiple, self.classes = multiple, gold_NC.shape[1]
+        most = min(MOST_FEATURES, max(10_000, MOST_WEIGHTS // self.classes))
+        self.ngrams = learn_ngrams((text for row in texts for text in row), counted, most=most)
+        vectors = self.ngrams.vectors(texts)
+        self.rows = len(texts)
+        self.known = np.flatnonzero(gold_NC.any(axis=0) & (~gold_NC.all(axis=0) if multiple else True))
+        """Classes that there is something to learn of."""
+        self.outside_C = np.where(gold_NC.all(axis=0), 1.0, -1.0) * np.log(2 * self.rows)
+        """Biases of the others."""
+        self._binary = not multiple and len(self.known) == 2
+        gold_NK = gold_NC[:, self.known]
+        self._gold_NO = torch.from_numpy((gold_NK[:, 1:] if self._binary else gold_NK).astype(np.float64))
+        self._products = _Products(vectors)
+        self._parameters_VO = torch.zeros(vectors.width + 1, self._gold_NO.shape[1], dtype=torch.float64)
+        """Weights; the last row is the bias."""
 
-    def vectors(self, texts: Texts) -> Any:
-        return vectors(self.words, texts)
+    def fit(self, inverse_penalty: float) -> None:
+        """Goes on from the weights that there are. Two classes that exclude each other have one column of weights."""
+        parameters_VO = self._parameters_VO.requires_grad_(False)
+        if not parameters_VO.shape[1]:
+            return
+        optimizer = torch.optim.LBFGS(
+            [parameters_VO],
+            max_iter=MOST_STEPS,
+            max_eval=2 * MOST_STEPS,
+            tolerance_grad=SMALLEST_GRADIENT,
+            tolerance_change=0.0,
+            line_search_fn="strong_wolfe",
+        )
+        penalty = 1 / (inverse_penalty * self.rows)
 
-    def fitted(self, inverse_penalty: float) -> Any:
-        if not self.multiple:
-            return fitted(self.train, self.gold_NC.argmax(axis=1), inverse_penalty=inverse_penalty)
-        return [
-            fitted(self.train, own_N, inverse_penalty=inverse_penalty) if own_N.min() < own_N.max() else bool(own_N[0])
-            for own_N in self.gold_NC.T
-        ]
+        def closure() -> Tensor:
+            weight_VO = parameters_VO[:-1]
+            scores_NO = self._products.forward(weight_VO) + parameters_VO[-1]
+            if self.multiple or self._binary:
+                loss = F.binary_cross_entropy_with_logits(scores_NO, self._gold_NO, reduction="sum")
+                error_NO = scores_NO.sigmoid() - self._gold_NO
+            else:
+                loss = -(scores_NO.log_softmax(dim=1) * self._gold_NO).sum()
+                error_NO = scores_NO.softmax(dim=1) - self._gold_NO
+            error_NO /= self.rows
+            gradient_VO = self._products.backward(error_NO) + penalty * weight_VO
+            parameters_VO.grad = torch.cat([gradient_VO, error_NO.sum(dim=0, keepdim=True)])
+            return loss / self.rows + penalty / 2 * weight_VO.square().sum()
 
-    def answers(self, model: Any, asked: Any) -> Floats:
-        if not self.multiple:
-            return probabilities(model, asked, num_classes=self.gold_NC.shape[1])
-        columns = [
-            np.full(asked.shape[0], float(one)) if isinstance(one, bool) else one.predict_proba(asked)[:, 1]
-            for one in model
-        ]
-        return np.stack(columns, axis=1)
+        with torch.no_grad():
+            optimizer.step(closure)  # type: ignore[no-untyped-call]
 
+    def classifier(self) -> NgramClassifier:
+        """As it was fitted last."""
+        weight_VC, bias_C = self._of_all_classes()
+        return NgramClassifier(
+            ngrams=self.ngrams, weight_VC=weight_VC.astype(np.float32), bias_C=bias_C, multiple=self.multiple
+        )
 
-# ---------------------------------------------------------------------------------------------------- its parts
+    def answers(self, asked: Vectors) -> Floats:
+        """Probabilities [N, C]."""
+        weight_VC, bias_C = self._of_all_classes()
+        scores_NC = _Products(asked).forward(torch.from_numpy(weight_VC)).numpy() + bias_C
+        return probabilities(scores_NC, multiple=self.multiple)
 
-
-def counted_words(*, characters: bool, most: int = MOST_FEATURES) -> Any:
-    """A vectoriser of scikit-learn: words and pairs of words; with `characters`, runs of one to three characters."""
-    vectorizer = _sklearn("feature_extraction.text").TfidfVectorizer
-    if characters:
-        return vectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True, max_features=most)
-    return vectorizer(token_pattern=WORD, ngram_range=(1, 2), sublinear_tf=True, max_features=most)
-
-
-def vectors(words: Any, texts: Texts) -> Any:
-    """A row for each example: of one text its own vector; of two, both with their distance and their product."""
-    first, *others = (words.transform(column) for column in zip(*texts, strict=True))
-    if not others:
-        return first
-    (second,) = others
-    return import_module("scipy.sparse").hstack(
-        [first, second, abs(first - second), first.multiply(second)], format="csr"
-    )
-
-
-def regression(inverse_penalty: float = INVERSE_PENALTY) -> Any:
-    """A logistic regression of scikit-learn."""
-    return _sklearn("linear_model").LogisticRegression(C=inverse_penalty, max_iter=MOST_STEPS)
-
-
-def fitted(train: Any, gold_N: Any, *, inverse_penalty: float = INVERSE_PENALTY) -> Any:
-    """The same, fitted; a class is a number."""
-    alone = import_module("threadpoolctl").threadpool_limits(1, user_api="blas")  # sums are short: threads only wait
-    with warnings.catch_warnings(), alone:
-        warnings.simplefilter("ignore", category=_sklearn("exceptions").ConvergenceWarning)
-        return regression(inverse_penalty).fit(train, gold_N)
-
-
-def probabilities(model: Any, asked: Any, *, num_classes: int) -> Floats:
-    """[N, C]: 0 for classes that the model has not seen."""
-    found_NC = np.zeros((asked.shape[0], num_classes))
-    found_NC[:, model.classes_] = model.predict_proba(asked)
-    return found_NC
-
-
-def bag_of_words(texts: Sequence[str], labels: Sequence[str], others: Sequence[str], *, characters: bool) -> list[str]:
-    """Labels of other texts, without a choice of settings."""
-    words = counted_words(characters=characters).fit(texts)
-    model = fitted(words.transform(texts), list(labels))
-    return [str(label) for label in model.predict(words.transform(others))]
+    def _of_all_classes(self) -> tuple[Floats, Floats]:
+        found_VK = self._parameters_VO.numpy()
+        if self._binary:
+            found_VK = np.concatenate([-found_VK / 2, found_VK / 2], axis=1)
+        all_VC = np.zeros((len(found_VK), self.classes))
+        all_VC[-1] = self.outside_C
+        all_VC[:, self.known] = found_VK
+        return np.ascontiguousarray(all_VC[:-1]), all_VC[-1].copy()
 
 
-def _sklearn(part: str) -> Any:
-    try:
-        return import_module(f"sklearn.{part}")
-    except ImportError:
-        raise ConfigError(
-            "the comparison with TF-IDF needs scikit-learn; it is not installed. pip install scikit-learn."
-        ) from None
+class _Products:
+    """Of a sparse matrix [N, V] with dense ones."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        rows, width = len(vectors), vectors.width
+        row_of = np.repeat(np.arange(rows), np.diff(vectors.starts))
+        order = np.argsort(vectors.columns, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(np.bincount(vectors.columns, minlength=width))])
+        self._matrix_NV = _sparse(vectors.starts, vectors.columns, vectors.values, (rows, width))
+        self._matrix_VN = _sparse(ends, row_of[order], vectors.values[order], (width, rows))
+
+    def forward(self, right_VO: Tensor) -> Tensor:
+        return self._matrix_NV @ right_VO
+
+    def backward(self, right_NO: Tensor) -> Tensor:
+        return self._matrix_VN @ right_NO
+
+
+def _sparse(starts: NDArray[np.int64], columns: NDArray[np.int64], values: Floats, size: tuple[int, int]) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(starts),
+            torch.from_numpy(columns),
+            torch.from_numpy(values),
+            size=size,
+            check_invariants=True,
+        )

@@ -4,13 +4,10 @@ Every head takes a Batch and a Memory and returns logits, a loss if it was given
 judges the DocumentStates of whole documents with `logits` and `cost`. Span answers, which need more, are in `answers`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -115,33 +112,6 @@ class Pool(nn.Module):
         return torch.einsum("bn,bnd->bd", weight_BN, segments_BND)
 
 
-class Bag(nn.Module):
-    """Logits from which tokens a document has, wherever they stand: the embeddings of its different tokens are added up
-    and divided by the square root of their number, and a linear layer follows. It is the deep averaging of Iyyer et al.
-    2015 without depth; that a token counts once, and that long documents have no longer vectors, is as in TF-IDF."""
-
-    def __init__(self, config: ModelConfig, *, num_outputs: int) -> None:
-        super().__init__()
-        self.out = nn.Linear(config.width, num_outputs, bias=False)
-        initialise(self.out, config)
-
-    def forward(self, trunk: Trunk, documents: Sequence[NDArray[np.int64]]) -> Tensor:
-        device = self.out.weight.device
-        different = [np.unique(ids) for ids in documents]
-        counts = np.array([len(ids) for ids in different])
-        rows_N = torch.from_numpy(np.repeat(np.arange(len(different)), counts)).to(device)
-        embedded_ND = trunk.vocabulary(torch.from_numpy(np.concatenate(different)).to(device)[None])[0]
-        sum_BD = embedded_ND.new_zeros(len(different), embedded_ND.shape[1]).index_add(0, rows_N, embedded_ND)
-        share_B = torch.from_numpy(counts**-0.5).to(sum_BD)
-        result_BC: Tensor = self.out(sum_BD * share_B[:, None])
-        return result_BC
-
-
-TOGETHER, WEIGHT = 0.25, 2.0
-"""Share of the training documents for which the layers answer beside a bag, drawn anew each time, and what their answer
-then counts; for the others the bag answers alone."""
-
-
 class SequenceClassifier(nn.Module):
     """A class (`logits` [B, classes]), several at once, or a number for each sequence."""
 
@@ -154,7 +124,6 @@ class SequenceClassifier(nn.Module):
         summary: Literal["first", "last", "mean", "attention"] = "last",
         projected: bool = True,
         pool: Literal["last", "mean", "max", "attention"] = "last",
-        bag: bool = False,
     ) -> None:
         super().__init__()
         if task == "regression" and num_labels != 1:
@@ -165,28 +134,18 @@ class SequenceClassifier(nn.Module):
         self.pool = Pool(config, kind=pool)
         self.classifier = nn.Linear(config.hidden_width, num_labels)
         initialise(self.classifier, config)
-        self.bag = Bag(config, num_outputs=num_labels) if bag else None
 
     def forward(self, batch: Batch, memory: Memory | None = None, *, labels: Tensor | None = None) -> HeadOutput:
         """Labels: classes [B]; or 0/1 [B, classes] for several at once; or numbers [B]."""
         output: Output = self.trunk(batch, memory)
         logits = self.classifier(self.summary(output.hidden_BQD, batch.real_BQ))
-        if self.bag is not None:
-            real_BQ = torch.ones_like(batch.ids_BQ, dtype=torch.bool) if batch.real_BQ is None else batch.real_BQ
-            rows = [ids_Q[real_Q].cpu().numpy() for ids_Q, real_Q in zip(batch.ids_BQ, real_BQ, strict=True)]
-            logits = logits + self.bag(self.trunk, rows)
         loss = None if labels is None else self.cost(logits, labels)
         return HeadOutput(logits=logits, loss=loss, memory=output.memory)
 
     def logits(self, reading: DocumentStates | GroupedStates) -> Tensor:
         """Logits of whole documents, [B, classes]."""
         result_BC: Tensor = self.classifier(self.pool(*reading.summaries(self.summary)))
-        if self.bag is None:
-            return result_BC
-        if self.training:  # or the layers learn a small table by heart, and nothing is left for the bag to learn
-            result_BC = result_BC * (WEIGHT * (torch.rand(len(result_BC), 1, device=result_BC.device) < TOGETHER))
-        bag_BC: Tensor = self.bag(self.trunk, reading.ids)
-        return result_BC + bag_BC
+        return result_BC
 
     def cost(self, logits: Tensor, labels: Tensor, *, weight_C: Tensor | None = None) -> Tensor:
         """The mean loss of the rows; `weight_C` is the weight of each class."""

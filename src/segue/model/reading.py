@@ -49,8 +49,6 @@ class DocumentStates:
     """The lengths of the rows, longest first."""
     order: NDArray[np.int64]
     """Row n of the documents is row `order[n]` here."""
-    ids: tuple[NDArray[np.int64], ...]
-    """The tokens of each document, in the order in which the documents were given."""
     segment_length: int
     memory: Memory | None
     """The memory for what may follow, with the rows as they stand here; None if the model has none."""
@@ -100,12 +98,6 @@ class GroupedStates:
     order: NDArray[np.int64]
     """Document n is row `order[n]` of all parts, one after the other."""
 
-    @property
-    def ids(self) -> tuple[NDArray[np.int64], ...]:
-        """Token ids of each document, in order."""
-        every = [ids for part in self.parts for ids in part.ids]
-        return tuple(every[row] for row in self.order)
-
     def summaries(self, summary: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Summaries of all segments of each document, in order."""
         found = [part.summaries(summary) for part in self.parts]
@@ -139,7 +131,6 @@ def read_documents(
     if not documents or not all(len(document) for document in documents):
         raise DataError("documents must have at least one token each; got an empty one, or none. Drop empty texts.")
     lengths = np.array([len(document) for document in documents], dtype=np.int64)
-    ids = tuple(document.ids for document in documents)
     sorted_rows = np.argsort(-lengths, kind="stable")
     documents = [documents[row] for row in sorted_rows]
     lengths = lengths[sorted_rows]
@@ -165,7 +156,6 @@ def read_documents(
         real=tuple(real),
         lengths=lengths,
         order=np.argsort(sorted_rows, kind="stable"),
-        ids=ids,
         segment_length=segment_length,
         memory=memory,
     )

@@ -31,8 +31,6 @@ class Situation:
 
     lengths: tuple[int, ...]
     """Lengths of the training documents in tokens."""
-    one_text: bool
-    """Whether every example is a single text, with a single answer."""
     segment_length: int
     config: ModelConfig
     """Config of the model as it was trained."""
@@ -73,10 +71,6 @@ def choose_reading(read: ReadConfig, found: Situation, *, summarised: bool) -> t
         values["pool"] = "mean" if found.long and summarised else "last"
         if found.long and summarised:
             notes.append(f"read.pool=mean, the mean of all segments: {why_all}")
-    if read.bag is None:
-        values["bag"] = found.one_text and found.new_weights
-        if values["bag"]:
-            notes.append(f"read.bag=true, which tokens occur is counted beside what the layers read: {trained}")
     return read.model_copy(update=values), notes
 
 

@@ -80,10 +80,6 @@ def build_task_model(
     segment_length = segment_length_of(source.trunk.config, read)
     config = reading_config(source.trunk.config, read, segment_length=segment_length, dropout=dropout)
     head = task.head(read, summary_of(read, config))
-    if read.bag and (head is None or not head.bag):
-        raise ConfigError(
-            f"read.bag is for tasks that give a text a class or a number; got task {kind.name}. Leave it out."
-        )
     model = build(config, head)
     if not new_weights:
         if type(source.model) is type(model) and head == source.head:

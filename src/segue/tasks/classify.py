@@ -77,7 +77,6 @@ class Classify:
             task="multiple" if self.settings.multiple else "single",
             summary=summary,  # type: ignore[arg-type]
             pool=read.pool or "last",
-            bag=bool(read.bag),
         )
 
     def example(self, number: int, row: Row, *, labelled: bool) -> Example:

@@ -1,4 +1,5 @@
-"""A fine-tuned model on disk: a model folder with its head, and `task.toml`, which says what the model is for.
+"""A fine-tuned model on disk: a model folder with its head, and `task.toml`, which says what the model is for. Where
+n-grams are joined to the model, they are in `ngrams.safetensors`.
 
 In: a model, its task and its settings, or a path. Out: a folder, or the three with the tokeniser.
 """
@@ -14,18 +15,30 @@ from pydantic import ValidationError
 from torch import nn
 
 from segue.checkpoint.card import Facts
-from segue.checkpoint.files import read_small
+from segue.checkpoint.files import inside, read_small, verify
 from segue.checkpoint.find import find, model_folder, tokenizer_folder
-from segue.checkpoint.folder import HEAD, LARGEST_TASK, TASK, TOKENIZER, load, save
+from segue.checkpoint.folder import (
+    HEAD,
+    LARGEST_TASK,
+    NGRAMS,
+    TASK,
+    TOKENIZER,
+    load,
+    read_tensors,
+    save,
+    write_tensors,
+)
 from segue.checkpoint.heads import HeadConfig, load_head, model_config_of, save_head
 from segue.checkpoint.source import readable
 from segue.config import ModelConfig, ReadConfig
 from segue.errors import CheckpointError, SegueWarning
 from segue.model import LanguageModel, Trunk
+from segue.tasks.classify import Classify
 from segue.tasks.layout import Layout
 from segue.tasks.reader import Reader
 from segue.tasks.table import task_kind
 from segue.tasks.task import Task, TaskKind
+from segue.tasks.wide import Wide, restore_wide
 from segue.text.files import load_tokenizer
 from segue.text.tokenizer import Tokenizer
 
@@ -43,6 +56,8 @@ class TaskModel:
     tokenizer: Tokenizer
     read: ReadConfig
     segment_length: int
+    wide: Wide | None = None
+    """N-grams that answer with the model."""
 
     @property
     def config(self) -> ModelConfig:
@@ -68,8 +83,13 @@ def save_task_model(made: TaskModel, folder: Path, *, tokenizer: Path, facts: Fa
         "values": made.task.to_values(),
     }
 
+    if made.wide is not None:
+        values["wide"] = made.wide.to_values()
+
     def also(new: Path) -> None:
         (new / TASK).write_text(tomli_w.dumps(values), encoding="utf-8")
+        if made.wide is not None:
+            write_tensors(made.wide.to_tensors(), new / NGRAMS)
 
     head = made.task.head(made.read, summary_of(made.read, made.config))
     if head is None:
@@ -104,6 +124,7 @@ def load_task_model(source: str | Path) -> TaskModel:
             tokenizer=load_tokenizer(path / TOKENIZER),
             read=ReadConfig.model_validate(values["read"]),
             segment_length=int(values["segment_length"]),
+            wide=_wide(path, task, values["wide"]) if "wide" in values else None,
         )
         expected = task.head(made.read, summary_of(made.read, made.config))
     except (KeyError, TypeError, ValueError, ValidationError) as error:
@@ -115,6 +136,26 @@ def load_task_model(source: str | Path) -> TaskModel:
             f"{path / TASK} must fit head.toml beside it; got another head. They belong to different models."
         )
     return made
+
+
+def _wide(path: Path, task: Task, values: Any) -> Wide:
+    if not isinstance(task, Classify):
+        raise ValueError("n-grams are joined to classifiers only")
+    if not inside(path, path / NGRAMS):
+        raise CheckpointError(f"{path / NGRAMS} must be in its folder; it links to a place outside. Copy it there.")
+    verify(path, [NGRAMS])
+    try:
+        return restore_wide(
+            values,
+            read_tensors(path / NGRAMS),
+            texts=len(task.roles),
+            classes=len(task.labels),
+            multiple=task.settings.multiple,
+        )
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path / NGRAMS} must be as segue finetune writes it; got {error}. Use another copy."
+        ) from None
 
 
 def _converted(folder: str | Path, path: Path) -> TaskModel:

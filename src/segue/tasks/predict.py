@@ -12,7 +12,8 @@ from segue.errors import DataError
 from segue.tasks.batches import by_length
 from segue.tasks.folder import TaskModel
 from segue.tasks.reader import Reader
-from segue.tasks.task import Example, Item, Prediction, UnusableRowError
+from segue.tasks.task import Example, Item, Prediction, Task, UnusableRowError
+from segue.tasks.wide import Wide
 from segue.text.coverage import LanguageWatch
 
 AT_ONCE = 512
@@ -59,7 +60,10 @@ def _answer(
             for number in dict.fromkeys(of[n] for n in numbers):
                 if all(n in parts for n in own[number]):
                     mine = [items[n] for n in own[number]]
-                    yield number, made.task.prediction(examples[number], mine, [parts.pop(n) for n in own[number]])
+                    found = [parts.pop(n) for n in own[number]]
+                    if made.wide is not None:  # a class for a text, or two: one item
+                        found = list(made.wide.joined([found[0]], [examples[number].texts]))
+                    yield number, made.task.prediction(examples[number], mine, found)
     finally:
         made.model.train(training)
 
@@ -70,6 +74,14 @@ def answers_in_order(
     """One answer for each example."""
     found = dict(answer(made, examples, batch_size=batch_size, reader=reader))
     return [found[number] for number in range(len(examples))]
+
+
+def join_ngrams(
+    task: Task, wide: Wide, examples: Sequence[Example], predictions: Sequence[Prediction]
+) -> list[Prediction]:
+    """The answers of a model with n-grams from those of the model alone, the same as `answer` gives."""
+    found_NC = wide.joined([one.value for one in predictions], [example.texts for example in examples])
+    return [task.prediction(example, [], [row_C]) for example, row_C in zip(examples, found_NC, strict=True)]
 
 
 def answer_rows(made: TaskModel, rows: Iterable[tuple[int, Record]], *, batch_size: int = 32) -> Iterator[Answered]:

@@ -89,7 +89,6 @@ class Regress:
             task="regression",
             summary=summary,  # type: ignore[arg-type]
             pool=read.pool or "last",
-            bag=bool(read.bag),
         )
 
     def example(self, number: int, row: Row, *, labelled: bool) -> Example:

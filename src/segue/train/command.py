@@ -29,6 +29,7 @@ def finetune_command(request: Request, out: Path | str) -> str:
     words += ["--new-weights"] if request.new_weights else []
     words += ["--adapt", str(request.adapt)] if request.adapt is not None else []
     words += [] if request.baselines else ["--no-baselines"]
+    words += [] if request.wide is None else ["--wide" if request.wide else "--no-wide"]
     return shlex.join([*words, *changed_settings(request.settings)])
 
 

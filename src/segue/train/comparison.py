@@ -1,6 +1,7 @@
 """Simple methods beside a classifier, so that nobody takes for progress what counting words does too.
 
-In: a task with its examples. Out: the most frequent class and a tuned TF-IDF, measured as the model is.
+In: a task with its examples. Out: the most frequent class and tuned n-grams, measured as the model is, and what is
+needed to join the n-grams to the model.
 """
 
 import time
@@ -10,86 +11,74 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.errors import ConfigError
-from segue.evaluate.baselines import MOST_LETTERS, Floats, class_shares, sample, tuned_tfidf
-from segue.evaluate.metrics.classification import multilabel
+from segue.evaluate.baselines import (
+    MOST_LETTERS,
+    Floats,
+    class_shares,
+    probabilities,
+    sample,
+    tuned_ngrams,
+)
 from segue.tasks.classify import Classify
 from segue.tasks.task import Example, Prediction, Task
 from segue.train.events import Compared, SimpleMethod
+from segue.train.joining import Joiner, has_class, quality
 
 MAJORITY = "most frequent class"
 SHARES = "shares of the labels"
 
 
-def compare(task: Task, train: Sequence[Example], parts: Mapping[str, Sequence[Example]]) -> Compared | None:
+def compare(
+    task: Task, train: Sequence[Example], parts: Mapping[str, Sequence[Example]]
+) -> tuple[Compared | None, Joiner | None]:
     """The parts are those that the model is measured on, the validation examples first; None where the task has no
-    classes."""
+    classes, and no n-grams to join where training has one class."""
     if not isinstance(task, Classify):
-        return None
+        return None, None
     began = time.perf_counter()
     parts = {name: part for name, part in parts.items() if part}
     gold_NC = has_class(task, train)
     shares_C = class_shares(gold_NC)
     name = SHARES if task.settings.multiple else MAJORITY
     methods = [_measured(task, name, parts, [np.tile(shares_C, (len(part), 1)) for part in parts.values()])]
-    remark = None
+    remark, joiner = None, None
     if len(np.unique(gold_NC, axis=0)) < 2:
         remark = "All training examples have the same class, so there is no TF-IDF to compare with."
     else:
-        try:
-            methods.append(_tfidf(task, train, gold_NC, parts))
-        except ConfigError:
-            remark = "Without scikit-learn there is no TF-IDF to compare with: pip install scikit-learn."
-        except Exception as error:  # of another library, whatever it is: the run is about the model
-            remark = f"TF-IDF could not be fitted: {type(error).__name__}: {str(error)[:200]}"
-    return Compared(methods=methods, remark=remark, seconds=time.perf_counter() - began)
+        method, joiner = _ngrams(task, train, gold_NC, parts)
+        methods.append(method)
+    return Compared(methods=methods, remark=remark, seconds=time.perf_counter() - began), joiner
 
 
-def has_class(task: Classify, examples: Sequence[Example]) -> NDArray[np.bool_]:
-    """[N, C]: whether each example has each class."""
-    gold_NC = np.zeros((len(examples), len(task.labels)), dtype=np.bool_)
-    for row, example in enumerate(examples):
-        gold_NC[row, list(example.gold) if task.settings.multiple else example.gold] = True
-    return gold_NC
-
-
-def _tfidf(
+def _ngrams(
     task: Classify, train: Sequence[Example], gold_NC: NDArray[np.bool_], parts: Mapping[str, Sequence[Example]]
-) -> SimpleMethod:
-    some = {
-        name: [part[n] for n in sample([e.texts for e in part], letters=min(MOST_LETTERS.values()))]
-        for name, part in parts.items()
-    }
-    valid, *others = some.values()
-    valid_NC = has_class(task, valid)
+) -> tuple[SimpleMethod, Joiner]:
+    valid = next(iter(parts.values()))
+    asked = [valid[n] for n in sample([e.texts for e in valid], letters=min(MOST_LETTERS.values()))]
+    asked_NC = has_class(task, asked)
 
     def score(found_NC: Floats) -> float:
         """The measure of the task; of equals, what is surer of what is right."""
-        right_N = np.where(valid_NC, found_NC, 1 - found_NC)
-        surety = float(np.log(np.clip(right_N, 1e-6, 1)).mean()) * 1e-6
-        if task.settings.multiple:
-            found = multilabel(valid_NC.astype(int), found_NC, threshold=task.settings.threshold, resamples=None)
-            return found[task.metric].value + surety
-        return float((found_NC.argmax(axis=1) == valid_NC.argmax(axis=1)).mean()) + surety
+        right_NC = np.where(asked_NC, found_NC, 1 - found_NC)
+        return quality(task, asked_NC, found_NC) + float(np.log(np.clip(right_NC, 1e-6, 1)).mean()) * 1e-6
 
-    made = tuned_tfidf(
+    made = tuned_ngrams(
         [example.texts for example in train],
         gold_NC,
-        [example.texts for example in valid],
-        [[example.texts for example in part] for part in others],
+        [example.texts for example in asked],
         score=score,
         multiple=task.settings.multiple,
     )
     remarks = [f"C = {made.inverse_penalty:g}"]
     if made.trained_on < len(train):
         remarks.append(f"fitted on {made.trained_on:,} of {len(train):,} training examples")
-    remarks += [
-        f"measured on {len(part):,} of {len(parts[name]):,} {name} examples"
-        for name, part in some.items()
-        if len(part) < len(parts[name])
-    ]
-    name = f"TF-IDF of {made.counted}, logistic regression"
-    return replace(_measured(task, name, some, made.answers), detail="; ".join(remarks))
+    if len(asked) < len(valid):
+        remarks.append(f"C chosen by {len(asked):,} of {len(valid):,} validation examples")
+    scores = [made.classifier.scores([example.texts for example in part]) for part in parts.values()]
+    answers = [probabilities(found_NC, multiple=task.settings.multiple) for found_NC in scores]
+    name = f"TF-IDF of {made.classifier.ngrams.counted}, logistic regression"
+    method = replace(_measured(task, name, parts, answers), detail="; ".join(remarks))
+    return method, Joiner(task, made.classifier, valid, scores[0])
 
 
 def _measured(

@@ -39,6 +39,9 @@ class Request:
     """Measure simple methods beside a classifier."""
     adapt: int | None = None
     """Before fine-tuning, pretrain for this many epochs on the training texts."""
+    wide: bool | None = None
+    """Join n-grams to a classifier, which then answer with it. Default: if they alone are better than the model alone
+    on the validation examples, 30 or more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +181,10 @@ class Ended:
     task: Task
     place: Path
     """Folder of the model."""
+    alone: list[Judged] = field(default_factory=list)
+    """Where n-grams are joined to the model: the same examples with the answers of the model alone."""
+    joined: str | None = None
+    """What was chosen there, and why, in words."""
     validated: bool = True
     """False if the run was stopped before its first validation: the weights are then those of the last update."""
 

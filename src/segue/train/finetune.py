@@ -25,7 +25,6 @@ import torch
 from pydantic import create_model
 
 from segue.checkpoint.card import Facts
-from segue.checkpoint.card import Metric as CardMetric
 from segue.checkpoint.find import find, model_folder, tokenizer_folder
 from segue.checkpoint.folder import TOKENIZER
 from segue.config import FinetuneConfig, ReadConfig, Section, settings
@@ -68,6 +67,7 @@ from segue.train.events import (
     Validated,
 )
 from segue.train.finetune_folder import SETTINGS, check_run, check_unfinished, settings_text
+from segue.train.joining import Beside, check_wide, with_ngrams
 from segue.train.keeper import Keeper, bytes_of, check_room
 from segue.train.report import Record, write_report, write_results
 from segue.train.run_folder import Metrics, Stop, one_at_a_time, stop_signal
@@ -151,6 +151,7 @@ def _events(
             tokenizer_folder(request.model, folder)
             source = open_source(folder)
         data = _read_data(request, chosen)
+        check_wide(request, data.task)
         layout = source.layout(chosen.read)
         items = [item for example in data.train for item in data.task.items(example, layout)]
         LanguageWatch(source.tokenizer).read(*(document.ids for item in items for document in item.documents))
@@ -205,19 +206,20 @@ def _events(
             parameters=sum(parameter.numel() for parameter in made.model.parameters()),
             warnings=data.warnings,
         )
-        compared = None
+        compared, joiner = None, None
         if request.baselines and rank() == 0:
-            compared = compare(data.task, data.train, {"valid": data.valid, "test": data.test})
+            compared, joiner = compare(data.task, data.train, {"valid": data.valid, "test": data.test})
             if compared is not None:
                 yield compared
+        beside = Beside(compared=compared, joiner=joiner, wanted=request.wide, facts=facts)
         keeper = Keeper(made, run, tokenizer=source.folder / TOKENIZER)
         try:
-            end = yield from _trained(training, keeper, run, stop, facts)
+            end = yield from _trained(training, keeper, run, stop, beside)
             if end.best is None:
                 ended = _end_unvalidated(training, keeper, run, started=started, truncated=layout.truncated)
             else:
                 place = keeper.settle()
-                ended = _end(made, run, end, data, place=place, started=started, truncated=layout.truncated)
+                ended = _end(made, end, data, beside, place=place, started=started, truncated=layout.truncated)
                 if rank() == 0:
                     write_results(run, ended, compared)
             yield replace(ended, stopped_by=end.stopped_by)
@@ -255,7 +257,7 @@ class _Trained:
 
 
 def _trained(
-    training: Training, keeper: Keeper, run: Path, stop: Stop, facts: Facts
+    training: Training, keeper: Keeper, run: Path, stop: Stop, beside: Beside
 ) -> Generator[Event, None, _Trained]:
     """All updates and validations; the best weights are kept as they come."""
     metrics = Metrics(run / "metrics.jsonl", step=0)
@@ -278,7 +280,7 @@ def _trained(
                     best = _Best(value=value, loss=nats, step=event.step, judged=training.judged(event))
                     since_best = 0
                     event = replace(event, best=True)
-                    problem = keeper.keep(event.step, replace(facts, metrics=_card_metrics(event)))
+                    problem = beside.keep(keeper, event, best.judged, metric=training.task.metric)
                 else:
                     problem = keeper.retry()
                 unsaved = None if problem is None else Unsaved(step=event.step, problem=problem)
@@ -305,9 +307,6 @@ def _without_gaps(
     head = data.task.head(chosen.read, summary_of(chosen.read, config))
     situation = Situation(
         lengths=tuple(len(document) for item in items for document in item.documents),
-        one_text=head is not None
-        and head.kind == "sequence_classifier"
-        and all(len(example.texts) == 1 for example in data.train),
         segment_length=segment_length_of(config, chosen.read),
         config=config,
         new_weights=request.new_weights,
@@ -397,15 +396,16 @@ def _end_unvalidated(training: Training, keeper: Keeper, run: Path, *, started: 
 
 
 def _end(
-    made: TaskModel, run: Path, end: _Trained, data: _Data, *, place: Path, started: float, truncated: int
+    made: TaskModel, end: _Trained, data: _Data, beside: Beside, *, place: Path, started: float, truncated: int
 ) -> Ended:
     """The test examples are answered by the model as it was saved."""
     best = end.best
     assert best is not None
     judged = [best.judged]
+    saved = load_task_model(place) if rank() == 0 and (data.test or beside.joiner is not None) else None
     if data.test:
-        if rank() == 0:
-            made.model.load_state_dict(load_task_model(place).model.state_dict())
+        if saved is not None:
+            made.model.load_state_dict(saved.model.state_dict())
         weights_of_first(made.model)
         predictions = collected(answers_in_order(made, dealt(data.test)))
         judged.append(
@@ -416,16 +416,15 @@ def _end(
                 metrics=data.task.measure(data.test, predictions),
             )
         )
-    return Ended(
+    ended = Ended(
         reason=end.reason,
         best_step=best.step,
         judged=judged,
-        seconds=time.perf_counter() - started,
+        seconds=0.0,
         truncated=truncated,
         task=data.task,
         place=place,
     )
-
-
-def _card_metrics(event: Validated) -> list[CardMetric]:
-    return [CardMetric(name=name, value=metric.value, step=event.step) for name, metric in event.metrics.items()]
+    if saved is not None and saved.wide is not None and beside.compared is not None:
+        ended = with_ngrams(ended, saved.wide, beside.compared, wanted=beside.wanted)
+    return replace(ended, seconds=time.perf_counter() - started)

@@ -52,6 +52,8 @@ def settings_text(request: Request, chosen: Any) -> str:
     }
     if request.adapt is not None:
         values["run"]["adapt"] = request.adapt
+    if request.wide is not None:
+        values["run"]["wide"] = request.wide
     return tomli_w.dumps(values)
 
 

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from segue.checkpoint.card import Facts
 from segue.errors import DataError, SegueError
 from segue.tasks.folder import TaskModel, save_task_model
+from segue.tasks.wide import Wide
 from segue.train.distributed import rank
 
 UNVALIDATED = "last"
@@ -39,27 +41,28 @@ class Keeper:
 
     def __init__(self, made: TaskModel, run: Path, *, tokenizer: Path) -> None:
         self.made, self.run, self.tokenizer = made, run, tokenizer
-        self._held: tuple[int, Facts, Weights] | None = None
-        """Step, measures and weights that could not be written."""
+        self._held: tuple[int, Facts, Wide | None, Weights] | None = None
+        """Step, measures, n-grams and weights that could not be written."""
         self._saved_step: int | None = None
 
-    def keep(self, step: int, facts: Facts) -> str | None:
-        """The weights of the model as they are now are the best; returns why they could not be written, or None."""
-        problem = self._save(self.run / "best", facts)
+    def keep(self, step: int, facts: Facts, wide: Wide | None = None) -> str | None:
+        """The weights of the model as they are now are the best, with these n-grams; returns why they could not be
+        written, or None."""
+        problem = self._save(self.run / "best", facts, wide)
         if problem is None:
             self._held, self._saved_step = None, step
         else:
             weights = {name: value.detach().cpu().clone() for name, value in self.made.model.state_dict().items()}
-            self._held = (step, facts, weights)
+            self._held = (step, facts, wide, weights)
         return problem
 
     def retry(self) -> str | None:
         """Writes what could not be written before, if there is any; returns why it failed again, or None."""
         if self._held is None:
             return None
-        step, facts, weights = self._held
+        step, facts, wide, weights = self._held
         with self._with(weights):
-            problem = self._save(self.run / "best", facts)
+            problem = self._save(self.run / "best", facts, wide)
         if problem is None:
             self._held, self._saved_step = None, step
         return problem
@@ -69,9 +72,9 @@ class Keeper:
         problem = self.retry()
         if self._held is None:
             return self.run / "best"
-        step, facts, weights = self._held
+        step, facts, wide, weights = self._held
         with self._with(weights):
-            place = self._elsewhere(facts)
+            place = self._elsewhere(facts, wide)
         if place is None:
             raise DataError(
                 f"{self.run} must have room for the model; got {problem}, and {tempfile.gettempdir()} has none either. "
@@ -108,22 +111,22 @@ class Keeper:
     def _but_saved(self) -> str:
         return f"; those of step {self._saved_step} are in {self.run / 'best'}" if self._saved_step is not None else ""
 
-    def _elsewhere(self, facts: Facts) -> Path | None:
+    def _elsewhere(self, facts: Facts, wide: Wide | None = None) -> Path | None:
         """A folder of its own where temporary files go, often on another disk; None if it cannot be written either."""
         try:
             place = Path(tempfile.mkdtemp(prefix="segue-kept-")) / "model"
         except OSError:
             return None
-        if self._save(place, facts) is None:
+        if self._save(place, facts, wide) is None:
             return place
         shutil.rmtree(place.parent, ignore_errors=True)
         return None
 
-    def _save(self, place: Path, facts: Facts) -> str | None:
+    def _save(self, place: Path, facts: Facts, wide: Wide | None = None) -> str | None:
         if rank() != 0:
             return None
         try:
-            save_task_model(self.made, place, tokenizer=self.tokenizer, facts=facts)
+            save_task_model(replace(self.made, wide=wide), place, tokenizer=self.tokenizer, facts=facts)
         except (OSError, SegueError) as error:
             return str(error)
         return None

@@ -19,6 +19,7 @@ from segue.report.pages import Block, Bullets, Code, Heading, Paragraph, Picture
 from segue.train.command import finetune_command
 from segue.train.events import Compared, Ended, Event, Prepared, Request, Restarted, Updated, Validated
 from segue.train.report_classes import (
+    beside_rows,
     calibration_blocks,
     cells,
     class_blocks,
@@ -93,6 +94,8 @@ def write_results(run: Path, end: Ended, compared: Compared | None) -> None:
     """`results.json`: the measures for programs."""
     values: dict[str, Any] = {"best_step": end.best_step, "ended": end.reason}
     values |= {part.name: _plain(part.metrics) for part in end.judged}
+    if end.alone:
+        values["model_alone"] = {part.name: _plain(part.metrics) for part in end.alone}
     if compared is not None:
         values["baselines"] = {
             method.name: {part: _plain(metrics) for part, metrics in method.metrics.items()}
@@ -112,7 +115,8 @@ def report(record: Record, run: Path) -> list[Block]:
     if record.prepared.warnings:
         blocks += [Heading(text="Before you trust these numbers"), Bullets(texts=record.prepared.warnings)]
     judged = record.ended.judged if record.ended is not None else []
-    blocks += comparison_blocks(record.compared, judged, record.prepared.metric)
+    alone = record.ended.alone if record.ended is not None else []
+    blocks += comparison_blocks(record.compared, judged, record.prepared.metric, alone=alone)
     blocks += _results(record)
     blocks += _curves(record)
     for part in judged:
@@ -140,11 +144,14 @@ def _in_short(record: Record) -> str:
     values = []
     for part in end.judged:
         methods = record.compared.methods if record.compared is not None else []
-        beside = ", ".join(f"{method.name} {method.metrics[part.name][metric].value:.4f}" for method in methods)
+        beside = ", ".join(
+            f"{title} {metrics[part.name][metric].value:.4f}" for title, metrics in beside_rows(methods, end.alone)
+        )
         values.append(f"{part.metrics[metric].value:.4f} on {examples_of(part)}" + (f" ({beside})" if beside else ""))
     return (
         f"{record.prepared.metric}: {', '.join(values)}. The best model is that of step {end.best_step:,}, by "
         f"{record.prepared.metric} of the validation examples. Ended: {end.reason}."
+        + (f" {end.joined[0].upper()}{end.joined[1:]}" if end.joined is not None else "")
     )
 
 

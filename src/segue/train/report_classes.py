@@ -3,7 +3,7 @@
 In: what was judged, and what simple methods did. Out: blocks of a page.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,12 @@ from segue.report.charts import Point, Series, chart
 from segue.report.pages import Block, Heading, Paragraph, Picture, Table, clean
 from segue.tasks.classify import Classify
 from segue.tasks.task import Task
-from segue.train.comparison import has_class
-from segue.train.events import Compared, Judged
+from segue.train.events import Compared, Judged, SimpleMethod
+from segue.train.joining import ALONE, has_class
 
 MOST_CLASSES = 20
 MOST_LISTED = 100
+WITH_NGRAMS = "this model: n-grams joined"
 PART_NAMES = {"valid": "validation"}
 
 
@@ -38,7 +39,7 @@ def cells(metric: Metric | None) -> list[str]:
 # --------------------------------------------------------------------------------------------------- comparison
 
 
-def no_better(compared: Compared | None, judged: Sequence[Judged], metric: str) -> str | None:
+def no_better(compared: Compared | None, judged: Sequence[Judged], metric: str, *, joined: bool) -> str | None:
     """A sentence if the model is not better than a simple method, by the last part that it is measured on."""
     if compared is None or not judged:
         return None
@@ -48,22 +49,37 @@ def no_better(compared: Compared | None, judged: Sequence[Judged], metric: str) 
     if not better:
         return None
     best = max(better, key=lambda method: method.metrics[part.name][metric].value)
+    whole = "The model with its n-grams" if joined else "The model"
+    remedy = "" if joined else "join it to the model with --wide, "
     return (
-        f"The model is not better than a simple method: {metric} {own:.4f} on {examples_of(part)}, and "
-        f"{best.metrics[part.name][metric].value:.4f} by {best.name}. That one is smaller and quicker: use it, or "
-        "pretrain on texts of this kind, or train longer."
+        f"{whole} is not better than a simple method: {metric} {own:.4f} on {examples_of(part)}, and "
+        f"{best.metrics[part.name][metric].value:.4f} by {best.name}. That one is smaller and quicker: use it, "
+        f"{remedy}pretrain on texts of this kind, or train longer."
     )
 
 
-def comparison_blocks(compared: Compared | None, judged: Sequence[Judged], metric: str) -> list[Block]:
-    """Rows: the model and the simple methods. Without what the model does, the methods alone."""
+def beside_rows(
+    methods: Sequence[SimpleMethod], alone: Sequence[Judged]
+) -> list[tuple[str, Mapping[str, Mapping[str, Metric]]]]:
+    """What stands beside the model, by name: where n-grams are joined to it, the model without them, and the simple
+    methods."""
+    own = {part.name: part.metrics for part in alone}
+    return [*([(ALONE, own)] if own else []), *((method.name, method.metrics) for method in methods)]
+
+
+def comparison_blocks(
+    compared: Compared | None, judged: Sequence[Judged], metric: str, *, alone: Sequence[Judged] = ()
+) -> list[Block]:
+    """Rows: the model and what stands beside it. Without what the model does, the simple methods alone."""
     if compared is None:
         return []
     parts = list(compared.methods[0].metrics)
     own = {part.name: part.metrics for part in judged}
     header = ["method", *(cell for part in parts for cell in (f"{metric}, {part}", "95 % interval", "macro F1"))]
     rows = []
-    for title, found in [("this model", own), *((method.name, method.metrics) for method in compared.methods)]:
+    title = WITH_NGRAMS if alone else "this model"
+    every: list[tuple[str, Mapping[str, Mapping[str, Metric]]]] = [(title, own)]
+    for title, found in every + beside_rows(compared.methods, alone):
         if found:
             of = [found.get(part, {}) for part in parts]
             values = (cell for one in of for cell in (*cells(one.get(metric)), cells(one.get("macro_f1"))[0]))
@@ -74,8 +90,10 @@ def comparison_blocks(compared: Compared | None, judged: Sequence[Judged], metri
         "logistic regression, its penalty (C) and whether it counts words or characters chosen by the validation "
         f"examples.{details} It took {compared.seconds:.1f} s."
     )
+    if alone:
+        words += " This model is both together, the model that was fine-tuned and this TF-IDF; they are saved as one."
     blocks: list[Block] = [Heading(text="Beside simple methods")]
-    worse = no_better(compared, judged, metric)
+    worse = no_better(compared, judged, metric, joined=bool(alone))
     blocks += [Paragraph(text=worse)] if worse is not None else []
     blocks += [Table(header=header, rows=rows, numbers=frozenset(range(1, len(header)))), Paragraph(text=words)]
     return [*blocks, Paragraph(text=compared.remark)] if compared.remark is not None else blocks
