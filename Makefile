@@ -63,7 +63,7 @@ KERNELS = hatch_build.py $(wildcard src/segue/model/kernels/*.cpp src/segue/mode
 .venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures,hub,tune,export,serve]'
+	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures,hub,tokenizers,tune,export,serve]'
 	touch $@
 
 .venv-docs/ready: constraints.txt
@@ -86,7 +86,7 @@ endef
 
 .venv-transformers4/ready: .venv/ready
 	$(call environment_beside,.venv-transformers4)
-	grep -v huggingface_hub constraints.txt > .venv-transformers4/constraints.txt  # it needs an older one
+	grep -v -e huggingface_hub -e tokenizers constraints.txt > .venv-transformers4/constraints.txt  # it needs older ones
 	.venv-transformers4/bin/python $(PIP_INSTALL:constraints.txt=.venv-transformers4/constraints.txt) transformers==4.37.2
 	touch $@
 

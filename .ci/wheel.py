@@ -28,7 +28,17 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-OPTIONAL = ["pyarrow", "matplotlib", "sklearn", "optuna", "onnx", "onnxruntime", "huggingface_hub", "transformers"]
+OPTIONAL = [
+    "pyarrow",
+    "matplotlib",
+    "sklearn",
+    "optuna",
+    "onnx",
+    "onnxruntime",
+    "huggingface_hub",
+    "transformers",
+    "tokenizers",
+]
 
 IMPORT_EVERYTHING = f"""
 import importlib, importlib.util, json, pathlib, pkgutil, sys

@@ -2,10 +2,13 @@
 
 import functools
 import io
+import json
 
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceTrainer
 
+from segue.checkpoint.unigram import described
+from segue.text.fast import FastTokenizer
 from segue.text.pieces import PieceTokenizer
 from segue.text.released import ReleasedPieces
 from segue.text.symbols import ByteTokenizer, CharacterTokenizer, collect_characters
@@ -99,6 +102,12 @@ def released(*, lower: bool = False, keep_accents: bool = False) -> ReleasedPiec
     return ReleasedPieces(released_model(), lower=lower, keep_accents=keep_accents)
 
 
+@functools.cache
+def fast(*, lower: bool = False) -> FastTokenizer:
+    """As transformers 5 has the released model."""
+    return FastTokenizer(json.dumps(described(released_model(), lower=lower)).encode())
+
+
 KINDS = {
     "unigram": unigram,
     "bpe": bpe,
@@ -108,6 +117,8 @@ KINDS = {
     "released": released,
     "released lower": lambda: released(lower=True),
     "released accents": lambda: released(keep_accents=True),
+    "fast": fast,
+    "fast lower": lambda: fast(lower=True),
 }
 LOSSLESS = ("unigram", "bpe", "bytes")
 

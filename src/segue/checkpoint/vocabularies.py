@@ -1,7 +1,10 @@
 """Tokenisers that come with others' checkpoints, read and written in their files.
 
 In: a folder or a file with `spiece.model`, `vocab.txt`, a pickled vocabulary of Transformer-XL, the `tokenizer.json` of
-an XLNet of transformers 5, or a tokeniser of this project. Out: a Tokenizer; and back, `spiece.model` or `vocab.txt`.
+an XLNet of transformers 5, or a tokeniser of this project. Out: a Tokenizer; and back, `spiece.model` with the
+`tokenizer.json` that transformers 5 makes of it, `tokenizer.json` alone, or `vocab.txt`.
+
+A `spiece.model` is read as the original XLNet code reads text, a `tokenizer.json` without one as transformers does.
 
 The vocabularies of Transformer-XL are symbols in the order of their ids. Those of WikiText and the billion words are
 words. Those of enwik8 are the numbers of bytes, and those of text8 letters with `_` for a space: the text was written
@@ -18,10 +21,11 @@ from tempfile import TemporaryDirectory
 from segue.checkpoint.pickles import Name, Record
 from segue.checkpoint.torch_files import read_object
 from segue.checkpoint.unigram import FILE as JSON
-from segue.checkpoint.unigram import rebuilt_pieces
+from segue.checkpoint.unigram import described
 from segue.errors import CheckpointError, DataError
+from segue.text.fast import FastTokenizer, read_fast
 from segue.text.files import load_tokenizer, save_tokenizer
-from segue.text.folder import FORMAT, HEADER, MAX_DATA, MAX_HEADER, PIECES_FILE, read_limited
+from segue.text.folder import FAST_FILE, FORMAT, HEADER, MAX_DATA, MAX_HEADER, PIECES_FILE, read_limited
 from segue.text.pieces import PieceTokenizer
 from segue.text.released import ReleasedPieces, read_pieces
 from segue.text.symbols import CharacterTokenizer, ListedBytes
@@ -65,8 +69,8 @@ def find_tokenizer(place: Path, *, size: int | None, settings: Mapping[str, obje
         return FoundTokenizer(notes=(f"no tokeniser was read: {error}",))
     notes = [f"{path.name}: {note}." for kind, note in _KINDS.items() if isinstance(tokenizer, kind)]
     notes += [f"{path.name}: {note}" for note in notes_on_calls(calls)]
-    if path.name == JSON and isinstance(tokenizer, ReleasedPieces):
-        notes.append(f"{JSON}: the SentencePiece model was rebuilt from its pieces, scores and table of characters.")
+    if isinstance(tokenizer, FastTokenizer):
+        notes.append(f"{path.name}: read as transformers 5 reads it; the original XLNet code finds other pieces.")
     return FoundTokenizer(tokenizer=tokenizer, path=path, notes=(*notes, *_sizes(path, tokenizer.size, size)))
 
 
@@ -102,8 +106,7 @@ def _read(path: Path, settings: Mapping[str, object], calls: set[Name]) -> Token
     if path.name in (PIECES_FILE, JSON) and is_own(path.parent):
         return load_tokenizer(path.parent)
     if path.name == JSON:
-        lower, accents = settings.get("do_lower_case") is True, settings.get("keep_accents") is True
-        return ReleasedPieces(rebuilt_pieces(path, settings), lower=lower, keep_accents=accents)
+        return _fast(path, settings)
     if path.suffix == ".model":
         lower, accents = settings.get("do_lower_case") is True, settings.get("keep_accents") is True
         try:
@@ -117,6 +120,18 @@ def _read(path: Path, settings: Mapping[str, object], calls: set[Name]) -> Token
             raise CheckpointError(f"{path} must be UTF-8, a word a line; got {error}. Convert it.") from None
         return _symbols([word.removesuffix("\r") for word in (words[:-1] if words[-1] == "" else words)], lower=False)
     return _pickled(path, calls)
+
+
+def _fast(path: Path, settings: Mapping[str, object]) -> FastTokenizer:
+    """The tokeniser of a `tokenizer.json`, whose settings must say the same: transformers follows the settings."""
+    tokenizer = read_fast(path)
+    lower = settings.get("do_lower_case") is True
+    if lower != tokenizer.lower:
+        raise CheckpointError(
+            f"{path} must fold case if and only if do_lower_case is true beside it; got {str(lower).lower()} in "
+            f"{_SETTINGS}. Correct the settings, or save the tokeniser again."
+        )
+    return tokenizer
 
 
 def _pickled(path: Path, calls: set[Name]) -> Tokenizer:
@@ -158,23 +173,34 @@ def _written(tokenizer: Tokenizer) -> list[str] | None:
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
-    """Writes the file that others read; returns what to know about it."""
+    """Writes the files that others read; returns what to know about them."""
+    if isinstance(tokenizer, FastTokenizer):
+        (folder / JSON).write_bytes(_saved_file(tokenizer, FAST_FILE))
+        _write_settings(folder, lower=tokenizer.lower, keep_accents=False)
+        return None
+    if isinstance(tokenizer, ReleasedPieces):
+        pieces = _saved_file(tokenizer, PIECES_FILE)
+        (folder / PIECES_FILE).write_bytes(pieces)
+        if (values := described(pieces, lower=tokenizer.lower)) is not None:
+            (folder / JSON).write_text(json.dumps(values, indent=2, ensure_ascii=False), encoding="utf-8")
+        _write_settings(folder, lower=tokenizer.lower, keep_accents=tokenizer.keep_accents)
+        return None
+    if isinstance(tokenizer, PieceTokenizer):
+        (folder / PIECES_FILE).write_bytes(_saved_file(tokenizer, PIECES_FILE))
+        return "the tokeniser was trained without normalisation; other libraries normalise, and find other pieces."
+    if (symbols := _written(tokenizer)) is None:
+        return "the tokeniser has no form that others read; it was left out."
+    (folder / WORDS).write_text("".join(f"{symbol}\n" for symbol in symbols), encoding="utf-8")
+    return None
+
+
+def _saved_file(tokenizer: Tokenizer, name: str) -> bytes:
+    """A file of a tokeniser as it is saved."""
     with TemporaryDirectory() as work:
         save_tokenizer(tokenizer, work)
-        if (Path(work) / PIECES_FILE).is_file():
-            (folder / PIECES_FILE).write_bytes((Path(work) / PIECES_FILE).read_bytes())
-        elif (symbols := _written(tokenizer)) is not None:
-            (folder / WORDS).write_text("".join(f"{symbol}\n" for symbol in symbols), encoding="utf-8")
-        else:
-            return "the tokeniser has no form that others read; it was left out."
-        saved = json.loads((Path(work) / "tokenizer.json").read_text(encoding="utf-8"))["settings"]
-    if isinstance(tokenizer, ReleasedPieces):
-        settings = {
-            "tokenizer_class": "XLNetTokenizer",
-            "do_lower_case": saved["lower"],
-            "keep_accents": saved["keep_accents"],
-        }
-        (folder / _SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
-    if isinstance(tokenizer, PieceTokenizer):
-        return "the tokeniser was trained without normalisation; other libraries normalise, and find other pieces."
-    return None
+        return (Path(work) / name).read_bytes()
+
+
+def _write_settings(folder: Path, *, lower: bool, keep_accents: bool) -> None:
+    settings = {"tokenizer_class": "XLNetTokenizer", "do_lower_case": lower, "keep_accents": keep_accents}
+    (folder / _SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")

@@ -21,6 +21,7 @@ from segue.errors import ConfigError, DataError
 from segue.infer.sampling import Sampler, SamplingSettings
 from segue.model import Batch, LanguageModel, Memory
 from segue.model.masks import permutation_mask
+from segue.text.fast import FastTokenizer
 from segue.text.pieces import SPACE_MARK, PieceTokenizer
 from segue.text.released import ReleasedPieces
 from segue.text.tokenizer import Tokenizer
@@ -253,7 +254,7 @@ def _template(tokenizer: Tokenizer, text: str, *, gap: str, lengths: int | Seque
     # Parts of the text and runs of marks in turn; the text comes first and last, and may be empty.
     found = re.split(f"((?:{re.escape(gap)})+)", text)
     sizes = _sizes([len(run) // len(gap) for run in found[1::2]], lengths, gap=gap)
-    marks_spaces = isinstance(tokenizer, PieceTokenizer | ReleasedPieces)
+    marks_spaces = isinstance(tokenizer, PieceTokenizer | ReleasedPieces | FastTokenizer)
     parts, gaps, spaced = found[0::2], [], []
     tokens: list[int | None] = [tokenizer.specials["eod"]] if "eod" in tokenizer.specials else []
     for number, part in enumerate(parts):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from segue.errors import CheckpointError
 from segue.text import folder as folders
+from segue.text.fast import FastTokenizer
 from segue.text.pieces import PieceTokenizer
 from segue.text.released import ReleasedPieces
 from segue.text.symbols import bytes_from_saved, characters_from_saved, listed_bytes_from_saved
@@ -38,6 +39,9 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
                 keep_accents=settings["keep_accents"] is True,
                 source=str(Path(folder) / folders.PIECES_FILE),
             )
+        case "fast":
+            folders.take_settings(saved, {})
+            return FastTokenizer(saved.data, source=str(Path(folder) / folders.FAST_FILE))
         case "words":
             return words_from_saved(saved)
         case "characters":

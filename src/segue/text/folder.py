@@ -16,7 +16,7 @@ from segue.files import write_file
 
 FORMAT = "segue-tokenizer-1"
 HEADER = "tokenizer.json"
-PIECES_FILE, VOCABULARY_FILE = "spiece.model", "vocabulary.txt"
+PIECES_FILE, VOCABULARY_FILE, FAST_FILE = "spiece.model", "vocabulary.txt", "fast.json"
 # The data file of each kind; a name never comes out of a file that was read.
 DATA_FILES: Mapping[str, str | None] = {
     "pieces": PIECES_FILE,
@@ -25,6 +25,7 @@ DATA_FILES: Mapping[str, str | None] = {
     "characters": VOCABULARY_FILE,
     "bytes": None,
     "listed_bytes": VOCABULARY_FILE,
+    "fast": FAST_FILE,
 }
 MAX_HEADER, MAX_DATA = 1 << 20, 1 << 28
 

@@ -50,7 +50,7 @@ class ReleasedPieces:
         source: str = "a released SentencePiece model",
     ) -> None:
         """`source` is what errors call the model: the path of its file, where it has one."""
-        self._model, self._lower, self._keep_accents = model, lower, keep_accents
+        self._model, self.lower, self.keep_accents = model, lower, keep_accents
         with whole_model(source):
             self._open(source)
 
@@ -95,7 +95,7 @@ class ReleasedPieces:
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """The same ids. A span has the white space before its word; a mark from nothing has an empty span."""
-        mapped = normalise_with_map(without_surrogates(text), lower=self._lower, keep_accents=self._keep_accents)
+        mapped = normalise_with_map(without_surrogates(text), lower=self.lower, keep_accents=self.keep_accents)
         ids, starts, ends = [_NONE], [_NONE], [_NONE]
         for begin, part in self._parts(mapped.text):
             raw = np.asarray(self._processor.encode(part, return_type="numpy"), dtype=np.int64)
@@ -162,7 +162,7 @@ class ReleasedPieces:
         return last
 
     def _normalise(self, text: str) -> str:
-        return normalise(text, lower=self._lower, keep_accents=self._keep_accents)
+        return normalise(text, lower=self.lower, keep_accents=self.keep_accents)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The normalised text of ids; special and unknown ones give nothing."""
@@ -187,7 +187,7 @@ class ReleasedPieces:
         return self._saved().fingerprint()
 
     def _saved(self) -> folders.Saved:
-        settings = {"lower": self._lower, "keep_accents": self._keep_accents}
+        settings = {"lower": self.lower, "keep_accents": self.keep_accents}
         return folders.Saved(kind="released", settings=settings, data=self._model)
 
     def _parts(self, text: str) -> Iterator[tuple[int, str]]:

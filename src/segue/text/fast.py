@@ -1,0 +1,189 @@
+"""Tokenisers from a `tokenizer.json` as transformers 5 writes it for an XLNet, run by the `tokenizers` library.
+
+In: a text. Out: the ids and offsets that transformers finds with that file. They are not those of the original XLNet
+code, which `released` gives: docs/differences.md. One deliberate difference from transformers: a text that spells a
+special token, such as `<sep>`, gives its characters instead.
+
+What the library is handed was checked first: see `fast_file`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.errors import CheckpointError
+from segue.text import folder as folders
+from segue.text.fast_file import LARGEST, Description, describe
+from segue.text.pieces import LAYOUT, SPACE_MARK, check_ids, xlnet_start_piece
+from segue.text.tokenizer import Encoding, Unfinished
+from segue.text.unicode import without_surrogates
+
+_LONGEST_WORD = 8192  # characters; a longer one is cut when a text comes in parts
+_WORD = re.compile(r"\S+")
+# Characters that join nothing before them in any normalisation or grapheme: ASCII, Han, kana, Hangul, full-width.
+_PLAIN = "!-~\u3001-\u3002\u3041-\u3094\u30a1-\u30fa\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff5e"
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{3}")
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+class FastTokenizer:
+    """Sub-word pieces of a `tokenizer.json`."""
+
+    def __init__(self, data: bytes, *, source: str = "tokenizer.json") -> None:
+        """`source` is what errors call the file: its path, where it has one."""
+        self._data, self._source = data, source
+        described = describe(data, source=source)
+        self._tokens, self.lower, self._unk = described.tokens, described.lower, described.unk
+        self._special = np.array([token in described.control for token in self._tokens], dtype=np.bool_)
+        self._special[self._unk] = True
+        self._engine = _engine(described, source)
+        # The library gives added tokens that are in no model new ids, because special tokens are left out there.
+        self._ids = np.arange(len(self._tokens), dtype=np.int64)
+        for token in described.added:
+            self._ids[self._engine.token_to_id(token["content"])] = token["id"]
+        texts = [token for token, special in zip(self._tokens, self._special, strict=True) if not special]
+        self._known = frozenset(texts)
+        self._pairs = frozenset(text[i : i + 2] for text in texts for i in range(len(text) - 1))
+        spaces = "".join(space for space in " \n\t\r\u3000" if self._normalised(f"a{space}b").split() == ["a", "b"])
+        whole = all(_WORD.fullmatch(self._normalised(token["content"])) for token in described.added)
+        # Where a word begins: after white space for certain if a plain character follows; anyhow in a text too long.
+        self._last_word = re.compile(f"(?s:.*)[{spaces}](?=[{_PLAIN}])") if spaces and whole else None
+        self._last_space = re.compile(f"(?s:.*)[{spaces}]") if spaces and whole else None
+
+    @property
+    def size(self) -> int:
+        """Number of ids."""
+        return len(self._tokens)
+
+    @property
+    def specials(self) -> Mapping[str, int]:
+        """Ids of the special tokens that the file has under the names of the XLNet release."""
+        names = {token: index for index, token in enumerate(self._tokens)}
+        found = {piece[1:-1]: names[piece] for piece in LAYOUT if piece in names and piece not in ("<s>", "</s>")}
+        return found | {"unk": self._unk}
+
+    def encode(self, text: str) -> NDArray[np.int64]:
+        """The ids of a text."""
+        ids: NDArray[np.int64] = self._ids[np.array(self._encoded(text).ids, dtype=np.int64)]
+        return ids
+
+    def encode_with_offsets(self, text: str) -> Encoding:
+        """The same ids. The mark of a word's beginning has the span of the word's first character."""
+        found = self._encoded(text)
+        spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
+        ids: NDArray[np.int64] = self._ids[np.array(found.ids, dtype=np.int64)]
+        return Encoding(ids=ids, starts=spans[:, 0].copy(), ends=spans[:, 1].copy())
+
+    def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
+        """The ids up to the last word, or to the last two Han characters that no piece has side by side.
+
+        What is kept begins at a word and is encoded from there on each time, so that sums of scores are rounded in the
+        same way. A word that is too long is cut as if there were a space.
+        """
+        new, checked = _NONE, max(len(before.text) - 1, 1)
+        text = before.text + without_surrogates(text)
+        if self._last_word is None or self._last_space is None:  # tokens with white space: all depends on what follows
+            return new, Unfinished(text=text)
+        if len(text) > _LONGEST_WORD:
+            text = _WORD.sub(_cut_word, text)
+        if found := self._last_word.match(text) or (len(text) > 2 * _LONGEST_WORD and self._last_space.match(text)):
+            new = self.encode(text[: found.end()])[before.given :]
+            text, before, checked = text[found.end() :], Unfinished(), 1
+        read = self._last_apart(text, begin=max(checked, before.read + 1))
+        if read <= before.read:
+            return new, Unfinished(text=text, read=before.read, given=before.given)
+        ids = self.encode(text[:read])
+        return np.concatenate([new, ids[before.given :]]), Unfinished(text=text, read=read, given=len(ids))
+
+    def _last_apart(self, text: str, *, begin: int) -> int:
+        """The last place from `begin` on where the ids before do not depend on what follows; 0 if there is none."""
+        places = range(len(text) - 2, begin - 1, -1)
+        return next((place for place in places if self._is_apart(text[place - 1 : place + 2])), 0)
+
+    def _is_apart(self, three: str) -> bool:
+        """Whether a text may be cut after the first of three characters."""
+        return (
+            _HAN.fullmatch(three) is not None
+            and three[:2] not in self._pairs
+            # Unknown characters that follow one another become one id.
+            and any(character in self._known for character in three[:2])
+            and self._normalised(three) == three
+        )
+
+    def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
+        """The normalised text of ids; special and unknown ones give nothing."""
+        array = check_ids(ids, size=self.size)
+        text = "".join(self._tokens[index] for index in array[~self._special[array]].tolist())
+        return text.replace(SPACE_MARK, " ").removeprefix(" ")
+
+    def token(self, index: int) -> str:
+        """The piece, with U+2581 for a space."""
+        check_ids([index], size=self.size)
+        return self._tokens[index]
+
+    def word_starts(self) -> NDArray[np.bool_]:
+        """The rule of the XLNet code: pieces that begin with U+2581 or `<`, and punctuation of ASCII."""
+        return np.array([xlnet_start_piece(token) for token in self._tokens], dtype=np.bool_)
+
+    def save(self, folder: Path) -> None:
+        """Writes `tokenizer.json`, which is the header of this project, and the file it was read from."""
+        folders.write(folder, self._saved())
+
+    def fingerprint(self) -> str:
+        """A hash of the file."""
+        return self._saved().fingerprint()
+
+    def _saved(self) -> folders.Saved:
+        return folders.Saved(kind="fast", settings={}, data=self._data)
+
+    def _encoded(self, text: str) -> Any:
+        return _guarded(self._source, lambda: self._engine.encode(without_surrogates(text), add_special_tokens=False))
+
+    def _normalised(self, text: str) -> str:
+        return str(_guarded(self._source, lambda: self._engine.normalizer.normalize_str(text)))
+
+
+def read_fast(path: str | Path) -> FastTokenizer:
+    """The tokeniser of a `tokenizer.json` of transformers."""
+    return FastTokenizer(folders.read_limited(Path(path), limit=LARGEST), source=str(path))
+
+
+def _cut_word(found: re.Match[str]) -> str:
+    """The word with a space after each stretch that is as long as a word may be."""
+    word = found.group()
+    return " ".join(word[start : start + _LONGEST_WORD] for start in range(0, len(word), _LONGEST_WORD))
+
+
+def _engine(described: Description, source: str) -> Any:
+    """The library's tokeniser for a description that was checked."""
+    try:
+        library = import_module("tokenizers")
+    except ImportError:
+        raise CheckpointError(
+            f"{source} is read by the tokenizers library, which is not installed. Install it: pip install tokenizers."
+        ) from None
+    return _guarded(source, lambda: library.Tokenizer.from_str(json.dumps(described.for_library())))
+
+
+def _guarded(source: str, call: Callable[[], Any]) -> Any:
+    """What the library makes of a file that it cannot use, as an error that names the file."""
+    try:
+        return call()
+    except Exception as error:
+        raise _unusable(source, error) from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # how the library reports a failure of its own
+            raise
+        raise _unusable(source, error) from None
+
+
+def _unusable(source: str, error: BaseException) -> CheckpointError:
+    return CheckpointError(
+        f"{source} must be usable by the tokenizers library; it said: {str(error)[:200]}. Copy the file again."
+    )

@@ -1,0 +1,182 @@
+"""What a `tokenizer.json` says that transformers 5 writes for an XLNet, checked; and the same for its library.
+
+In: the bytes of a file that may come from anyone. Out: a `Description`. The `tokenizers` library is handed what
+`Description.for_library` makes of it and never the file: a free description could hang it (regular expressions) or fill
+the memory (replacements that grow). So only the parts that transformers writes are known here: a Unigram model, and the
+normalisation and word splitting of XLNet.
+"""
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from segue.config.schema import LARGEST_VOCABULARY
+from segue.errors import CheckpointError
+from segue.text.pieces import LAYOUT, SPACE_MARK
+from segue.text.unicode import without_surrogates
+
+LARGEST = 1 << 26
+"""Bytes of a `tokenizer.json`: more than a million pieces."""
+QUOTES_AND_ACCENTS: list[dict[str, Any]] = [
+    {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+    {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
+    {"type": "NFKD"},
+    {"type": "StripAccents"},
+]
+LOWER = {"type": "Lowercase"}
+METASPACE = {"type": "Metaspace", "replacement": SPACE_MARK, "prepend_scheme": "always", "split": True}
+WORDS = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]}
+_MATCHING = ("single_word", "lstrip", "rstrip", "normalized")
+_LONGEST_PIECE, _LONGEST_REPLACEMENT = 1024, 128
+"""Characters of a piece, and bytes that the character table may put in the place of one character: Unicode's own
+tables need 33."""
+
+
+class _UnlikeError(ValueError):
+    """What transformers does not write for an XLNet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """The parts of a `tokenizer.json` that decide ids."""
+
+    tokens: list[str]
+    """By id: the pieces of the model, then tokens that were added to it."""
+    scores: list[float]
+    """Those of the pieces."""
+    unk: int
+    control: frozenset[str]
+    """Tokens that no text may give."""
+    added: list[dict[str, Any]]
+    """Tokens that are looked for in the text before anything else, without the special ones."""
+    lower: bool
+    table: str | None
+    """SentencePiece's table of characters, in base64."""
+
+    def for_library(self) -> dict[str, Any]:
+        """The same in the library's format. A piece that no text may give becomes the empty one, which none matches."""
+        steps = [*QUOTES_AND_ACCENTS, *([LOWER] if self.lower else [])]
+        steps += [] if self.table is None else [{"type": "Precompiled", "precompiled_charsmap": self.table}]
+        pieces = ["" if token in self.control else token for token in self.tokens]
+        return {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": self.added,
+            "normalizer": {"type": "Sequence", "normalizers": steps},
+            "pre_tokenizer": WORDS,
+            "post_processor": None,
+            "decoder": None,
+            "model": {
+                "type": "Unigram",
+                "unk_id": self.unk,
+                "vocab": list(zip(pieces, self.scores, strict=False)),
+                "byte_fallback": False,
+            },
+        }
+
+
+def describe(data: bytes, *, source: str) -> Description:
+    """The description in a file; `source` is what errors call it."""
+    try:
+        values = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+        steps, model = values["normalizer"]["normalizers"], values["model"]
+        tokens, scores, unk = _model(model)
+        tokens, added, control = _added(tokens, values["added_tokens"])
+        lower, table = _steps(steps)
+        if values["pre_tokenizer"] != WORDS:
+            raise _UnlikeError("another way to cut words")
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+        reason = str(error) if isinstance(error, _UnlikeError) else f"another form ({type(error).__name__}: {error})"
+        raise CheckpointError(
+            f"{source} must be as transformers 5 writes it for an XLNet; got {reason[:200]}.",
+            remedy="Pass vocabulary=, the spiece.model of the same model, to segue.checkpoint.convert.convert.",
+            option="Give the spiece.model of the same model: segue convert SOURCE OUT --vocabulary spiece.model.",
+        ) from None
+    return Description(
+        tokens=tokens, scores=scores, unk=unk, control=control - {tokens[unk]}, added=added, lower=lower, table=table
+    )
+
+
+def _model(model: Mapping[str, Any]) -> tuple[list[str], list[float], int]:
+    """The pieces, their scores and the id of the unknown piece."""
+    if model["type"] != "Unigram" or model.get("byte_fallback", False) is not False:
+        raise _UnlikeError(f"a model that is not XLNet's: {str(model['type'])[:40]}")
+    vocab, unk = model["vocab"], model["unk_id"]
+    if type(vocab) is not list or not 0 < len(vocab) <= LARGEST_VOCABULARY:
+        raise _UnlikeError(f"no list of at most {LARGEST_VOCABULARY:,} pieces")
+    if type(unk) is not int or not 0 <= unk < len(vocab):
+        raise _UnlikeError(f"the unknown piece {str(unk)[:40]} of {len(vocab)}")
+    tokens = [_text(piece) for piece, _ in vocab]
+    scores = [float(score) for _, score in vocab]
+    if not all(math.isfinite(score) for score in scores):
+        raise _UnlikeError("a score that is not finite")
+    if len(set(tokens)) < len(tokens):
+        raise _UnlikeError("a piece twice")
+    return tokens, scores, unk
+
+
+def _text(value: object) -> str:
+    if type(value) is not str or not 0 < len(value) <= _LONGEST_PIECE or without_surrogates(value) != value:
+        raise _UnlikeError(f"a token that is no text of 1 to {_LONGEST_PIECE} characters: {str(value)[:40]!r}")
+    return value
+
+
+def _added(
+    tokens: list[str], listed: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], list[dict[str, Any]], frozenset[str]]:
+    """All tokens, those that are looked for first, and those that no text may give."""
+    tokens = list(tokens)
+    places = {token: index for index, token in enumerate(tokens)}
+    added: list[dict[str, Any]] = []
+    control = {token for token in LAYOUT if token in places}
+    for token in sorted(listed, key=lambda token: int(token["id"])):
+        content, index = _text(token["content"]), token["id"]
+        if content not in places and index == len(tokens) < LARGEST_VOCABULARY:
+            places[content] = index
+            tokens.append(content)
+        if type(index) is not int or places.get(content) != index:
+            raise _UnlikeError(f"the token {content!r} with the id {str(index)[:40]}")
+        if token["special"] is True or content in LAYOUT:
+            control.add(content)
+        else:
+            flags = {name: token[name] is True for name in _MATCHING}
+            added.append({"id": index, "content": content, "special": False} | flags)
+    return tokens, added, frozenset(control)
+
+
+def _steps(steps: list[dict[str, Any]]) -> tuple[bool, str | None]:
+    """Whether case is folded, and the table of characters, if the normalisation is XLNet's."""
+    rest = steps[len(QUOTES_AND_ACCENTS) :]
+    lower = rest[:1] == [LOWER]
+    rest = rest[lower:]
+    known = steps[: len(QUOTES_AND_ACCENTS)] == QUOTES_AND_ACCENTS and len(rest) <= 1
+    if not known or any(step["type"] != "Precompiled" for step in rest):
+        raise _UnlikeError(f"other normalisation: {', '.join(str(step['type'])[:40] for step in steps[:20])}")
+    if not rest:
+        return lower, None
+    table = rest[0]["precompiled_charsmap"]
+    try:
+        _check_table(base64.b64decode(table, validate=True))
+    except binascii.Error as error:
+        raise _UnlikeError(f"a table of characters that is not in base64: {error}") from None
+    return lower, table
+
+
+def _check_table(table: bytes) -> None:
+    """A table is the size of a trie, the trie, and the texts that replace characters, each ended by a NUL."""
+    size = int.from_bytes(table[:4], "little")
+    if len(table) < 4 or size % 4 or 4 + size > len(table):
+        raise _UnlikeError("a table of characters that is not whole")
+    texts = table[4 + size :]
+    texts.decode("utf-8")
+    if max(map(len, texts.split(b"\0"))) > _LONGEST_REPLACEMENT:
+        raise _UnlikeError(f"a table that replaces a character by more than {_LONGEST_REPLACEMENT} bytes")
+
+
+def _no_constant(text: str) -> None:
+    raise _UnlikeError(f"{text} where a number should be")
