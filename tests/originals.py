@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from segue.checkpoint.names import transformer_xl_original, transformer_xl_tensorflow, xlnet_tensorflow
-from segue.checkpoint.names.rules import Table
+from segue.checkpoint.families import transformer_xl_original, transformer_xl_tensorflow, xlnet_tensorflow
+from segue.checkpoint.families.rules import Table
 from segue.checkpoint.source import TensorInfo
 from segue.config import ModelConfig, changed, model_config
 from segue.model import LanguageModel

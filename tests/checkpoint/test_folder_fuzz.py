@@ -14,7 +14,7 @@ import torch
 
 from segue.checkpoint.files import MANIFEST, verify
 from segue.checkpoint.folder import CONFIG, WEIGHTS, load, save
-from segue.checkpoint.header import read_header
+from segue.checkpoint.safetensors_files import SafetensorsFile
 from segue.errors import CheckpointError, ConfigError
 from segue.model import LanguageModel
 from tests.tiny import MODELS
@@ -136,9 +136,9 @@ def test_a_huge_file_is_judged_by_its_header(folder, tmp_path) -> None:
     with path.open("r+b") as file:
         file.truncate(1 << 40)  # all holes
     with pytest.raises(CheckpointError, match=r"1,09.* bytes of numbers where its header says 64"):
-        read_header(path)
+        SafetensorsFile(path)
     path.write_bytes(struct.pack("<Q", 1 << 30))
     with path.open("r+b") as file:
         file.truncate(1 << 40)
     with pytest.raises(CheckpointError, match=r"at most 8,388,608 bytes, all there; got .* 1,073,741,824"):
-        read_header(path)
+        SafetensorsFile(path)

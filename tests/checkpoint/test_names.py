@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from segue.checkpoint.heads import HeadConfig, build, head_config
-from segue.checkpoint.names import (
+from segue.checkpoint.families import (
     transformer_xl_original,
     transformer_xl_tensorflow,
     transformer_xl_transformers,
     xlnet_tensorflow,
     xlnet_transformers,
 )
-from segue.checkpoint.names.rules import Table, to_ours, to_theirs
+from segue.checkpoint.families.rules import Table, to_ours, to_theirs
+from segue.checkpoint.heads import HeadConfig, build, head_config
 from segue.config import ModelConfig, changed, model_config
 from segue.errors import CheckpointError
 from tests.originals import FIXTURES, Held, arrays, tensors

@@ -10,8 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from segue.checkpoint.header import DTYPES, MAX_HEADER
-from segue.checkpoint.safetensors_files import INDEX, SINGLE, open_safetensors
+from segue.checkpoint.safetensors_files import DTYPES, INDEX, MAX_HEADER, SINGLE, open_safetensors
 from segue.errors import CheckpointError
 from tests.checkpoint.fuzz import no_acts
 

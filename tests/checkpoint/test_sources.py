@@ -18,11 +18,11 @@ import torch
 import segue
 from segue.checkpoint.convert import REPORT, convert
 from segue.checkpoint.detect import detect
+from segue.checkpoint.families.writing import only_for_segue
 from segue.checkpoint.folder import load, read_config, save
 from segue.checkpoint.heads import load_head, read_head
 from segue.checkpoint.safetensors_files import open_safetensors
 from segue.checkpoint.source import check_memory
-from segue.checkpoint.targets import only_for_segue
 from segue.config import changed
 from segue.errors import CheckpointError, SegueError, SegueWarning
 from segue.model import LanguageModel

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load, save_file
 
-from segue.checkpoint.header import read_header
+from segue.checkpoint.safetensors_files import SafetensorsFile
 from segue.errors import CheckpointError
 from segue.infer.sampling import SamplingSettings
 from segue.infer.saved_session import sealed
@@ -59,7 +59,7 @@ def test_values_of_the_header_cannot_be_exchanged(tmp_path: Path) -> None:
 def test_sessions_without_a_checksum_say_what_to_do(tmp_path: Path) -> None:
     one, file = writing("xl"), tmp_path / "session"
     one.save(file)
-    metadata = dict(read_header(file).metadata) | {"format": "segue-session-1"}
+    metadata = dict(SafetensorsFile(file).metadata) | {"format": "segue-session-1"}
     del metadata["sha256"]
     save_file(load(file.read_bytes()), file, metadata=metadata)
     with pytest.raises(CheckpointError, match=r"earlier version of segue saved without one.*Feed its text"):
@@ -69,7 +69,7 @@ def test_sessions_without_a_checksum_say_what_to_do(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused_with_a_checksum_that_does(tmp_path: Path) -> None:
     one, file = writing("xl"), tmp_path / "session"
     one.save(file)
-    metadata, tensors = dict(read_header(file).metadata), load(file.read_bytes())
+    metadata, tensors = dict(SafetensorsFile(file).metadata), load(file.read_bytes())
 
     def refuse(changed: dict[str, torch.Tensor], notes: dict[str, str]) -> None:
         file.write_bytes(b"".join(sealed(tensors | changed, metadata | notes)))

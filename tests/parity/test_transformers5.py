@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from segue.checkpoint.convert import convert
+from segue.checkpoint.families import xlnet_transformers
 from segue.checkpoint.folder import load, save
-from segue.checkpoint.names import xlnet_transformers
 from segue.model import Batch, LanguageModel, Memory, Trunk
 from segue.model.answers import BeamAnswerer, SimpleAnswerer, Spans
 from segue.model.heads import SequenceClassifier, SequenceScorer, Summary, TokenTagger

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from segue.checkpoint.families import transformer_xl_transformers, xlnet_transformers
 from segue.checkpoint.heads import HeadConfig
-from segue.checkpoint.names import transformer_xl_transformers, xlnet_transformers
 from segue.config import ModelConfig, model_config
 from tests.originals import TOLERANCE, mapped
 

@@ -4,13 +4,12 @@ In: a path of any supported format and the format to write. Out: a folder, and a
 `conversion.md`. A conversion that another library contradicts leaves no folder.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -19,20 +18,21 @@ from torch import Tensor, nn
 from segue.checkpoint import compare as comparing
 from segue.checkpoint.card import Facts
 from segue.checkpoint.compare import Comparison
-from segue.checkpoint.detect import SETTINGS
+from segue.checkpoint.families import family_for
+from segue.checkpoint.families.family import Target
+from segue.checkpoint.families.rules import Mapped, Row, to_theirs
+from segue.checkpoint.families.writing import Written, written
 from segue.checkpoint.files import CARD, LARGEST_CARD, read_small, shortened
 from segue.checkpoint.find import local_folder
-from segue.checkpoint.folder import not_finite, parameters_of, save
+from segue.checkpoint.folder import not_finite, parameters_of, write_model
 from segue.checkpoint.foreign import Foreign, read_foreign
-from segue.checkpoint.heads import build, save_head
-from segue.checkpoint.names.rules import Mapped, Row, to_theirs
+from segue.checkpoint.heads import build, write_model_with_head
 from segue.checkpoint.source import TensorSource, readable
-from segue.checkpoint.targets import MODULES, Target, expressible, family_for, written_as
 from segue.checkpoint.tensorflow import write_tensorflow
 from segue.checkpoint.vocabularies import NAMES, write_tokenizer
 from segue.config import ModelConfig, XLPositions, model_config
 from segue.errors import CheckpointError, SegueError
-from segue.files import Fill, Place, check_folder, write_folder
+from segue.files import check_folder, write_folder
 from segue.model import LanguageModel
 from segue.model.build import shapes_only
 from segue.text.files import save_tokenizer
@@ -141,83 +141,85 @@ def convert(
     with readable(target):
         check_folder(target, kind="conversion", replace=replace, inputs=read, failure=CheckpointError)
     foreign = read_foreign(here, overrides=overrides, head=head, vocabulary=vocabulary, sha256=sha256)
-    writer = _segue_writer(foreign) if to == "segue" else _other_writer(foreign, to)
+    output: _Output = _SegueOutput(foreign) if to == "segue" else _OtherOutput(foreign, to)
     reports: list[Report] = []
 
-    def also(new: Path) -> None:
-        report = _report(foreign, writer, new, source=str(source), out=str(out), compare=compare)
-        (new / REPORT).write_text(report.markdown(), encoding="utf-8")
-        reports.append(report)
+    def fill(new: Path) -> None:
+        output.write(new)
+        reports.append(_report(foreign, output, new, source=str(source), out=str(out), compare=compare))
+        (new / REPORT).write_text(reports[0].markdown(), encoding="utf-8")
 
-    def place(folder: Path, write: Fill) -> None:
-        write_folder(folder, write, kind="conversion", replace=replace, inputs=read, failure=CheckpointError)
-
-    writer.write(target, also, place)
+    write_folder(target, fill, kind="conversion", replace=replace, inputs=read, failure=CheckpointError)
     return reports[0]
 
 
 # ------------------------------------------------------------------------------------------------- writing
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Writer:
+class _Output(Protocol):
+    """What a conversion writes."""
+
     words: str
-    """What is written."""
-    write: Callable[[Path, Fill, Place], None]
-    """Into a place, then calls back with the folder, and has it put there by its last argument."""
-    mapped: Mapped | None = None
-    """The tensors under the names of others."""
-    notes: list[str] = field(default_factory=list)
-    loads: str | None = None
-    """The class of transformers that loads what is written."""
+    """What it is, in words."""
+    mapped: Mapped | None
+    """The tensors under the names of others; None under those of segue."""
+    in_transformers: Written | None
+    """The model as transformers has it, where that is what is written."""
+    notes: list[str]
+
+    def write(self, new: Path) -> None:
+        """Writes its files into an empty folder."""
 
 
-def _segue_writer(foreign: Foreign) -> _Writer:
-    card = foreign.detected.path / CARD
+class _SegueOutput:
+    """A model folder."""
 
-    def write(target: Path, then: Fill, place: Place) -> None:
-        def also(new: Path) -> None:
-            if foreign.detected.kind.startswith("segue ") and card.is_file():  # it knows more than can be said here
-                (new / CARD).write_bytes(read_small(card, limit=LARGEST_CARD))
-            then(new)
+    def __init__(self, foreign: Foreign) -> None:
+        self._foreign = foreign
+        self.words = "a segue model"
+        self.notes: list[str] = []
+        self.mapped: Mapped | None = None
+        self.in_transformers: Written | None = None
 
+    def write(self, new: Path) -> None:
+        """Writes its files into an empty folder."""
+        foreign, facts = self._foreign, Facts(origin=self._foreign.format)
         with TemporaryDirectory() as work:
             tokenizer = None
             if foreign.tokenizer is not None:
                 tokenizer = Path(work) / "tokenizer"
                 save_tokenizer(foreign.tokenizer, tokenizer)
-            facts = Facts(origin=foreign.format)
             if foreign.head is not None:
-                save_head(foreign.model, foreign.head, target, tokenizer=tokenizer, facts=facts, also=also, place=place)
+                write_model_with_head(foreign.model, foreign.head, new, tokenizer=tokenizer, facts=facts)
             else:
                 assert isinstance(foreign.model, LanguageModel)
-                save(foreign.model, target, tokenizer=tokenizer, facts=facts, also=also, place=place)
+                write_model(foreign.model, new, tokenizer=tokenizer, facts=facts)
+        card = foreign.detected.path / CARD
+        if foreign.detected.is_own_model and card.is_file():  # it knows more than can be said here
+            (new / CARD).write_bytes(read_small(card, limit=LARGEST_CARD))
 
-    return _Writer(words="a segue model", write=write)
 
+class _OtherOutput:
+    """A folder in a format of others."""
 
-def _other_writer(foreign: Foreign, to: Target) -> _Writer:
-    family, config, head = family_for(foreign.config, to), foreign.config, foreign.head
-    notes = expressible(family, config, head)
-    table, files, words = written_as(family, config, head, foreign.scope)
-    mapped = to_theirs(table, dict(foreign.model.state_dict()))
+    def __init__(self, foreign: Foreign, to: Target) -> None:
+        self._foreign, self._family = foreign, family_for(foreign.config, to)
+        self._written = written(self._family, foreign.config, foreign.head, scope=foreign.scope)
+        self.words = self._family.name
+        self.notes = list(self._written.notes)
+        self._tensors = to_theirs(self._written.table, dict(foreign.model.state_dict()))
+        self.mapped: Mapped | None = self._tensors
+        self.in_transformers: Written | None = self._written if to == "hf" else None
 
-    def write(target: Path, also: Fill, place: Place) -> None:
-        def fill(new: Path) -> None:
-            for name, text in files.items():
-                (new / name).write_text(text, encoding="utf-8")
-            if to == "tf":
-                write_tensorflow(new / PREFIX, mapped.tensors, global_step=foreign.step or 0)
-            else:
-                _write_safetensors(mapped.tensors, new / WEIGHTS)
-            if foreign.tokenizer is not None and (note := write_tokenizer(foreign.tokenizer, new)):
-                notes.append(note)
-            also(new)
-
-        place(target, fill)
-
-    loads = json.loads(files[SETTINGS])["architectures"][0] if to == "hf" else None
-    return _Writer(words=words, write=write, mapped=mapped, notes=notes, loads=loads)
+    def write(self, new: Path) -> None:
+        """Writes its files into an empty folder."""
+        (new / self._family.settings_file).write_text(self._written.text, encoding="utf-8")
+        if self._family.target == "tf":
+            write_tensorflow(new / PREFIX, self._tensors.tensors, global_step=self._foreign.step or 0)
+        else:
+            _write_safetensors(self._tensors.tensors, new / WEIGHTS)
+        if self._foreign.tokenizer is not None and (note := write_tokenizer(self._foreign.tokenizer, new)):
+            self.notes.append(note)
 
 
 def _write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -231,26 +233,26 @@ def _write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 # -------------------------------------------------------------------------------------------------- report
 
 
-def _report(foreign: Foreign, writer: _Writer, new: Path, *, source: str, out: str, compare: bool) -> Report:
+def _report(foreign: Foreign, output: _Output, new: Path, *, source: str, out: str, compare: bool) -> Report:
     parameters, broken = parameters_of(foreign.model), not_finite(foreign.model)
     comparison, why = None, "it was not asked for"
     if broken:
         why = "no numbers to compare come out of weights that are not finite"
     elif compare:
-        comparison, why = _compared(foreign, writer, new, parameters)
+        comparison, why = _compared(foreign, output, new, parameters)
     if comparison is not None and not comparison.agrees:
         raise CheckpointError(f"a conversion must compute the same; got another result: {comparison}. Report this.")
     return Report(
         source=source,
         out=out,
         read=foreign.format,
-        written=writer.words,
+        written=output.words,
         parameters=parameters,
         rows=foreign.rows,
         explained=foreign.explained,
-        written_rows=writer.mapped.rows if writer.mapped else (),
-        written_explained=writer.mapped.explained if writer.mapped else (),
-        notes=[*foreign.notes, *writer.notes, *([f"CAREFUL: {broken}"] if broken else [])],
+        written_rows=output.mapped.rows if output.mapped else (),
+        written_explained=output.mapped.explained if output.mapped else (),
+        notes=[*foreign.notes, *output.notes, *([f"CAREFUL: {broken}"] if broken else [])],
         has_tokenizer=foreign.tokenizer is not None,
         digests=foreign.digests,
         comparison=comparison,
@@ -258,9 +260,9 @@ def _report(foreign: Foreign, writer: _Writer, new: Path, *, source: str, out: s
     )
 
 
-def _compared(foreign: Foreign, writer: _Writer, new: Path, parameters: int) -> tuple[Comparison | None, str]:
+def _compared(foreign: Foreign, output: _Output, new: Path, parameters: int) -> tuple[Comparison | None, str]:
     """The comparison, or why there is none."""
-    found = _in_transformers(foreign, writer, new)
+    found = _in_transformers(foreign, output, new)
     if isinstance(found, str):
         return None, found
     if why := comparing.unavailable(found.architecture, parameters):
@@ -284,21 +286,21 @@ class _Theirs:
     """What its settings mean here."""
 
 
-def _in_transformers(foreign: Foreign, writer: _Writer, new: Path) -> _Theirs | str:
+def _in_transformers(foreign: Foreign, output: _Output, new: Path) -> _Theirs | str:
     """From the written folder as transformers loads it, or with the source's own settings and tensors, or with the same
     weights as they are there. Or why there is none."""
     family, source = family_for(foreign.config, "hf"), foreign.detected.source
+    there = output.in_transformers
     try:
-        expressible(family, foreign.config, foreign.head)
-        table, files, _ = written_as(family, foreign.config, foreign.head, foreign.scope)
+        there = there or written(family, foreign.config, foreign.head, scope=foreign.scope)
     except CheckpointError:
         return "transformers has no such model"
-    settings: Mapping[str, Any] = json.loads(files[SETTINGS])
+    settings: Mapping[str, Any] = there.settings
     architecture: str = settings["architectures"][0]
-    if writer.loads is not None:
+    if output.in_transformers is not None:
         make = partial(comparing.loaded, architecture, new)
     elif source is None or foreign.detected.family != family:
-        tensors = to_theirs(table, dict(foreign.model.state_dict())).tensors
+        tensors = to_theirs(there.table, dict(foreign.model.state_dict())).tensors
         make = partial(comparing.built, architecture, settings, tensors)
     elif not any(name.startswith("transformer.") for name in source.tensors):
         return "a model without a head has no logits"
@@ -306,7 +308,7 @@ def _in_transformers(foreign: Foreign, writer: _Writer, new: Path) -> _Theirs | 
         # Of the file's settings those of the model: others would have the library do something else.
         settings = {name: value for name, value in foreign.detected.settings.items() if name in settings}
         make = partial(comparing.built, architecture, settings, _Tensors(source))
-    return _Theirs(architecture=architecture, make=make, config=model_config(**MODULES[family].values(settings)))
+    return _Theirs(architecture=architecture, make=make, config=model_config(**family.values(settings)))
 
 
 def _under_settings(foreign: Foreign, there: ModelConfig) -> nn.Module:

@@ -4,7 +4,7 @@ In: a path. Out: a `Detected`: its kind, whose names its tensors have, its setti
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import Any, Literal, TypeAlias
 
 from torch import Tensor
 
+from segue.checkpoint.families import recognise
+from segue.checkpoint.families.family import SETTINGS, XLNET_SETTINGS, Family
 from segue.checkpoint.files import locate, read_small, shortened
 from segue.checkpoint.folder import CONFIG, HEAD, WEIGHTS, is_model_folder
-from segue.checkpoint.names import transformer_xl_original, transformer_xl_tensorflow, xlnet_tensorflow
 from segue.checkpoint.pickles import Name
 from segue.checkpoint.safetensors_files import INDEX, SINGLE, SafetensorsFile, ShardedFiles, open_safetensors
 from segue.checkpoint.source import TensorInfo, TensorSource, readable
@@ -43,15 +44,7 @@ Kind: TypeAlias = Literal[
     "SentencePiece model",
     "vocabulary",
 ]
-Family: TypeAlias = Literal[
-    "xlnet_tensorflow",
-    "xlnet_transformers",
-    "transformer_xl_tensorflow",
-    "transformer_xl_original",
-    "transformer_xl_transformers",
-]
 BIN, BIN_INDEX, MODULE = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt"
-SETTINGS, XLNET_SETTINGS = "config.json", "xlnet_config.json"
 LARGEST_SETTINGS = 1 << 20
 SESSION, EXPORT, EXPORTED = "segue-session-", "segue-export-", "export.json"
 """How the formats of saved sessions and of exports begin, and where an export says it."""
@@ -76,6 +69,11 @@ class Detected:
     """What is read of it: weights and settings."""
     calls: frozenset[Name] = frozenset()
     """What its pickle asks to call; nothing is called."""
+
+    @property
+    def is_own_model(self) -> bool:
+        """Whether it is a model folder of this project, with a head or without."""
+        return self.kind in ("segue model", "segue model with a head")
 
     @property
     def folder(self) -> Path:
@@ -255,27 +253,13 @@ def _with_tensors(
     return Detected(
         path=path,
         kind=kind,
-        family=family_of(source.tensors, settings),
+        family=recognise(source.tensors, settings),
         settings=settings,
         attributes=opened.attributes if isinstance(opened, TorchFile) else {},
         source=source,
         files=(*opened.files, *([beside] if beside.is_file() else [])),
         calls=frozenset().union(*(part.calls for part in parts if isinstance(part, TorchFile))),
     )
-
-
-def family_of(names: Iterable[str], settings: Mapping[str, Any]) -> Family | None:
-    """Whose names these are; None if nobody's that segue knows."""
-    known = list(names)
-    if xlnet_tensorflow.is_mine(known):
-        return "xlnet_tensorflow"
-    if transformer_xl_tensorflow.is_mine(known):
-        return "transformer_xl_tensorflow"
-    if any(name in known for name in ("word_embedding.weight", "transformer.word_embedding.weight")):
-        return "xlnet_transformers"
-    if "transformer.word_emb.emb_layers.0.weight" in known or settings.get("model_type") == "transfo-xl":
-        return "transformer_xl_transformers"
-    return "transformer_xl_original" if transformer_xl_original.is_mine(known) else None
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from segue.checkpoint.card import Facts, make_card
 from segue.checkpoint.files import CARD, inside, locate, read_small, shortened, verify
-from segue.checkpoint.header import Header, read_header
+from segue.checkpoint.safetensors_files import SafetensorsFile
 from segue.checkpoint.source import FLOATS, check_memory, readable
 from segue.config import Config, ModelConfig, dump, parse
 from segue.errors import CheckpointError, SegueWarning
-from segue.files import Fill, Place, write_folder
+from segue.files import Fill, write_folder
 from segue.model import LanguageModel
 from segue.model.build import shapes_only
 
@@ -56,22 +56,32 @@ def save(
     tokenizer: Path | None = None,
     facts: Facts | None = None,
     also: Callable[[Path], None] | None = None,
-    place: Place = replace_model,
 ) -> None:
-    """Writes the folder whole or not at all. `config` has settings besides the model's, `tokenizer` is a folder to
-    copy, `facts` is what the card says of the training, `also` may write more into it, `place` decides what may be
-    there before."""
+    """Writes the folder whole or not at all, over the model that was there. `config` has settings besides the model's,
+    `tokenizer` is a folder to copy, `facts` is what the card says of the training, `also` may write more into it."""
 
     def write(new: Path) -> None:
-        (new / CONFIG).write_text(dump(config or Config(model=model.config)), encoding="utf-8")
-        write_tensors(dict(model.state_dict()), new / WEIGHTS)
-        if tokenizer is not None:
-            shutil.copytree(tokenizer, new / TOKENIZER)
-        (new / CARD).write_text(make_card(model.config, parameters_of(model), facts or Facts()), encoding="utf-8")
+        write_model(model, new, config=config, tokenizer=tokenizer, facts=facts)
         if also is not None:
             also(new)
 
-    place(Path(folder), write)
+    replace_model(Path(folder), write)
+
+
+def write_model(
+    model: LanguageModel,
+    new: Path,
+    *,
+    config: Config | None = None,
+    tokenizer: Path | None = None,
+    facts: Facts | None = None,
+) -> None:
+    """Writes the files of a model folder into an empty one."""
+    (new / CONFIG).write_text(dump(config or Config(model=model.config)), encoding="utf-8")
+    write_tensors(dict(model.state_dict()), new / WEIGHTS)
+    if tokenizer is not None:
+        shutil.copytree(tokenizer, new / TOKENIZER)
+    (new / CARD).write_text(make_card(model.config, parameters_of(model), facts or Facts()), encoding="utf-8")
 
 
 def load(folder: str | Path, *, check: bool = True, as_stored: bool = False) -> LanguageModel:
@@ -136,8 +146,9 @@ def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Named tensors of a file that `write_tensors` wrote."""
-    _check_format(read_header(path), path)
-    return _tensors(path)
+    file = SafetensorsFile(path)
+    _check_format(file)
+    return _tensors(file)
 
 
 def examined(path: Path, make: Callable[[ModelConfig], Model]) -> Model:
@@ -154,9 +165,9 @@ def examined(path: Path, make: Callable[[ModelConfig], Model]) -> Model:
     for name in (CONFIG, WEIGHTS):
         if not inside(path, path / name):
             raise CheckpointError(f"{path / name} must be in its folder; it links to a place outside. Copy it there.")
-    header = read_header(path / WEIGHTS)
-    _check_format(header, path / WEIGHTS)
-    shapes = {name: torch.empty(info.shape, dtype=info.dtype, device="meta") for name, info in header.tensors.items()}
+    file = SafetensorsFile(path / WEIGHTS)
+    _check_format(file)
+    shapes = {name: torch.empty(info.shape, dtype=info.dtype, device="meta") for name, info in file.tensors.items()}
     values = read_toml(path / CONFIG)
     try:
         config = parse(values).model
@@ -168,7 +179,7 @@ def examined(path: Path, make: Callable[[ModelConfig], Model]) -> Model:
 def fill(model: nn.Module, path: Path, *, as_stored: bool = False) -> None:
     """Reads the weights of a folder into the model that `examined` gave for it; to be computed with in float32, unless
     `as_stored`."""
-    tensors = _tensors(path / WEIGHTS)
+    tensors = _tensors(SafetensorsFile(path / WEIGHTS))
     model.load_state_dict(tensors if as_stored else widened(tensors), assign=True)
     if problem := not_finite(model):
         warnings.warn(f"{path / WEIGHTS}: {problem}", SegueWarning, stacklevel=3)
@@ -198,8 +209,8 @@ def _language_model(path: Path) -> LanguageModel:
     return examined(path, LanguageModel)
 
 
-def _check_format(header: Header, path: Path) -> None:
-    written = header.metadata.get("format", "none")
+def _check_format(file: SafetensorsFile) -> None:
+    path, written = file.path, file.metadata.get("format", "none")
     name, _, number = written.partition("-")
     if name != "segue" or not number.isascii() or not number.isdigit() or len(number) > 4:
         raise CheckpointError(
@@ -247,11 +258,7 @@ def _kind(tensor: Tensor | None) -> str:
     return f"{tuple(tensor.shape)}" + ("" if tensor.dtype in FLOATS else f" {tensor.dtype}")
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
-    check_memory(path, read_header(path).tensors)
-    try:
-        with safe_open(path, framework="pt") as file:
-            # Cloned: the file's alignment is not the allocator's, and sums round differently with it.
-            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} must be a whole safetensors file; got {error}. Copy it again.") from None
+def _tensors(file: SafetensorsFile) -> dict[str, Tensor]:
+    """Each in memory of its own: the file's alignment is not the allocator's, and sums round differently with it."""
+    check_memory(file.path, file.tensors)
+    return {name: file.read(name) for name in file.tensors}

@@ -3,7 +3,7 @@
 In: a path of any supported format, settings that it does not say. Out: a `Foreign`: the model, and how it came about.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from segue.checkpoint.detect import Detected, detect, read_settings
 from segue.checkpoint.digests import Expected
+from segue.checkpoint.families.family import Contents, Plan
+from segue.checkpoint.families.rules import Row, check, to_ours
 from segue.checkpoint.files import locate, shortened
 from segue.checkpoint.folder import NGRAMS, TOKENIZER, load, model_of_run
 from segue.checkpoint.heads import HeadConfig, build, head_config, load_head, model_config_of
-from segue.checkpoint.names.rules import Row, check, to_ours
-from segue.checkpoint.plans import Plan, make_plan
 from segue.checkpoint.source import TensorSource, check_memory, readable
 from segue.checkpoint.vocabularies import NAMES, FoundTokenizer, find_tokenizer, notes_on_calls
 from segue.config import ModelConfig, parse, toml_value
@@ -66,7 +66,7 @@ def read_foreign(
     with readable(Path(path)):
         detected = detect(model_of_run(locate(Path(path))))
     expected = Expected(sha256)
-    if detected.kind in ("segue model", "segue model with a head"):
+    if detected.is_own_model:
         if overrides or head:
             raise CheckpointError(
                 f"{path} is a model folder with a config of its own; got other settings too. Leave them out."
@@ -79,8 +79,7 @@ def read_foreign(
             f"{path} must hold the tensors of a Transformer-XL or an XLNet; got a {detected.kind} with others. "
             "`segue inspect` shows them."
         )
-    source = detected.source
-    plan = _guarded(detected, lambda: make_plan(detected, source, head))
+    plan = _plan(detected, head)
     config, chosen = _configured(plan, overrides)
     guessed = {name: why for name, why in plan.guesses.items() if not _is_given(name, overrides)}
     notes = [
@@ -253,10 +252,19 @@ def _parsed(text: str) -> tuple[str, Any]:
     return key.strip(), toml_value(value)
 
 
-def _guarded(detected: Detected, plan: Callable[[], Plan]) -> Plan:
-    """A config of nonsense is the file's fault, not ours."""
+def _plan(detected: Detected, head: str | None) -> Plan:
+    """What the checkpoint says of its model. A config of nonsense is the file's fault, not ours."""
+    family, source = detected.family, detected.source
+    assert family is not None
+    assert source is not None
+    if head is not None and not family.several_heads:
+        raise CheckpointError(
+            f"a head is chosen of a TensorFlow checkpoint, which may have several; got {head!r}. Leave it out."
+        )
     try:
-        return plan()
+        return family.plan(
+            Contents(source=source, settings=detected.settings, attributes=detected.attributes, head=head)
+        )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
         raise CheckpointError(
             f"{detected.path} must have the settings and tensors of its kind; got {type(error).__name__}: {error}. "

@@ -30,7 +30,6 @@ from segue.checkpoint.source import readable
 from segue.config import Config, ModelConfig, dump
 from segue.config.schema import Section, SmallCount
 from segue.errors import CheckpointError
-from segue.files import Place
 from segue.model import LanguageModel, Trunk
 from segue.model.answers import BeamAnswerer, SimpleAnswerer
 from segue.model.heads import SequenceClassifier, SequenceScorer, TokenTagger
@@ -113,23 +112,29 @@ def save_head(
     tokenizer: Path | None = None,
     facts: Facts | None = None,
     also: Callable[[Path], None] | None = None,
-    place: Place = replace_model,
 ) -> None:
     """Writes the folder whole or not at all, as `folder.save` does for language models."""
-    config = model_config_of(model)
 
     def write(new: Path) -> None:
-        (new / CONFIG).write_text(dump(Config(model=config)), encoding="utf-8")
-        (new / HEAD).write_text(tomli_w.dumps(head.model_dump(mode="json")), encoding="utf-8")
-        write_tensors(dict(model.state_dict()), new / WEIGHTS)
-        if tokenizer is not None:
-            shutil.copytree(tokenizer, new / TOKENIZER)
-        card = make_card(config, parameters_of(model), facts or Facts(), head=on_card(head))
-        (new / CARD).write_text(card, encoding="utf-8")
+        write_model_with_head(model, head, new, tokenizer=tokenizer, facts=facts)
         if also is not None:
             also(new)
 
-    place(Path(folder), write)
+    replace_model(Path(folder), write)
+
+
+def write_model_with_head(
+    model: nn.Module, head: HeadConfig, new: Path, *, tokenizer: Path | None = None, facts: Facts | None = None
+) -> None:
+    """Writes the files of a model folder with a head into an empty one."""
+    config = model_config_of(model)
+    (new / CONFIG).write_text(dump(Config(model=config)), encoding="utf-8")
+    (new / HEAD).write_text(tomli_w.dumps(head.model_dump(mode="json")), encoding="utf-8")
+    write_tensors(dict(model.state_dict()), new / WEIGHTS)
+    if tokenizer is not None:
+        shutil.copytree(tokenizer, new / TOKENIZER)
+    card = make_card(config, parameters_of(model), facts or Facts(), head=on_card(head))
+    (new / CARD).write_text(card, encoding="utf-8")
 
 
 def load_head(folder: str | Path, *, check: bool = True, as_stored: bool = False) -> tuple[nn.Module, HeadConfig]:

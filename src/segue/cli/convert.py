@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from segue.checkpoint.convert import REPORT, convert
-from segue.checkpoint.targets import Target
+from segue.checkpoint.families.family import Target
 from segue.cli.paragraphs import say
 
 

@@ -23,13 +23,6 @@ from segue.train.stages import recorded_origin
 from segue.train.state import NUMBERS, TRAINING
 
 _LARGEST = 5
-_FAMILIES = {
-    "xlnet_tensorflow": "XLNet in TensorFlow",
-    "xlnet_transformers": "XLNet of transformers",
-    "transformer_xl_tensorflow": "Transformer-XL in TensorFlow",
-    "transformer_xl_original": "Transformer-XL in the original PyTorch code",
-    "transformer_xl_transformers": "Transformer-XL of transformers",
-}
 _SHOWN = 300
 """Characters of the settings."""
 
@@ -41,7 +34,7 @@ def run_inspection(path: Path, *, tensors: bool) -> None:
     place = path if packaged is None else packaged.folder
     trunk = read_trunk(place).name if (place / TRUNK).is_file() else None
     found = detect(place if trunk is None else local_folder(path))
-    family = "" if found.family is None else f": {_FAMILIES[found.family]}"
+    family = "" if found.family is None else f": {found.family.name}"
     if (found.path / TASK).is_file():
         family = ", fine-tuned" + ("" if trunk is None else f", kept as differences to {trunk}")
     say(console, f"{path}: {found.kind}{family}", hang=2, style="bold")

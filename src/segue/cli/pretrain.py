@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from rich.progress import TaskID
 
-from segue.checkpoint.targets import only_for_segue
+from segue.checkpoint.families.writing import only_for_segue
 from segue.cli.paragraphs import duration, finish, moving_line, progress_console, say
 from segue.config import Config, ModelConfig
 from segue.errors import ConfigError, DataError

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from segue.checkpoint.header import header_of, read_header
+from segue.checkpoint.safetensors_files import header_of, read_header
 from segue.errors import CheckpointError
 from segue.files import make_folder_of, write_file
 from segue.infer.token_stream import TokenStream

@@ -1,13 +1,13 @@
 """XLNet of transformers: `config.json` with model_type "xlnet", the base model, the language model and every head."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
-from segue.checkpoint.files import shortened
-from segue.checkpoint.heads import MOST_LABELS, HeadConfig, head_config
-from segue.checkpoint.names.rules import (
+from segue.checkpoint.families.family import Contents, Family, Plan, check_model_type, indifferent
+from segue.checkpoint.families.rules import (
     SAME,
     VECTOR,
     Computed,
@@ -19,10 +19,12 @@ from segue.checkpoint.names.rules import (
     repeated,
     rule,
 )
+from segue.checkpoint.files import shortened
+from segue.checkpoint.heads import MOST_LABELS, HeadConfig, head_config
 from segue.config import ModelConfig, XLPositions
 from segue.errors import CheckpointError
 
-FAMILY = "XLNet of transformers"
+NAME = "XLNet of transformers"
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 """transformers means the exact one by gelu; the TensorFlow release means its tanh approximation."""
 ARCHITECTURES = {
@@ -94,7 +96,7 @@ def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = F
             copies.append(Copy("lm_loss.weight", f"{prefix}word_embedding.weight", written=False))
         else:
             rules.append(rule("lm_loss.weight", "softmax.tables.0"))
-    return Table(family=FAMILY, rules=rules, copies=copies, computed=computed)
+    return Table(family=NAME, rules=rules, copies=copies, computed=computed)
 
 
 def _biases(config: ModelConfig, prefix: str) -> Iterable[Rule]:
@@ -182,7 +184,7 @@ def settings(config: ModelConfig, head: HeadConfig | None = None) -> dict[str, A
     """A `config.json` for a config that transformers can express; CheckpointError for another."""
     if config.num_heads * config.resolved_head_width != config.width:
         raise CheckpointError(
-            f"model.num_heads * model.head_width must be model.width for {FAMILY}; got {config.num_heads} * "
+            f"model.num_heads * model.head_width must be model.width for {NAME}; got {config.num_heads} * "
             f"{config.resolved_head_width} and {config.width}.",
             remedy='Keep it as segue, or write it with to="tf".',
             option="Keep it as segue, or write it with --to tf.",
@@ -230,7 +232,7 @@ def _head_settings(head: HeadConfig, dropout: float) -> dict[str, Any]:
     if head.kind in ("sequence_classifier", "sequence_scorer"):
         if head.summary == "attention":
             raise CheckpointError(
-                f'head.summary must be "first", "last" or "mean" for {FAMILY}; got "attention".',
+                f'head.summary must be "first", "last" or "mean" for {NAME}; got "attention".',
                 remedy='Keep it as segue, or write it with to="tf".',
                 option="Keep it as segue, or write it with --to tf.",
             )
@@ -243,7 +245,7 @@ def _head_settings(head: HeadConfig, dropout: float) -> dict[str, Any]:
     if head.kind == "sequence_classifier":
         if head.task == "single" and head.num_labels == 1:
             raise CheckpointError(
-                f'head.num_labels must be 2 or more for {FAMILY} where head.task is "single"; got 1. Keep it as segue.'
+                f'head.num_labels must be 2 or more for {NAME} where head.task is "single"; got 1. Keep it as segue.'
             )
         tasks = {"single": "single_label", "multiple": "multi_label"}
         task = "regression" if head.task == "regression" else f"{tasks[head.task]}_classification"
@@ -257,7 +259,7 @@ def head(settings: Mapping[str, Any], names: Iterable[str]) -> HeadConfig | None
     """The head of a checkpoint with these tensors; None for a language model or a bare trunk."""
     starts = {name.split(".")[0] for name in names}
     architecture = next(iter(settings.get("architectures") or []), None)
-    labels = _labels(settings)
+    labels = labels_of(settings)
     if "start_logits" in starts:
         tops = {"num_starts": settings.get("start_n_top", 5), "num_ends": settings.get("end_n_top", 5)}
         return head_config({"kind": "beam_answerer"} | tops)
@@ -288,7 +290,8 @@ def _summary(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"summary": kind, "projected": projected}
 
 
-def _labels(settings: Mapping[str, Any]) -> dict[str, Any]:
+def labels_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The number of classes in a `config.json` of transformers, and their names where it has any of its own."""
     count = settings.get("num_labels") or 2
     if count > MOST_LABELS:
         raise CheckpointError(
@@ -298,3 +301,32 @@ def _labels(settings: Mapping[str, Any]) -> dict[str, Any]:
     labels = [named[key] for key in sorted(named, key=int)]
     own = labels != [f"LABEL_{i}" for i in range(len(labels))]
     return {"num_labels": len(labels), "labels": labels if own else []}
+
+
+# -------------------------------------------------------------------------------------------------- family
+
+_BASE_TABLE, _TABLE = "word_embedding.weight", "transformer.word_embedding.weight"
+
+
+def plan(found: Contents) -> Plan:
+    """What a checkpoint says in its `config.json`."""
+    check_model_type(found.settings, "xlnet")
+    return Plan(
+        values=values(found.settings),
+        table=partial(table, base=_BASE_TABLE in found.source.tensors),
+        head=head(found.settings, found.source.tensors),
+        notes=notes(found.settings),
+    )
+
+
+FAMILY = Family(
+    name=NAME,
+    target="hf",
+    is_xlnet=True,
+    recognises=lambda names, settings: _BASE_TABLE in names or _TABLE in names,
+    plan=plan,
+    values=values,
+    settings=settings,
+    table=lambda config, head, scope: table(config, head),
+    indifferent=lambda config: indifferent(config) | {"positions.shared_biases"},
+)

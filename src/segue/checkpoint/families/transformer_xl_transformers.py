@@ -5,17 +5,19 @@ biases have a place of their own.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
+from segue.checkpoint.families.bins import own_projections
+from segue.checkpoint.families.family import Contents, Family, Plan, check_model_type
+from segue.checkpoint.families.rules import FLIPPED, SAME, Copy, Explained, Table, Zero, rule
+from segue.checkpoint.families.transformer_xl_original import frequencies, layer_rules, vocabulary_rules
+from segue.checkpoint.families.xlnet_transformers import labels_of
 from segue.checkpoint.heads import HeadConfig, head_config
-from segue.checkpoint.names.rules import FLIPPED, SAME, Copy, Explained, Table, Zero, rule
-from segue.checkpoint.names.transformer_xl_original import frequencies, layer_rules, vocabulary_rules
-from segue.checkpoint.names.transformer_xl_tensorflow import own_projections
-from segue.checkpoint.names.xlnet_transformers import _labels
 from segue.config import ModelConfig, XLPositions
 from segue.errors import CheckpointError
 
-FAMILY = "Transformer-XL of transformers"
+NAME = "Transformer-XL of transformers"
 ARCHITECTURES = {None: "TransfoXLLMHeadModel", "sequence_classifier": "TransfoXLForSequenceClassification"}
 BASE = "TransfoXLModel"
 
@@ -34,7 +36,7 @@ def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = F
     if head is not None:
         if head.kind != "sequence_classifier" or head.projected or head.summary != "last":
             raise CheckpointError(
-                f"the head of {FAMILY} must be a sequence_classifier of the last token without a projection; got "
+                f"the head of {NAME} must be a sequence_classifier of the last token without a projection; got "
                 f'{head.kind}, summary "{head.summary}". transformers has no other.'
             )
         rules = [r for r in rules if not r.ours[0].startswith("softmax.")]
@@ -52,7 +54,7 @@ def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = F
         rules += layer_rules(f"{prefix}layers.{i}.", f"trunk.reader.layers.{i}.", kind=0)
     explained = [Explained(r"crit\..*", "of a softmax that this head does not use")] if head is not None else []
     return Table(
-        family=FAMILY,
+        family=NAME,
         rules=rules,
         copies=copies,
         computed=[frequencies(f"{prefix}pos_emb.inv_freq", config.width)],
@@ -116,7 +118,7 @@ def settings(config: ModelConfig, head: HeadConfig | None = None) -> dict[str, A
     words, memory = config.vocabulary, config.memory
     if head is not None and (words.width or config.width) != config.width:  # it takes one for the other
         raise CheckpointError(
-            f"model.vocabulary.width must be model.width for a head of {FAMILY}; got {words.width} and {config.width}. "
+            f"model.vocabulary.width must be model.width for a head of {NAME}; got {words.width} and {config.width}. "
             "Keep it as segue."
         )
     clamp = config.positions.clamp_distance if isinstance(config.positions, XLPositions) else None
@@ -165,8 +167,37 @@ def head(settings: Mapping[str, Any], names: Iterable[str]) -> HeadConfig | None
     """The head of a checkpoint with these tensors; None for a language model or a bare trunk."""
     if "score.weight" not in names:
         return None
-    labels = _labels(settings)
+    labels = labels_of(settings)
     task = {"regression": "regression", "multi_label_classification": "multiple"}.get(
         settings.get("problem_type") or "", "regression" if labels["num_labels"] == 1 else "single"
     )
     return head_config({"kind": "sequence_classifier", "task": task, "summary": "last", "projected": False} | labels)
+
+
+# -------------------------------------------------------------------------------------------------- family
+
+_BASE_TABLE = "word_emb.emb_layers.0.weight"
+
+
+def plan(found: Contents) -> Plan:
+    """What a checkpoint says in its `config.json`."""
+    check_model_type(found.settings, "transfo-xl")
+    return Plan(
+        values=values(found.settings),
+        table=partial(table, base=_BASE_TABLE in found.source.tensors),
+        head=head(found.settings, found.source.tensors),
+    )
+
+
+FAMILY = Family(
+    name=NAME,
+    target="hf",
+    is_xlnet=False,
+    recognises=lambda names, settings: (
+        f"transformer.{_BASE_TABLE}" in names or settings.get("model_type") == "transfo-xl"
+    ),
+    plan=plan,
+    values=values,
+    settings=settings,
+    table=lambda config, head, scope: table(config, head),
+)

@@ -4,11 +4,13 @@ There is no config file: the shapes show the sizes, and `FLAGS` are the names th
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from typing import Any
 
-from segue.checkpoint.names.rules import (
+from segue.checkpoint.families.bins import own_projections, projected
+from segue.checkpoint.families.family import Contents, Family, Plan, indifferent
+from segue.checkpoint.families.rules import (
     FLIPPED,
     SAME,
     TRANSPOSED,
@@ -20,12 +22,13 @@ from segue.checkpoint.names.rules import (
     split,
     then,
 )
-from segue.checkpoint.names.xlnet_tensorflow import OPTIMIZER, layer_rules
+from segue.checkpoint.families.xlnet_tensorflow import OPTIMIZER, layer_rules
 from segue.checkpoint.source import TensorInfo
 from segue.config import ModelConfig, XLPositions
 from segue.errors import CheckpointError
+from segue.model.named import named_models
 
-FAMILY = "Transformer-XL in TensorFlow"
+NAME = "Transformer-XL in TensorFlow"
 EPSILON = 1e-12
 FLAGS = (
     "n_token",
@@ -67,7 +70,7 @@ def table(config: ModelConfig) -> Table:
             rule(f"{theirs}rel_attn/r/kernel", f"{ours}attention.relative.projection.weight", TRANSPOSED),
             *layer_rules(theirs, ours),
         ]
-    return Table(family=FAMILY, rules=rules, explained=OPTIMIZER)
+    return Table(family=NAME, rules=rules, explained=OPTIMIZER)
 
 
 def _vocabulary(config: ModelConfig) -> list[Rule]:
@@ -101,19 +104,6 @@ def _softmax(config: ModelConfig) -> list[Rule]:
         sizes = [stop - start for start, stop in pairwise([0, *words.cutoffs, words.size])]
         return [*rules, rule(biases, "softmax.token_biases.0", joined(sizes))]
     return rules + [rule(bias, f"softmax.token_biases.{i}") for i, bias in enumerate(biases)]
-
-
-def projected(config: ModelConfig, bin_index: int) -> bool:
-    """Whether a projection stands between a bin and the model."""
-    words = config.vocabulary
-    width = (words.width or config.width) // words.shrink**bin_index
-    return width != config.width or (words.shrink > 1 and words.project_first_bin)
-
-
-def own_projections(config: ModelConfig) -> int:
-    """How many bins, from the first on, have a projection of their own in the softmax."""
-    count = len(config.vocabulary.cutoffs) + 1
-    return {"none": count, "all_but_first": 1, "all": 0}[config.vocabulary.tie_projections]
 
 
 # ------------------------------------------------------------------------------------------------ settings
@@ -217,6 +207,56 @@ def _series(infos: Mapping[str, TensorInfo], pattern: str, *, axis: int) -> list
     return sizes
 
 
-def is_mine(names: Sequence[str]) -> bool:
-    """Whether variables of these names are of this family."""
-    return any(name.startswith(_EMBED) for name in names)
+# -------------------------------------------------------------------------------------------------- family
+
+
+def plan(found: Contents) -> Plan:
+    """What the shapes of a checkpoint show; the memory length of a release with the same shapes."""
+    result = values(settings_of_shapes(found.source.tensors))
+    name, memory = _released(result)
+    result["memory"] = {"initial": "zeros"} | ({} if memory is None else {"length": memory})
+    return Plan(
+        values=result,
+        table=lambda config, _: table(config),
+        unknown=["memory.length"] if memory is None else [],
+        guesses={} if name is None else {"model.memory.length": f"{memory}, as in {name}, which has the same shapes"},
+    )
+
+
+def _released(values: Mapping[str, Any]) -> tuple[str | None, int | None]:
+    """A released model of the same sizes, and its memory length."""
+    sizes = ("num_layers", "width", "num_heads", "head_width", "inner_width")
+    for name, model in named_models().items():
+        config = model.config
+        same = all(getattr(config, size) == values[size] for size in sizes)
+        if same and config.vocabulary.size == values["vocabulary"]["size"] and config.memory is not None:
+            return name, config.memory.length
+    return None, None
+
+
+def _flags(settings: Mapping[str, Any]) -> str:
+    """The settings as the command line of the code takes them."""
+    lists = {name: ",".join(map(str, value)) for name, value in settings.items() if isinstance(value, list)}
+    return "".join(f"--{name}={lists.get(name, settings[name])}\n" for name in FLAGS)
+
+
+def _indifferent(config: ModelConfig) -> set[str]:
+    """Without cutoffs this code ties all projections, which the others leave open."""
+    tied = not config.vocabulary.cutoffs and projected(config, 0)
+    return indifferent(config) - ({"vocabulary.tie_projections"} if tied else set())
+
+
+FAMILY = Family(
+    name=NAME,
+    target="tf",
+    is_xlnet=False,
+    recognises=lambda names, settings: any(name.startswith(_EMBED) for name in names),
+    plan=plan,
+    values=values,
+    settings=lambda config, head: settings(config),
+    table=lambda config, head, scope: table(config),
+    settings_file="flags.txt",
+    settings_text=_flags,
+    has_heads=False,
+    indifferent=_indifferent,
+)

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from segue.checkpoint.names.rules import (
+from segue.checkpoint.families.bins import own_projections, projected
+from segue.checkpoint.families.family import Contents, Family, Plan
+from segue.checkpoint.families.rules import (
     FLIPPED,
     SAME,
     Change,
@@ -24,7 +26,6 @@ from segue.checkpoint.names.rules import (
     split,
     then,
 )
-from segue.checkpoint.names.transformer_xl_tensorflow import own_projections, projected
 from segue.checkpoint.source import TensorInfo, TensorSource
 from segue.config import (
     AbsolutePositions,
@@ -35,7 +36,7 @@ from segue.config import (
 )
 from segue.errors import CheckpointError
 
-FAMILY = "Transformer-XL in the original PyTorch code"
+NAME = "Transformer-XL in the original PyTorch code"
 EPSILON = 1e-5
 _LAYER = {
     "dec_attn.o_net.weight": "attention.out.weight",
@@ -63,7 +64,7 @@ def table(config: ModelConfig) -> Table:
     kind = _TYPES.get(type(config.positions))
     if kind is None:
         raise CheckpointError(
-            f'model.positions.kind must be "xl", "learned_relative", "absolute" or "per_layer" for {FAMILY}; got '
+            f'model.positions.kind must be "xl", "learned_relative", "absolute" or "per_layer" for {NAME}; got '
             f'"{config.positions.kind}". Another format has no such positions either.'
         )
     order = SAME if config.vocabulary.cluster_order == "reversed" else FLIPPED
@@ -72,7 +73,7 @@ def table(config: ModelConfig) -> Table:
     for i in range(config.num_layers):
         rules += layer_rules(f"layers.{i}.", f"trunk.reader.layers.{i}.", kind=kind)
     computed = [frequencies("pos_emb.inv_freq", config.width)] if kind in (0, 2) else []
-    return Table(family=FAMILY, rules=rules, copies=copies, computed=computed)
+    return Table(family=NAME, rules=rules, copies=copies, computed=computed)
 
 
 def layer_rules(theirs: str, ours: str, *, kind: int) -> list[Rule]:
@@ -343,6 +344,35 @@ def _equal(source: TensorSource, one: str, other: str) -> bool:
     return same and torch.equal(source.read(one), source.read(other))
 
 
-def is_mine(names: Sequence[str]) -> bool:
-    """Whether a state dict of these names is of this family."""
-    return "word_emb.emb_layers.0.weight" in names and any(name.startswith("crit.") for name in names)
+# -------------------------------------------------------------------------------------------------- family
+
+
+def plan(found: Contents) -> Plan:
+    """What a checkpoint says by written settings, by the attributes of a pickled module, or by shapes alone."""
+    written, unknown = dict(found.settings), list[str]()
+    if "n_layer" not in written:
+        written, unknown = settings_of_file(found.source, found.attributes)
+    bare = "n_layer" not in found.settings and "n_layer" not in found.attributes.get("", {})
+    return Plan(
+        values=values(written),
+        table=lambda config, _: table(config),
+        unknown=unknown,
+        notes=notes(written),
+        guesses={"model.norm_first": "false; a state dict does not show it"} if bare else {},
+    )
+
+
+FAMILY = Family(
+    name=NAME,
+    target="original",
+    is_xlnet=False,
+    recognises=lambda names, settings: (
+        "word_emb.emb_layers.0.weight" in names and any(name.startswith("crit.") for name in names)
+    ),
+    plan=plan,
+    values=values,
+    settings=lambda config, head: settings(config),
+    table=lambda config, head, scope: table(config),
+    has_heads=False,
+    only_xl_positions=False,
+)

@@ -1,11 +1,12 @@
 """XLNet of the TensorFlow release: `xlnet_config.json`, pretrained variables, and those that fine-tuning adds."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from segue.checkpoint.heads import HeadConfig, head_config
-from segue.checkpoint.names.rules import (
+from segue.checkpoint.families.family import XLNET_SETTINGS, Contents, Family, Plan
+from segue.checkpoint.families.rules import (
     SAME,
     TRANSPOSED,
     VECTOR,
@@ -18,11 +19,12 @@ from segue.checkpoint.names.rules import (
     heads_last,
     rule,
 )
+from segue.checkpoint.heads import HeadConfig, head_config
 from segue.checkpoint.source import TensorInfo
 from segue.config import ModelConfig, XLPositions
 from segue.errors import CheckpointError
 
-FAMILY = "XLNet in TensorFlow"
+NAME = "XLNet in TensorFlow"
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh"}
 """The release means the tanh approximation by gelu."""
 EPSILON = 1e-12
@@ -53,6 +55,9 @@ _BEAMS = {
     "end_logits/dense_1": "end",
     "answer_class/dense_0": "impossible_dense",
 }
+_NO_MEMORY = "none, because the file does not say; the pretraining had 384, with model.memory.reuse_length 256"
+_ATTENTION = "attention, because the file has weights for it; a file of several heads may have them for another"
+_LAST = "last, the default of the XLNet code, because the file does not say"
 _HEAD = r"(model/(classification|regression)_.*/logit|logits/dense|start_logits|end_logits|answer_class)/.*"
 
 # --------------------------------------------------------------------------------------------------- names
@@ -88,7 +93,7 @@ def table(config: ModelConfig, head: HeadConfig | None = None, *, scope: str = "
         why = 'of the summary "attention", which this head does not use'
         explained.append(Explained(rf"{_SUMMARY}(abs_attn/.*|summary_bias)", why))
     explained.append(Explained(_HEAD, "of a head that was not asked for"))
-    return Table(family=FAMILY, rules=rules, explained=explained)
+    return Table(family=NAME, rules=rules, explained=explained)
 
 
 def layer_rules(theirs: str, ours: str) -> Iterable[Rule]:
@@ -134,7 +139,7 @@ def _head_rules(config: ModelConfig, head: HeadConfig | None, scope: str) -> Ite
             yield from _dense("answer_class/dense_1", "impossible", bias=False)
         case _:
             raise CheckpointError(
-                f"a head must be one that {FAMILY} has; got {head.kind}.",
+                f"a head must be one that {NAME} has; got {head.kind}.",
                 remedy='Keep it as segue, or write it with to="hf".',
                 option="Keep it as segue, or write it with --to hf.",
             )
@@ -215,6 +220,55 @@ def heads(infos: Mapping[str, TensorInfo]) -> dict[str, HeadConfig]:
     return found
 
 
-def is_mine(names: Sequence[str]) -> bool:
-    """Whether variables of these names are of this family."""
-    return f"{_TRUNK}word_embedding/lookup_table" in names
+# -------------------------------------------------------------------------------------------------- family
+
+
+def plan(found: Contents) -> Plan:
+    """What a checkpoint says, with its `xlnet_config.json` or without."""
+    unknown, written = list[str](), found.settings
+    if not written:
+        written = {"ff_activation": "gelu"} | settings_of_shapes(found.source.tensors)
+        unknown.append("activation")
+    known = heads(found.source.tensors)
+    if found.head is None and len(known) > 1:
+        raise CheckpointError(
+            f"of several heads, one must be chosen; got {', '.join(known)}.",
+            remedy=f"Pass head={next(iter(known))!r}, say, to segue.checkpoint.convert.convert.",
+            option=f"With segue convert, add --head {next(iter(known))}, say.",
+        )
+    if found.head is not None and found.head not in (*known, "none"):
+        raise CheckpointError(
+            f"the head must be one of {', '.join([*known, 'none'])}; got {found.head!r}. Use one of these."
+        )
+    scope = next(iter(known), "task") if found.head is None else found.head
+    chosen = known.get(scope)
+    return Plan(
+        values=values(written),
+        table=partial(table, scope=scope),
+        head=chosen,
+        scope=scope if scope in known else "task",
+        unknown=unknown,
+        guesses={"model.memory.length": _NO_MEMORY} | _summary_guess(chosen),
+    )
+
+
+def _summary_guess(head: HeadConfig | None) -> dict[str, str]:
+    """How a head makes one vector of a sequence leaves no trace in a file but for the weights of attention, and these
+    may be of another head."""
+    if head is None or head.kind not in ("sequence_classifier", "sequence_scorer"):
+        return {}
+    return {"head.summary": _ATTENTION if head.summary == "attention" else _LAST}
+
+
+FAMILY = Family(
+    name=NAME,
+    target="tf",
+    is_xlnet=True,
+    recognises=lambda names, settings: f"{_TRUNK}word_embedding/lookup_table" in names,
+    plan=plan,
+    values=values,
+    settings=lambda config, head: settings(config),
+    table=lambda config, head, scope: table(config, head, scope=scope),
+    settings_file=XLNET_SETTINGS,
+    several_heads=True,
+)

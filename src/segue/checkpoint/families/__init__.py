@@ -1,0 +1,41 @@
+"""The checkpoints of others: one `Family` for each format of tensor names and settings, readable and writable.
+
+`family` says what a family is; `rules` what its table of tensor names is made of; `bins` which parts of an adaptive
+vocabulary have projections; `writing` whether a model can be written in a family, and what is written. Each other file
+is a family, and ends with its value, `FAMILY`. Nothing here opens a file.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from segue.checkpoint.families import (
+    transformer_xl_original,
+    transformer_xl_tensorflow,
+    transformer_xl_transformers,
+    xlnet_tensorflow,
+    xlnet_transformers,
+)
+from segue.checkpoint.families.family import Family, Target
+from segue.config import ModelConfig
+
+FAMILIES = (
+    xlnet_tensorflow.FAMILY,
+    transformer_xl_tensorflow.FAMILY,
+    xlnet_transformers.FAMILY,
+    transformer_xl_transformers.FAMILY,
+    transformer_xl_original.FAMILY,
+)
+"""In the order in which a checkpoint is compared with them."""
+
+
+def recognise(names: Collection[str], settings: Mapping[str, Any]) -> Family | None:
+    """The family of a checkpoint with these tensors and settings; None if segue knows none."""
+    return next((family for family in FAMILIES if family.recognises(names, settings)), None)
+
+
+def family_for(config: ModelConfig, to: Target) -> Family:
+    """The family that a model is written in for a target: that of XLNet or that of Transformer-XL, by its segments.
+    The original PyTorch code has no XLNet: its family says so."""
+    xlnet = config.segments == "relative"
+    families = [family for family in FAMILIES if family.target == to]
+    return next((family for family in families if family.is_xlnet == xlnet), families[0])

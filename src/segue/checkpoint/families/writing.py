@@ -1,0 +1,107 @@
+"""What a model becomes in a family of others: its tensor names, its settings there, and whether it is the same model.
+
+In: a family, a config and a head. Out: a `Written`, with notes on what is otherwise there; or an error that says why
+the family cannot hold the model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from segue.checkpoint.families import family_for
+from segue.checkpoint.families.family import Family
+from segue.checkpoint.families.rules import Table
+from segue.checkpoint.heads import HeadConfig
+from segue.config import ModelConfig, XLPositions, model_config
+from segue.errors import CheckpointError
+
+_TRAINING = {"dropout", "attention_dropout", "init_std", "projection_init_std"}
+"""Settings that change no weights and no output."""
+_NOTED = {"norm_epsilon", "attention_span", "positions.clamp_distance"}
+"""Settings that may be others there: a note says so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A model as a family has it."""
+
+    table: Table
+    settings: dict[str, Any]
+    text: str
+    """The settings file."""
+    notes: list[str]
+
+
+def written(family: Family, config: ModelConfig, head: HeadConfig | None, *, scope: str = "task") -> Written:
+    """Raises a CheckpointError where the model would be another one there."""
+    notes = _check(family, config, head)
+    settings = family.settings(config, head)
+    return Written(
+        table=family.table(config, head, scope), settings=settings, text=family.settings_text(settings), notes=notes
+    )
+
+
+def only_for_segue(config: ModelConfig) -> str | None:
+    """Why a Transformer-XL or an XLNet of this config cannot be written for transformers; None if it can be, and for
+    models of other kinds, of which nobody would expect it."""
+    if not isinstance(config.positions, XLPositions) or config.objective == "masked":
+        return None
+    try:
+        _check(family_for(config, "hf"), config, None)
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
+def _check(family: Family, config: ModelConfig, head: HeadConfig | None) -> list[str]:
+    """Notes on settings that are others there but change no weights. Raises where the model would be another one: the
+    settings are translated there and back, and must come back."""
+    _check_head(family, head)
+    if family.only_xl_positions and not isinstance(config.positions, XLPositions):
+        raise CheckpointError(
+            f'model.positions.kind must be "xl" for {family.name}; got "{config.positions.kind}". Keep it as segue.'
+        )
+    if not family.only_xl_positions:
+        family.table(config, head, "task")  # which knows the kinds of positions
+    there = _flat(model_config(**family.values(family.settings(config, None))))
+    here = _flat(config)
+    different = {name for name in here | there if here.get(name) != there.get(name)}
+    different -= _TRAINING | family.indifferent(config)
+    noted = {name for name in different if name in _NOTED or name.startswith("memory")}
+    if wrong := sorted(different - noted):
+        found = "; ".join(f"model.{name} must be {there.get(name)!r}, got {here.get(name)!r}" for name in wrong)
+        raise CheckpointError(f"{family.name} cannot express this model: {found}. Keep it as segue.")
+    notes = [f"model.{name}: {here.get(name)!r} here, {there.get(name)!r} there." for name in sorted(noted)]
+    if head is not None and head.pool != "last":
+        notes.append(f"head.pool: {head.pool!r} here; others read one segment of a text.")
+    return notes
+
+
+def _check_head(family: Family, head: HeadConfig | None) -> None:
+    if head is None:
+        return
+    if not family.has_heads:
+        raise CheckpointError(f"{family.name} has no heads; got a {head.kind}. Write it as segue or as hf.")
+    if head.pool == "attention":
+        raise CheckpointError(
+            f'head.pool must be "last", "mean" or "max" for {family.name}; got "attention", whose weights have no '
+            "place there. Keep it as segue."
+        )
+
+
+def _flat(config: ModelConfig) -> dict[str, Any]:
+    """Dotted names and values, with the defaults that depend on others filled in."""
+    values = config.model_dump()
+    values["head_width"] = config.resolved_head_width
+    values["vocabulary"]["width"] = config.vocabulary.width or config.width
+    return dict(_pairs(values))
+
+
+def _pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        found += (
+            _pairs(value, f"{name}.") if isinstance(value, Mapping) else [(name, value)] if value is not None else []
+        )
+    return found
