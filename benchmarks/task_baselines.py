@@ -41,8 +41,8 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier  # type: igno
 from threadpoolctl import threadpool_limits
 
 from benchmarks.task_data import Rows
-from segue.data.table_formats import Rows as TableRows
 from segue.data.tables import Table
+from segue.data.tables.reader import TableRows
 from segue.errors import DataError
 from segue.evaluate.baselines import INVERSE_PENALTY, MOST_FEATURES, MOST_STEPS, class_shares
 from segue.evaluate.metrics.entities import Span, spans_of

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from segue.checkpoint.families import transformer_xl_original, transformer_xl_tensorflow, xlnet_tensorflow
-from segue.checkpoint.families.rules import Table
+from segue.checkpoint.families.rules import NameTable
 from segue.checkpoint.source import TensorInfo
 from segue.config import ModelConfig, changed, model_config
 from segue.model import LanguageModel
@@ -56,7 +56,7 @@ def tensors(values: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.array(value, order="C")) for name, value in values.items()}
 
 
-def mapped(table: Table, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def mapped(table: NameTable, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights or gradients under segue's names: some may be missing, none may be left over, copies must be equal."""
     result: dict[str, Tensor] = {}
     known = {copy.theirs for copy in table.copies}

@@ -15,7 +15,7 @@ from segue.checkpoint.families import (
     xlnet_tensorflow,
     xlnet_transformers,
 )
-from segue.checkpoint.families.rules import Table, to_ours, to_theirs
+from segue.checkpoint.families.rules import NameTable, to_ours, to_theirs
 from segue.checkpoint.heads import HeadConfig, build, head_config
 from segue.config import ModelConfig, changed, model_config
 from segue.errors import CheckpointError
@@ -83,7 +83,7 @@ def noise(like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: torch.randn(tuple(value.shape), generator=generator) for name, value in like.items()}
 
 
-def there_and_back(table: Table, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def there_and_back(table: NameTable, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Our noise under their names, read back equal; every name on either side is used. Returns theirs."""
     ours = noise(like)
     for zero in table.zeros:

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segue.checkpoint.pickles import Name, PlainCheck, Record, Skipped, describe, machine, read_plain, read_record
+from segue.checkpoint.pickles import (
+    Name,
+    PickledObject,
+    PlainCheck,
+    Skipped,
+    describe,
+    machine,
+    read_plain,
+    read_record,
+)
 from segue.errors import CheckpointError
 from tests.checkpoint.fuzz import no_acts
 from tests.checkpoint.work import TooMuchWorkError, at_most
@@ -179,7 +188,7 @@ class Table(dict):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_objects_are_inert_records(protocol: int) -> None:
     found = read_record(pickle.dumps(Vocab(), protocol))
-    assert isinstance(found, Record)
+    assert isinstance(found, PickledObject)
     assert found.name == Name(__name__, "Vocab")
     assert found.state["idx2sym"] == ["<eos>", "the", "of"]
     assert found.state["sym2idx"] == {"<eos>": 0, "the": 1, "of": 2}
@@ -203,7 +212,7 @@ def test_names_and_calls_are_not_followed(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with no_acts():
         found = read_record(HOSTILE["os.system"])
-    assert isinstance(found, Record)
+    assert isinstance(found, PickledObject)
     assert (found.name, found.arguments) == (Name("os", "system"), ("touch canary",))
     assert read_record(b"cbuiltins\neval\n.") == Name("builtins", "eval")
     assert list(tmp_path.iterdir()) == []
@@ -305,7 +314,16 @@ def test_long_strings_are_skipped(monkeypatch) -> None:
 
 def test_values_are_described_in_few_words() -> None:
     huge = 10**1000
-    for value in ["x" * 1000, b"x" * 1000, huge, [huge], Record(Name("a", "b"), (huge,)), Name("a", "b"), None, 1.5]:
+    for value in [
+        "x" * 1000,
+        b"x" * 1000,
+        huge,
+        [huge],
+        PickledObject(Name("a", "b"), (huge,)),
+        Name("a", "b"),
+        None,
+        1.5,
+    ]:
         assert len(describe(value)) < 60
 
 

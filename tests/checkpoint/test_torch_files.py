@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from segue.checkpoint.pickles import Record
+from segue.checkpoint.pickles import PickledObject
 from segue.checkpoint.safetensors_files import ShardedFiles
 from segue.checkpoint.torch_files import open_torch, read_object
 from segue.checkpoint.torch_tree import MAX_DEPTH
@@ -379,7 +379,7 @@ def test_foreign_calls_beside_the_weights_do_nothing(tmp_path, monkeypatch) -> N
     check(path, {"w": torch.zeros(6)})
     root = open_torch(path).root
     assert isinstance(root, dict)
-    assert isinstance(root["evil"], Record)
+    assert isinstance(root["evil"], PickledObject)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
@@ -479,7 +479,7 @@ def test_vocabularies_in_every_form(tmp_path) -> None:
     ):
         assert read_object(path) == written
     found = read_object(write(tmp_path / "object.bin", Vocab()))
-    assert isinstance(found, Record)
+    assert isinstance(found, PickledObject)
     assert found.state == written
     with pytest.raises(CheckpointError, match="readable file"):
         read_object(tmp_path / "none.bin")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from segue.data import prepare as preparing
-from segue.data.encode import Batch, Item, encode_all
-from segue.data.prepare import PrepareSettings, Report, examples, preparation, prepare, validation_path
+from segue.data.encode import TextBatch, TextItem, encode_all
+from segue.data.prepare import PreparationReport, PrepareSettings, examples, preparation, prepare, validation_path
 from segue.data.store import Store
 from segue.errors import CheckpointError, DataError
 from segue.text.released import ReleasedPieces
@@ -143,7 +143,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(preparing, "BATCH", 2000)
     for number in range(3):
         write_corpus(tmp_path / f"{number}.txt", documents=150, seed=number)
-    reports: list[Report] = []
+    reports: list[PreparationReport] = []
     for workers in (1, 2, 3):
         out = tmp_path / f"store{workers}"
         inputs = [f"{tmp_path}/*.txt"]
@@ -292,7 +292,7 @@ def test_closing_early_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_dead_worker_is_an_error_and_not_a_wait(tmp_path: Path) -> None:
     nowhere = tmp_path / "no tokeniser here"
-    batches = iter([Batch([Item(0, "text", [4], True, True)], 4)])
+    batches = iter([TextBatch([TextItem(0, "text", [4], True, True)], 4)])
     with pytest.raises(DataError, match="must stay alive"):
         list(encode_all(batches, ByteTokenizer(), folder=nowhere, stores=1, workers=2))
 

@@ -24,7 +24,7 @@ from segue.data import readers
 from segue.data.decode import chunks, cut, lines
 from segue.data.inputs import find_inputs
 from segue.data.problems import Problems
-from segue.data.readers import LONGEST_LINE, Part, ReadSettings, read_documents
+from segue.data.readers import LONGEST_LINE, DocumentPart, ReadSettings, read_documents
 from segue.data.tables import open_table
 from segue.errors import DataError
 
@@ -234,7 +234,7 @@ def test_long_lines_are_cut_and_counted_in_flat_memory(tmp_path: Path) -> None:
     (file,) = find_inputs([path], problems)
     tracemalloc.start()
     total = longest = 0
-    parts: list[Part] = []
+    parts: list[DocumentPart] = []
     for part in read_documents(file, ReadSettings(), problems):
         total += sum(map(len, part.lines))
         longest = max(longest, *map(len, part.lines))

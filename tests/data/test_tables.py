@@ -23,8 +23,9 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from segue.data import table_cells, table_formats, table_json
-from segue.data.tables import FORMATS, Row, Table, TableSettings, find_column, open_table, side_by_side
+from segue.data.tables import FORMATS, Row, Table, TableSettings, find_column, json_rows, open_table, side_by_side
+from segue.data.tables import cells as delimited
+from segue.data.tables import reader as table_reader
 from segue.errors import DataError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -244,7 +245,7 @@ def test_headers(tmp_path: Path) -> None:
 
 
 def test_a_text_of_one_line_may_be_long_but_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (table_cells, table_formats):
+    for module in (delimited, table_reader):
         monkeypatch.setattr(module, "LONGEST_ROW", 1000)
     content = "text,label\n" + "a,1\n" * 99 + "a" * 5000 + ",1\nlast,0\n" + '"' + "open\n" * 300
     found = table(tmp_path, "a.csv", content, malformed_share=1.0)
@@ -255,7 +256,7 @@ def test_a_text_of_one_line_may_be_long_but_not_endless(tmp_path: Path, monkeypa
 
 def test_a_row_of_a_document_may_be_long_but_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON documents and Parquet have rows of any size, whatever limit their lines have."""
-    monkeypatch.setattr(table_formats, "LONGEST_ROW", 1000)
+    monkeypatch.setattr(table_reader, "LONGEST_ROW", 1000)
     rows = [{"text": "short"}, {"text": "a" * 2000}, {"text": "last"}]
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
@@ -272,7 +273,7 @@ def test_a_row_of_a_document_may_be_long_but_not_endless(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.conll"])
 def test_memory_stays_flat_on_an_endless_line(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (table_cells, table_formats):
+    for module in (delimited, table_reader):
         monkeypatch.setattr(module, "LONGEST_ROW", 2**20)
     head = {
         "a.csv": b"text,label\na,1\n",
@@ -376,7 +377,7 @@ def test_json_files_that_are_no_table(tmp_path: Path, content: str, why: str) ->
 
 
 def test_a_document_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_json, "LARGEST_DOCUMENT", 100)
+    monkeypatch.setattr(json_rows, "LARGEST_DOCUMENT", 100)
     message = refused(tmp_path, "a.json", json.dumps([{"a": "b" * 100}]))
     assert "at most 100 characters" in message
     assert "JSON lines" in message
@@ -498,7 +499,7 @@ def test_conll_other(tmp_path: Path) -> None:
 
 
 def test_a_file_without_blank_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_formats, "LONGEST_ROW", 100)
+    monkeypatch.setattr(table_reader, "LONGEST_ROW", 100)
     assert "line 1: no blank line in the next 100 characters" in refused(tmp_path, "a.conll", "a O\n" * 1000)
 
 

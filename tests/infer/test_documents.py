@@ -135,11 +135,11 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_line_starts_agree_with_a_prepared_store(tmp_path: Path) -> None:
-    from segue.data.encode import Batch, Item, encode_batch
+    from segue.data.encode import TextBatch, TextItem, encode_batch
 
     text = "ab中\n\n文 c\nd"
     lines = ["ab中\n", "\n", "文 c\n", "d"]
-    item = Item(0, text, [len(line) for line in lines], True, True)
-    stored = encode_batch(TOKENIZER, Batch([item], 0), stores=1).encoded[0].line_starts
+    item = TextItem(0, text, [len(line) for line in lines], True, True)
+    stored = encode_batch(TOKENIZER, TextBatch([item], 0), stores=1).encoded[0].line_starts
     tokens = whole(text).take(99)
     assert np.flatnonzero(np.diff(tokens.lines, prepend=0)).tolist() == stored.tolist()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from segue.checkpoint.convert import Report, convert
+from segue.checkpoint.convert import ConversionReport, convert
 from segue.checkpoint.folder import load, save
 from segue.checkpoint.heads import build, head_config, save_head
 from segue.config import model_config
@@ -180,7 +180,7 @@ def saved(values: dict[str, Any], head: dict[str, Any] | None, folder: Path, *, 
         save_head(model, chosen, folder)
 
 
-def written(folder: Path, refusal: str) -> tuple[Report, nn.Module] | None:
+def written(folder: Path, refusal: str) -> tuple[ConversionReport, nn.Module] | None:
     """The report and the model as transformers loads it; None where segue refused, and wrote nothing."""
     out = folder.parent / "theirs"
     if refusal:
@@ -198,7 +198,7 @@ def written(folder: Path, refusal: str) -> tuple[Report, nn.Module] | None:
 
 
 @torch.no_grad()
-def three_segments(folder: Path, report: Report, other: Any) -> None:
+def three_segments(folder: Path, report: ConversionReport, other: Any) -> None:
     """Equal logits, or log-probabilities of Transformer-XL. Where notes say that lengths are others there, what was
     written is read back first, and then it is these lengths that are compared."""
     if report.notes:

@@ -10,6 +10,7 @@ from segue.checkpoint.find import ALIASES
 from segue.checkpoint.packaged import packaged_model, packaged_models
 from segue.config import Config, ModelConfig, dump, parse, read_config_file, toml, toml_value
 from segue.config.presets import preset_names, preset_text
+from segue.config.schema import LARGEST_VOCABULARY
 from segue.data.store import Store
 from segue.errors import ConfigError
 from segue.model.named import named_models
@@ -45,6 +46,12 @@ def run_config(source: str | Path | Config, overrides: Sequence[str], *, base: M
     given = "size" in words or any(text.startswith("model.vocabulary.size=") for text in overrides)
     if isinstance(store, str) and store and not given and base is None:
         words["size"] = Store.open(store, verify=False).vocabulary_size
+    about_data = bool(_table(values, "data")) or any(text.startswith("data.") for text in overrides)
+    if not store and not given and base is None and about_data:
+        # A store that is missing or misspelt is the problem; that the size is not known only follows from it.
+        words["size"] = LARGEST_VOCABULARY
+        parse(values, overrides)
+        del words["size"]
     return parse(values, overrides, base=base)
 
 

@@ -1,6 +1,6 @@
 """From anyone's checkpoint to a model folder, and from a model to what others read, with a report of every tensor.
 
-In: a path of any supported format and the format to write. Out: a folder, and a `Report`, also in it as
+In: a path of any supported format and the format to write. Out: a folder, and a `ConversionReport`, also in it as
 `conversion.md`. A conversion that another library contradicts leaves no folder.
 """
 
@@ -20,8 +20,8 @@ from segue.checkpoint.card import Facts
 from segue.checkpoint.compare import Comparison
 from segue.checkpoint.families import family_for
 from segue.checkpoint.families.family import Target
-from segue.checkpoint.families.rules import Mapped, Row, to_theirs
-from segue.checkpoint.families.writing import Written, written
+from segue.checkpoint.families.rules import MappedTensors, Row, to_theirs
+from segue.checkpoint.families.writing import WrittenModel, written
 from segue.checkpoint.files import CARD, LARGEST_CARD, read_small, shortened
 from segue.checkpoint.find import local_folder
 from segue.checkpoint.folder import not_finite, parameters_of, write_model
@@ -45,7 +45,7 @@ FEW = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class ConversionReport:
     """What a conversion did."""
 
     source: str
@@ -126,7 +126,7 @@ def convert(
     sha256: Sequence[str] = (),
     compare: bool = True,
     replace: bool = False,
-) -> Report:
+) -> ConversionReport:
     """Reads `source` and writes the folder `out`. See `foreign.read_foreign` for what may be read and how.
 
     to="segue": a model folder. "hf": a folder that transformers loads, XLNet in version 5, Transformer-XL up to 4.37.
@@ -142,7 +142,7 @@ def convert(
         check_folder(target, kind="conversion", replace=replace, inputs=read, failure=CheckpointError)
     foreign = read_foreign(here, overrides=overrides, head=head, vocabulary=vocabulary, sha256=sha256)
     output: _Output = _SegueOutput(foreign) if to == "segue" else _OtherOutput(foreign, to)
-    reports: list[Report] = []
+    reports: list[ConversionReport] = []
 
     def fill(new: Path) -> None:
         output.write(new)
@@ -161,9 +161,9 @@ class _Output(Protocol):
 
     words: str
     """What it is, in words."""
-    mapped: Mapped | None
+    mapped: MappedTensors | None
     """The tensors under the names of others; None under those of segue."""
-    in_transformers: Written | None
+    in_transformers: WrittenModel | None
     """The model as transformers has it, where that is what is written."""
     notes: list[str]
 
@@ -178,8 +178,8 @@ class _SegueOutput:
         self._foreign = foreign
         self.words = "a segue model"
         self.notes: list[str] = []
-        self.mapped: Mapped | None = None
-        self.in_transformers: Written | None = None
+        self.mapped: MappedTensors | None = None
+        self.in_transformers: WrittenModel | None = None
 
     def write(self, new: Path) -> None:
         """Writes its files into an empty folder."""
@@ -208,8 +208,8 @@ class _OtherOutput:
         self.words = self._family.name
         self.notes = list(self._written.notes)
         self._tensors = to_theirs(self._written.table, dict(foreign.model.state_dict()))
-        self.mapped: Mapped | None = self._tensors
-        self.in_transformers: Written | None = self._written if to == "hf" else None
+        self.mapped: MappedTensors | None = self._tensors
+        self.in_transformers: WrittenModel | None = self._written if to == "hf" else None
 
     def write(self, new: Path) -> None:
         """Writes its files into an empty folder."""
@@ -233,7 +233,7 @@ def _write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 # -------------------------------------------------------------------------------------------------- report
 
 
-def _report(foreign: Foreign, output: _Output, new: Path, *, source: str, out: str, compare: bool) -> Report:
+def _report(foreign: Foreign, output: _Output, new: Path, *, source: str, out: str, compare: bool) -> ConversionReport:
     parameters, broken = parameters_of(foreign.model), not_finite(foreign.model)
     comparison, why = None, "it was not asked for"
     if broken:
@@ -242,7 +242,7 @@ def _report(foreign: Foreign, output: _Output, new: Path, *, source: str, out: s
         comparison, why = _compared(foreign, output, new, parameters)
     if comparison is not None and not comparison.agrees:
         raise CheckpointError(f"a conversion must compute the same; got another result: {comparison}. Report this.")
-    return Report(
+    return ConversionReport(
         source=source,
         out=out,
         read=foreign.format,

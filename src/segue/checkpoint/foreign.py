@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from segue.checkpoint.detect import Detected, detect, read_settings
 from segue.checkpoint.digests import Expected
-from segue.checkpoint.families.family import Contents, Plan
+from segue.checkpoint.families.family import Opened, ReadingPlan
 from segue.checkpoint.families.rules import Row, check, to_ours
 from segue.checkpoint.files import locate, shortened
 from segue.checkpoint.folder import NGRAMS, TOKENIZER, load, model_of_run
@@ -157,7 +157,7 @@ def _tensorflow_step(source: TensorSource) -> int | None:
 
 def _filled(
     detected: Detected,
-    plan: Plan,
+    plan: ReadingPlan,
     config: ModelConfig,
     head: HeadConfig | None,
     vocabulary: str | Path | None,
@@ -216,7 +216,7 @@ def _of_one_dtype(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[s
 # ------------------------------------------------------------------------------------------------ settings
 
 
-def _configured(plan: Plan, overrides: Sequence[str]) -> tuple[ModelConfig, HeadConfig | None]:
+def _configured(plan: ReadingPlan, overrides: Sequence[str]) -> tuple[ModelConfig, HeadConfig | None]:
     """The config and the head with what the user gave."""
     for text in overrides:
         if not text.startswith(("model.", "head.")) or "=" not in text:
@@ -252,7 +252,7 @@ def _parsed(text: str) -> tuple[str, Any]:
     return key.strip(), toml_value(value)
 
 
-def _plan(detected: Detected, head: str | None) -> Plan:
+def _plan(detected: Detected, head: str | None) -> ReadingPlan:
     """What the checkpoint says of its model. A config of nonsense is the file's fault, not ours."""
     family, source = detected.family, detected.source
     assert family is not None
@@ -262,9 +262,7 @@ def _plan(detected: Detected, head: str | None) -> Plan:
             f"a head is chosen of a TensorFlow checkpoint, which may have several; got {head!r}. Leave it out."
         )
     try:
-        return family.plan(
-            Contents(source=source, settings=detected.settings, attributes=detected.attributes, head=head)
-        )
+        return family.plan(Opened(source=source, settings=detected.settings, attributes=detected.attributes, head=head))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
         raise CheckpointError(
             f"{detected.path} must have the settings and tensors of its kind; got {type(error).__name__}: {error}. "

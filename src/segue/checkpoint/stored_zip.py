@@ -23,7 +23,7 @@ _MAX_COMMENT = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ZipEntry:
     """Bytes in a file, and their CRC-32 where it was written."""
 
     start: int
@@ -31,12 +31,12 @@ class Entry:
     checksum: int | None
 
 
-def read_entries(file: BinaryIO, *, what: str) -> dict[str, Entry]:
+def read_entries(file: BinaryIO, *, what: str) -> dict[str, ZipEntry]:
     """The entries in the order of the archive's directory. Nothing of what they hold is read."""
     return _Archive(file, what).entries()
 
 
-def verify(file: BinaryIO, entry: Entry, *, what: str) -> None:
+def verify(file: BinaryIO, entry: ZipEntry, *, what: str) -> None:
     """Raises unless the entry's bytes are as they were written."""
     if entry.checksum is None:
         return
@@ -67,7 +67,7 @@ class _Archive:
             self.refuse("that is whole", f"none of its marks at byte {start}")
         return tuple(numbers)
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, ZipEntry]:
         count, size, start = self.directory()
         if count > MAX_ENTRIES or size > MAX_DIRECTORY:
             self.refuse(f"of at most {MAX_ENTRIES} entries", f"{count} in a directory of {size} bytes")
@@ -75,7 +75,7 @@ class _Archive:
             self.refuse("that is whole", f"a directory of {count} entries and {size} bytes at byte {start}")
         self.file.seek(start)
         directory = self.file.read(size)
-        found: dict[str, Entry] = {}
+        found: dict[str, ZipEntry] = {}
         position = 0
         for _ in range(count):
             name, entry, position = self.entry(directory, position, data_end=start)
@@ -103,7 +103,7 @@ class _Archive:
             *_, count, size, start = self.take(end64, _END64, b"PK\x06\x06")
         return count, size, start
 
-    def entry(self, directory: bytes, position: int, *, data_end: int) -> tuple[str, Entry, int]:
+    def entry(self, directory: bytes, position: int, *, data_end: int) -> tuple[str, ZipEntry, int]:
         """The entry at a position of the directory, and the position behind it."""
         if position + _CENTRAL.size > len(directory) or directory[position : position + 4] != b"PK\x01\x02":
             self.refuse("that is whole", f"no entry at byte {position} of its directory")
@@ -123,7 +123,7 @@ class _Archive:
         start = offset + _LOCAL.size + local_name_size + local_extra_size
         if start + size > data_end:
             self.refuse("with its entries before its directory", f"{name!r} of {size} bytes at byte {start}")
-        found = Entry(start=start, size=size, checksum=checksum or None)  # PyTorch writes 0 for none
+        found = ZipEntry(start=start, size=size, checksum=checksum or None)  # PyTorch writes 0 for none
         return name, found, name_start + name_size + extra_size + comment_size
 
     def name(self, data: bytes) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from segue.checkpoint.pickles import Name, describe, interpret, read_record
 from segue.checkpoint.source import TensorInfo, allocated
-from segue.checkpoint.stored_zip import SIGNATURE, Entry, read_entries, verify
+from segue.checkpoint.stored_zip import SIGNATURE, ZipEntry, read_entries, verify
 from segue.checkpoint.torch_tree import CONSTRUCTORS, STORAGES, Storage, StoredTensor, read_contents
 from segue.errors import CheckpointError
 
@@ -32,7 +32,7 @@ class TorchFile:
 
     path: Path
     root: object
-    """The pickled value: plain containers, inert `Record`s, and `StoredTensor`s."""
+    """The pickled value: plain containers, inert `PickledObject`s, and `StoredTensor`s."""
     tensors: Mapping[str, TensorInfo]
     attributes: Mapping[str, Mapping[str, object]]
     """Plain attributes of the modules by dotted path, "" for the root; or plain values beside the state dict."""
@@ -42,7 +42,7 @@ class TorchFile:
     """What the pickle asks to call besides the parts of tensors; nothing was called."""
 
     def __init__(
-        self, path: Path, root: object, storages: Mapping[str, Entry], *, big_endian: bool, calls: set[Name]
+        self, path: Path, root: object, storages: Mapping[str, ZipEntry], *, big_endian: bool, calls: set[Name]
     ) -> None:
         contents = read_contents(root, what=str(path))
         self.path = path
@@ -134,7 +134,7 @@ def _open_zip(file: BinaryIO, path: Path) -> TorchFile:
 
 def _read_zip_pickle(
     file: BinaryIO, path: Path, calls: set[Name]
-) -> tuple[object, list[Storage], dict[str, Entry], str]:
+) -> tuple[object, list[Storage], dict[str, ZipEntry], str]:
     """The pickled value, the storages it names, the entries of the archive, and the folder in it."""
     entries = read_entries(file, what=str(path))
     pickles = [name for name in entries if name.count("/") == 1 and name.endswith("/data.pkl")]
@@ -155,7 +155,7 @@ def _read_zip_pickle(
     return root, storages, entries, prefix
 
 
-def _read_entry(file: BinaryIO, entry: Entry, *, limit: int = MAX_PICKLE, what: str) -> bytes:
+def _read_entry(file: BinaryIO, entry: ZipEntry, *, limit: int = MAX_PICKLE, what: str) -> bytes:
     verify(file, entry, what=what)
     file.seek(entry.start)
     return file.read(min(entry.size, limit))
@@ -186,7 +186,7 @@ def _open_legacy(file: BinaryIO, path: Path) -> TorchFile:
         )
     start = file.tell()
     end = file.seek(0, 2)
-    places: dict[str, Entry] = {}
+    places: dict[str, ZipEntry] = {}
     for key in keys:
         storage = by_key[key]
         file.seek(start)
@@ -197,7 +197,7 @@ def _open_legacy(file: BinaryIO, path: Path) -> TorchFile:
                 f"{path} must be whole; got not all of the {length} bytes of storage {describe(key)} at byte {start}. "
                 "Copy it again."
             )
-        places[key] = Entry(start=start + 8, size=length, checksum=None)
+        places[key] = ZipEntry(start=start + 8, size=length, checksum=None)
         start += 8 + length
     if start != end:
         raise CheckpointError(f"{path} must end with its last storage; got {end - start} bytes more. Copy it again.")

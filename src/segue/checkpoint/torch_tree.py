@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from segue.checkpoint.pickles import Arguments, Constructors, Name, PlainCheck, Record, describe
+from segue.checkpoint.pickles import Arguments, Constructors, Name, PickledObject, PlainCheck, describe
 from segue.errors import CheckpointError
 
 MAX_TENSORS = 2**16
@@ -110,7 +110,7 @@ class _Walk:
         """As `state_dict()` goes through a module: its parameters, its buffers, then its modules."""
         if depth > MAX_DEPTH:
             raise CheckpointError(f"{self.what} must nest modules at most {MAX_DEPTH} deep; got more. It is broken.")
-        assert isinstance(module, Record)
+        assert isinstance(module, PickledObject)
         state = module.state
         assert isinstance(state, dict)
         path = prefix.removesuffix(".")
@@ -172,7 +172,7 @@ class _Walk:
         """What stands beside the weights: plain values, and the attributes of objects such as parsed arguments."""
         self.attributes("", values)
         for name, value in self.visit(values):
-            if not isinstance(name, str) or not isinstance(value, Record) or _is_module(value):
+            if not isinstance(name, str) or not isinstance(value, PickledObject) or _is_module(value):
                 continue
             if isinstance(value.state, dict):
                 self.found.classes[self.name("", name)] = str(value.name)
@@ -180,7 +180,7 @@ class _Walk:
 
 
 def _is_module(value: object) -> bool:
-    if not isinstance(value, Record) or not isinstance(value.state, dict):
+    if not isinstance(value, PickledObject) or not isinstance(value.state, dict):
         return False
     return all(isinstance(_dict(value.state.get(name)), dict) for name in ("_parameters", "_buffers", "_modules"))
 
@@ -197,7 +197,7 @@ def _group(state: dict[object, object], name: str) -> dict[object, object]:
 
 def _dict(value: object) -> dict[object, object] | None:
     """A dict, also where it is of a class of its own."""
-    if isinstance(value, Record):
+    if isinstance(value, PickledObject):
         return value.items
     return value if isinstance(value, dict) else None
 

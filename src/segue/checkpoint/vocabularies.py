@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from segue.checkpoint.pickles import Name, Record
+from segue.checkpoint.pickles import Name, PickledObject
 from segue.checkpoint.torch_files import read_object
 from segue.checkpoint.unigram import FILE as JSON
 from segue.checkpoint.unigram import described
@@ -138,7 +138,7 @@ def _pickled(path: Path, calls: set[Name]) -> Tokenizer:
     """A vocabulary by the original code or by transformers, alone or in a pickled corpus."""
     value = read_object(path, calls=calls)
     for _ in range(3):
-        values = value.state if isinstance(value, Record) else value
+        values = value.state if isinstance(value, PickledObject) else value
         if isinstance(values, dict) and isinstance(words := values.get("idx2sym"), list):
             if not all(isinstance(word, str) for word in words):
                 break

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from segue.checkpoint.find import path_of
 from segue.cli.finetune import chosen_columns
+from segue.cli.outputs import check_standard_output
 from segue.cli.paragraphs import moving_line, say
 from segue.cli.prediction_table import PROBLEM, PredictionFormat, PredictionWriter
 from segue.data.inputs import COMPRESSIONS
@@ -45,6 +46,8 @@ def run_prediction(
     inputs: list[str | Path] = [path_of(model), *(sources if from_table else ())]
     if out is not None:
         check_file(out, replace=replace_existing, inputs=inputs)
+    else:
+        check_standard_output()
     made = load_task_model(model)
     table = open_table(sources[0], replace(tables, every_row=True)) if from_table else _text_table(sources, made)
     names = column_names(made.kind, table, chosen_columns(columns), labelled=False)

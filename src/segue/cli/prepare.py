@@ -12,7 +12,7 @@ from rich.text import Text
 
 from segue.cli.paragraphs import duration, progress_console, say
 from segue.data.manifest import StoreManifest
-from segue.data.prepare import PrepareSettings, Progress, Report, examples, preparation
+from segue.data.prepare import PreparationReport, PrepareSettings, Progress, examples, preparation
 from segue.data.problems import MEANING
 from segue.data.store import Store
 
@@ -57,7 +57,7 @@ class _Meter:
         return ", ".join(parts)
 
 
-def _watch_live(console: Console, steps: Generator[Progress, None, Report]) -> Report:
+def _watch_live(console: Console, steps: Generator[Progress, None, PreparationReport]) -> PreparationReport:
     """One line that changes; it is gone when all is done."""
     meter = _Meter()
     with Live(console=console, refresh_per_second=8, transient=True) as live:
@@ -65,12 +65,12 @@ def _watch_live(console: Console, steps: Generator[Progress, None, Report]) -> R
             try:
                 progress = next(steps)
             except StopIteration as end:
-                report: Report = end.value
+                report: PreparationReport = end.value
                 return report
             live.update(Text(meter.line(progress), overflow="ellipsis", no_wrap=True))
 
 
-def _watch_plain(console: Console, steps: Generator[Progress, None, Report]) -> Report:
+def _watch_plain(console: Console, steps: Generator[Progress, None, PreparationReport]) -> PreparationReport:
     """A line at the beginning of a stage, and now and then."""
     meter = _Meter()
     stage, told = "", 0.0
@@ -78,7 +78,7 @@ def _watch_plain(console: Console, steps: Generator[Progress, None, Report]) -> 
         try:
             progress = next(steps)
         except StopIteration as end:
-            report: Report = end.value
+            report: PreparationReport = end.value
             return report
         line = meter.line(progress)
         if progress.stage != stage or time.perf_counter() - told > _PLAIN_SECONDS:
@@ -86,7 +86,7 @@ def _watch_plain(console: Console, steps: Generator[Progress, None, Report]) -> 
             say(console, line, hang=2)
 
 
-def _print_report(console: Console, report: Report) -> None:
+def _print_report(console: Console, report: PreparationReport) -> None:
     rate = report.manifest.bytes + (report.validation_manifest.bytes if report.validation_manifest else 0)
     with_workers = f"{report.workers} workers" if report.workers > 1 else "one process"
     console.print(Text(str(report.store), style="bold"), soft_wrap=True)

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from segue.cli.outputs import check_standard_output
 from segue.cli.paragraphs import moving_line, say
 from segue.data.problems import MEANING
 from segue.errors import ConfigError, DataError
@@ -152,6 +153,7 @@ def check_regular(out: Path) -> None:
 def written(out: Path | None, *, replace: bool, inputs: Iterable[str | Path]) -> Iterator[BinaryIO]:
     """Standard output, or a file that appears when it is whole."""
     if out is None:
+        check_standard_output()
         yield sys.stdout.buffer
         return
     with new_file(out, replace=replace, inputs=inputs) as file:

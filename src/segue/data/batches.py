@@ -26,8 +26,8 @@ from segue.data.lanes import (
     Cutting,
     DocumentLanes,
     Lanes,
+    LaneWindow,
     TokenSource,
-    Window,
     lanes_of_process,
     random_numbers,
 )
@@ -153,7 +153,7 @@ def _batch(tensors: Mapping[str, Tensor]) -> Batch:
 class _Row:
     """What one row of a batch is made from."""
 
-    window: Window | None
+    window: LaneWindow | None
     generator: np.random.Generator
     backward: bool
 
@@ -311,7 +311,7 @@ class _Permutation:
         functional_Q: NDArray[np.bool_] = (ids_Q == self._sep) | (ids_Q == self._cls)
         return functional_Q
 
-    def _pair(self, window: Window, draws: SeededDraws) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _pair(self, window: LaneWindow, draws: SeededDraws) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """`first half | A SEP B SEP CLS`, and the segments of these tokens."""
         region, begin, half = window.region, window.begin, self._length // 2
         middle = begin + half

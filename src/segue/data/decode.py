@@ -30,6 +30,7 @@ LARGEST_EXPANSION = 100
 HARMLESS = 2**26
 """Bytes that it may grow to in any case, where nothing else is said."""
 TOLERATED_SHARE = 0.1  # of characters that are malformed or NUL, once there are more than a hundred
+_LOOK = 2**12  # bytes at the beginning, from which an encoding is guessed for a message
 STRAY_SHARE = 0.001  # of characters that are malformed, in a text that is read strictly
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -147,13 +148,14 @@ def decoded(
     decoder: _Decoder | None = None
     mark, asked = b"", encoding
     characters = bad = damaged = beyond = line = 0  # beyond ASCII
+    beginning = b""
     first = ""  # place of the first bad character
     for data in chain(blocks, [b""]):
         final = not data
         if decoder is None:
             mark, encoding = next(((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", encoding))
             data = data[len(mark) :]
-            decoder = _Decoder(encoding)
+            decoder, beginning = _Decoder(encoding), data[:_LOOK]
         text, malformed = decoder.decode(data, final=final)
         nuls = text.count("\0")
         for kind, number, sign in (("malformed_characters", malformed, "\ufffd"), ("nul_characters", nuls, "\0")):
@@ -172,15 +174,18 @@ def decoded(
             begins = ", as the byte order mark at its beginning says" if mark else ""
             raise DataError(
                 f"{where} must be text in {encoding}{begins}; of its first {characters} characters {bad} are malformed "
-                f"or NUL, the first in {first}. {_remedy(mark, encoding, asked)}"
+                f"or NUL, the first in {first}. {_remedy(mark, encoding, asked, beginning)}"
             )
         text = newlines.decode(text.replace("\0", "") if nuls else text, final=final)
         if text:
             yield text
 
 
-def _remedy(mark: bytes, encoding: str, asked: str) -> str:
+def _remedy(mark: bytes, encoding: str, asked: str, beginning: bytes) -> str:
     """What to do about a text that is not in its encoding; never what was done already."""
+    wide = None if mark else _wide_encoding(beginning)
+    if wide is not None and not _same(wide, asked):
+        return f"Its NUL bytes look like {wide.upper()} without a byte order mark: try --encoding {wide}."
     if mark:
         size = len(mark)
         other = "" if _same(encoding, asked) else f" and say --encoding {asked} again"
@@ -192,6 +197,15 @@ def _remedy(mark: bytes, encoding: str, asked: str) -> str:
     return (
         f"If it is text, say how it is encoded (--encoding {others[0]}, {' or '.join(others[1:])}); else leave it out."
     )
+
+
+def _wide_encoding(beginning: bytes) -> str | None:
+    """UTF-16 if every other byte is often NUL, as that of line ends, spaces and Latin letters is; None if not."""
+    places = {"utf-16-le": beginning[1::2], "utf-16-be": beginning[0::2]}
+    counts = {name: places[name].count(0) for name in places}
+    name = max(counts, key=lambda name: counts[name])
+    often = counts[name] > TOLERATED_SHARE * len(places[name]) and sum(counts.values()) < 1.1 * counts[name]
+    return name if often else None
 
 
 def _same(encoding: str, other: str) -> bool:

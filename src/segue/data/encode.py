@@ -28,8 +28,8 @@ from segue.errors import DataError
 from segue.text.tokenizer import Tokenizer
 
 
-class Item(NamedTuple):
-    """A part of a document (`readers.Part`) in the form that travels between processes fastest."""
+class TextItem(NamedTuple):
+    """A part of a document (`readers.DocumentPart`) in the form that travels between processes fastest."""
 
     store: int
     text: str
@@ -39,14 +39,14 @@ class Item(NamedTuple):
     ends: bool
 
 
-class Batch(NamedTuple):
+class TextBatch(NamedTuple):
     """Parts of documents, and how much of the input lies behind them."""
 
-    items: list[Item]
+    items: list[TextItem]
     bytes_read: int
 
 
-class Result(NamedTuple):
+class EncodedBatch(NamedTuple):
     """The same, encoded: one Encoded a store."""
 
     encoded: list[Encoded]
@@ -68,7 +68,7 @@ class _Side:
     bytes: int = 0
     words: int = 0
 
-    def add(self, tokenizer: Tokenizer, item: Item, eod: NDArray[np.int64] | None) -> bool:
+    def add(self, tokenizer: Tokenizer, item: TextItem, eod: NDArray[np.int64] | None) -> bool:
         """False if it is a whole document without a token."""
         begin = self.count
         text = item.text
@@ -110,7 +110,7 @@ class _Side:
         )
 
 
-def encode_batch(tokenizer: Tokenizer, batch: Batch, *, stores: int) -> Result:
+def encode_batch(tokenizer: Tokenizer, batch: TextBatch, *, stores: int) -> EncodedBatch:
     """One batch, in this process."""
     sides = [_Side() for _ in range(stores)]
     unk = tokenizer.specials.get("unk")
@@ -118,12 +118,12 @@ def encode_batch(tokenizer: Tokenizer, batch: Batch, *, stores: int) -> Result:
     empty = sum(not sides[item.store].add(tokenizer, item, eod) for item in batch.items)
     encoded = [side.encoded() for side in sides]
     unknown = 0 if unk is None else sum(int(np.count_nonzero(one.ids == unk)) for one in encoded)
-    return Result(encoded, unknown, empty, batch.bytes_read)
+    return EncodedBatch(encoded, unknown, empty, batch.bytes_read)
 
 
 def encode_all(
-    batches: Iterator[Batch], tokenizer: Tokenizer, *, folder: Path, stores: int, workers: int
-) -> Generator[Result, None, None]:
+    batches: Iterator[TextBatch], tokenizer: Tokenizer, *, folder: Path, stores: int, workers: int
+) -> Generator[EncodedBatch, None, None]:
     """All batches, in order. `folder` holds the same tokeniser, for the workers."""
     if workers == 1:
         for batch in batches:
@@ -132,7 +132,7 @@ def encode_all(
     pool = ProcessPoolExecutor(
         workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(folder, stores)
     )
-    waiting: deque[Future[Result]] = deque()
+    waiting: deque[Future[EncodedBatch]] = deque()
     try:
         for batch in batches:
             with _without_interrupts():
@@ -180,6 +180,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(batch: Batch) -> Result:
+def _work(batch: TextBatch) -> EncodedBatch:
     tokenizer, stores = _MINE["work"]
     return encode_batch(tokenizer, batch, stores=stores)

@@ -72,7 +72,7 @@ class Region:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class LaneWindow:
     """What one lane reads in one step: its region from position `begin` on."""
 
     region: Region
@@ -87,7 +87,7 @@ class Lanes(Protocol):
     def steps(self, epoch: int) -> int:
         """Number of steps of an epoch."""
 
-    def window(self, *, epoch: int, step: int, lane: int) -> Window | None:
+    def window(self, *, epoch: int, step: int, lane: int) -> LaneWindow | None:
         """What the lane reads there; None where it has come to its end before the others."""
 
 
@@ -137,7 +137,7 @@ class ContiguousLanes:
     def steps(self, epoch: int) -> int:
         return self._steps
 
-    def window(self, *, epoch: int, step: int, lane: int) -> Window | None:
+    def window(self, *, epoch: int, step: int, lane: int) -> LaneWindow | None:
         cutting = self._cutting
         piece = lane % cutting.forward
         region = Region(
@@ -145,7 +145,7 @@ class ContiguousLanes:
             stop=(piece + 1) * self._length,
             backward=lane >= cutting.forward,
         )
-        return Window(region=region, begin=self._offset(epoch) + step * cutting.advance, starts=step == 0)
+        return LaneWindow(region=region, begin=self._offset(epoch) + step * cutting.advance, starts=step == 0)
 
     def _offset(self, epoch: int) -> int:
         if epoch == 0:
@@ -208,7 +208,7 @@ class DocumentLanes:
     def steps(self, epoch: int) -> int:
         return self._scheduled(epoch).steps
 
-    def window(self, *, epoch: int, step: int, lane: int) -> Window | None:
+    def window(self, *, epoch: int, step: int, lane: int) -> LaneWindow | None:
         schedule = self._scheduled(epoch)
         low, high = schedule.bounds[lane % self._cutting.forward :][:2]
         if low == high:
@@ -224,7 +224,7 @@ class DocumentLanes:
             stop=int(self._stops[document]),
             backward=lane >= self._cutting.forward,
         )
-        return Window(region=region, begin=inside * self._cutting.advance, starts=inside == 0)
+        return LaneWindow(region=region, begin=inside * self._cutting.advance, starts=inside == 0)
 
 
 def lanes_of_process(*, lanes: int, rank: int, world: int) -> range:

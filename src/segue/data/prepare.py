@@ -16,11 +16,11 @@ from typing import Literal, get_args
 
 from segue.config.schema import LARGEST_VOCABULARY
 from segue.data.decode import Position
-from segue.data.encode import Batch, Item, encode_all
+from segue.data.encode import TextBatch, TextItem, encode_all
 from segue.data.inputs import InputFile, find_inputs
 from segue.data.manifest import InputRecord, StoreManifest
 from segue.data.problems import Problems
-from segue.data.readers import DocumentRule, Part, ReadSettings, check_rule, read_documents
+from segue.data.readers import DocumentPart, DocumentRule, ReadSettings, check_rule, read_documents
 from segue.data.store import Store
 from segue.data.writer import StoreWriter
 from segue.errors import DataError
@@ -83,7 +83,7 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class PreparationReport:
     """What came of it."""
 
     store: Path
@@ -110,7 +110,7 @@ def prepare(
     validation_share: float | None = None,
     seed: int = 0,
     replace: bool = False,
-) -> Report:
+) -> PreparationReport:
     """Prepares a store and waits for it."""
     settings = PrepareSettings(
         read=ReadSettings(document=document, field=field, encoding=encoding),
@@ -125,7 +125,7 @@ def prepare(
         try:
             next(steps)
         except StopIteration as end:
-            report: Report = end.value
+            report: PreparationReport = end.value
             return report
 
 
@@ -136,7 +136,7 @@ def preparation(
     settings: PrepareSettings,
     workers: int | None = None,
     replace: bool = False,
-) -> Generator[Progress, None, Report]:
+) -> Generator[Progress, None, PreparationReport]:
     """Prepares a store step by step; the caller's loop shows progress. Closing it early leaves nothing behind.
 
     `workers` is the number of processes that encode; left out, one for each core, or none but this for small inputs.
@@ -170,7 +170,7 @@ def preparation(
     finally:
         for writer in writers:
             writer.abort()
-    return Report(
+    return PreparationReport(
         store=target,
         manifest=manifests[0],
         validation=validation,
@@ -327,23 +327,23 @@ def _encode(
 
 def _batches(
     files: list[InputFile], settings: PrepareSettings, problems: Problems, records: list[InputRecord]
-) -> Generator[Batch, None, None]:
-    items: list[Item] = []
+) -> Generator[TextBatch, None, None]:
+    items: list[TextItem] = []
     size = read = 0
     for store, part, read in _parts(files, settings, problems, records):
-        item = Item(store, "".join(part.lines), list(map(len, part.lines)), part.begins, part.ends)
+        item = TextItem(store, "".join(part.lines), list(map(len, part.lines)), part.begins, part.ends)
         items.append(item)
         size += len(item.text)
         if size >= BATCH:
-            yield Batch(items, read)
+            yield TextBatch(items, read)
             items, size = [], 0
     if items:
-        yield Batch(items, read)
+        yield TextBatch(items, read)
 
 
 def _parts(
     files: list[InputFile], settings: PrepareSettings, problems: Problems, records: list[InputRecord]
-) -> Iterator[tuple[int, Part, int]]:
+) -> Iterator[tuple[int, DocumentPart, int]]:
     """All parts of all files, each with the number of its store and how much of the input was read."""
     before = 0
     for file in files:
@@ -357,7 +357,7 @@ def _parts(
         records.append(InputRecord(path=str(file.path), bytes=file.size, documents=documents))
 
 
-def _is_validation(part: Part, settings: PrepareSettings) -> bool:
+def _is_validation(part: DocumentPart, settings: PrepareSettings) -> bool:
     share = settings.validation_share
     return share is not None and _chance("".join(part.lines), settings.seed, b"validation") < share
 

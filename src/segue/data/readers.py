@@ -49,7 +49,7 @@ class ReadSettings:
         check_expansion(self.largest_expansion)
 
 
-class Part(NamedTuple):
+class DocumentPart(NamedTuple):
     """Some lines of one document."""
 
     lines: list[str]
@@ -70,7 +70,7 @@ def check_rule(files: Iterable[InputFile], settings: ReadSettings) -> None:
 
 def read_documents(
     file: InputFile, settings: ReadSettings, problems: Problems, position: Position | None = None
-) -> Iterator[Part]:
+) -> Iterator[DocumentPart]:
     """The documents of one file; `position` follows the reading."""
     position = Position() if position is None else position
     check_rule([file], settings)
@@ -85,7 +85,7 @@ def read_documents(
         problems.count("empty_files", str(file.path))
 
 
-def _assemble(pieces: Iterator[Piece], rule: DocumentRule, where: str, problems: Problems) -> Iterator[Part]:
+def _assemble(pieces: Iterator[Piece], rule: DocumentRule, where: str, problems: Problems) -> Iterator[DocumentPart]:
     """Puts lines together to documents."""
     held: list[str] = []  # of the current document, not yet sent
     size = 0
@@ -101,7 +101,7 @@ def _assemble(pieces: Iterator[Piece], rule: DocumentRule, where: str, problems:
             if owed:
                 held[-1] += "\n"
             if size > PART:
-                yield Part(held, not begun, False)
+                yield DocumentPart(held, not begun, False)
                 held, size, begun = [], 0, True
             held.append(text)
             size += len(text) + 1
@@ -109,15 +109,15 @@ def _assemble(pieces: Iterator[Piece], rule: DocumentRule, where: str, problems:
         fresh = ends_line
         if ends:
             if held:
-                yield Part(held, not begun, True)
+                yield DocumentPart(held, not begun, True)
             elif rule != "block":
                 problems.count("empty_documents", where)
             held, size, begun, owed = [], 0, False, False
         elif rule == "block" and ends_record and held:
-            yield Part(held, not begun, True)
+            yield DocumentPart(held, not begun, True)
             held, size, begun, owed = [], 0, False, False
     if held:
-        yield Part(held, not begun, True)
+        yield DocumentPart(held, not begun, True)
 
 
 def _text(file: InputFile, settings: ReadSettings, problems: Problems, position: Position) -> Iterator[Piece]:

@@ -139,8 +139,8 @@ class FastTokenizer:
         """A hash of the file."""
         return self._saved().fingerprint()
 
-    def _saved(self) -> folders.Saved:
-        return folders.Saved(kind="fast", settings={}, data=self._data)
+    def _saved(self) -> folders.SavedTokenizer:
+        return folders.SavedTokenizer(kind="fast", settings={}, data=self._data)
 
     def _encoded(self, text: str) -> Any:
         return _guarded(self._source, lambda: self._engine.encode(without_surrogates(text), add_special_tokens=False))

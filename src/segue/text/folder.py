@@ -33,7 +33,7 @@ Setting = bool | int | str | list[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
+class SavedTokenizer:
     """What a tokeniser is made of."""
 
     kind: str
@@ -46,7 +46,7 @@ class Saved:
         return hashlib.sha256(header.encode("ascii") + b"\0" + self.data).hexdigest()
 
 
-def write(folder: Path, saved: Saved) -> None:
+def write(folder: Path, saved: SavedTokenizer) -> None:
     """Writes the data file, then the header that vouches for it, each whole or not at all."""
     if not folder.is_dir():
         raise CheckpointError(f"a tokeniser is saved into an existing folder; got {folder}. Create it first.")
@@ -64,7 +64,7 @@ def write(folder: Path, saved: Saved) -> None:
     write_file(folder / HEADER, text, failure=CheckpointError)
 
 
-def read(folder: Path) -> Saved:
+def read(folder: Path) -> SavedTokenizer:
     """The kind, settings and data of a folder, refused unless they are whole and belong together."""
     path = folder / HEADER
     kind, settings, expected, fingerprint = _parse(path, read_limited(path, limit=MAX_HEADER))
@@ -76,7 +76,7 @@ def read(folder: Path) -> Saved:
             f"{folder / (name or HEADER)} must have the hash that {HEADER} names; got {found}, expected "
             f"{expected}. The file was changed or belongs to another tokeniser: copy both again."
         )
-    saved = Saved(kind=kind, settings=settings, data=data)
+    saved = SavedTokenizer(kind=kind, settings=settings, data=data)
     if fingerprint is not None and fingerprint != saved.fingerprint():
         raise CheckpointError(
             f"{path} must have the fingerprint of its kind, settings and data; got another. The file was changed: copy "
@@ -102,7 +102,7 @@ def read_limited(path: Path, *, limit: int) -> bytes:
     return data
 
 
-def take_settings(saved: Saved, expected: Mapping[str, type]) -> dict[str, Setting]:
+def take_settings(saved: SavedTokenizer, expected: Mapping[str, type]) -> dict[str, Setting]:
     """The settings, which must be exactly the expected ones with the expected types."""
     fits = set(saved.settings) == set(expected) and all(
         type(saved.settings[name]) is kind for name, kind in expected.items()

@@ -19,7 +19,7 @@ _QUOTES = ("``", "''")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mapped:
+class NormalisedText:
     """A normalised text, and the span of original characters for each of its characters."""
 
     text: str
@@ -35,7 +35,7 @@ def normalise(text: str, *, lower: bool, keep_accents: bool) -> str:
     return text.lower() if lower else text
 
 
-def normalise_with_map(text: str, *, lower: bool, keep_accents: bool) -> Mapped:
+def normalise_with_map(text: str, *, lower: bool, keep_accents: bool) -> NormalisedText:
     """The same text, and where each of its characters comes from.
 
     Decomposition goes character by character here. That gives the same text: across characters it only reorders
@@ -75,10 +75,10 @@ def _without_accents(text: str) -> str:
     return re.sub(f"[{marks}]+", "", text) if marks else text
 
 
-def _mapped(text: str, starts: list[int], ends: list[int], *, lower: bool) -> Mapped:
+def _mapped(text: str, starts: list[int], ends: list[int], *, lower: bool) -> NormalisedText:
     widths = np.array([len(c.lower()) for c in text] if lower else [], dtype=np.int64)
     first, last = np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
     if lower:
         # The whole text is folded at once, because a final sigma depends on what follows; its width does not.
         text, first, last = text.lower(), np.repeat(first, widths), np.repeat(last, widths)
-    return Mapped(text=text, starts=first, ends=last)
+    return NormalisedText(text=text, starts=first, ends=last)

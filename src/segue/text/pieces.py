@@ -134,8 +134,8 @@ class PieceTokenizer:
         """A hash of the model."""
         return self._saved().fingerprint()
 
-    def _saved(self) -> folders.Saved:
-        return folders.Saved(kind="pieces", settings={}, data=self._model)
+    def _saved(self) -> folders.SavedTokenizer:
+        return folders.SavedTokenizer(kind="pieces", settings={}, data=self._model)
 
     def _encode_lines(self, text: str) -> NDArray[np.int64]:
         if len(text) <= _STRETCH and "\n" not in text:

@@ -186,9 +186,9 @@ class ReleasedPieces:
         """A hash of the model and the settings."""
         return self._saved().fingerprint()
 
-    def _saved(self) -> folders.Saved:
+    def _saved(self) -> folders.SavedTokenizer:
         settings = {"lower": self.lower, "keep_accents": self.keep_accents}
-        return folders.Saved(kind="released", settings=settings, data=self._model)
+        return folders.SavedTokenizer(kind="released", settings=settings, data=self._model)
 
     def _parts(self, text: str) -> Iterator[tuple[int, str]]:
         """Parts of a normalised text with where they begin, cut at spaces, which are left out."""

@@ -96,10 +96,10 @@ class CharacterTokenizer:
         """A hash of the characters and the settings."""
         return self._saved().fingerprint()
 
-    def _saved(self) -> folders.Saved:
+    def _saved(self) -> folders.SavedTokenizer:
         lines = [c if c.isprintable() and c != " " else f"U+{ord(c):04X}" for c in self._characters]
         data = "".join(f"{line}\n" for line in lines).encode("utf-8")
-        return folders.Saved(kind="characters", settings={"specials": list(self._special_names)}, data=data)
+        return folders.SavedTokenizer(kind="characters", settings={"specials": list(self._special_names)}, data=data)
 
 
 class ByteTokenizer:
@@ -157,8 +157,8 @@ class ByteTokenizer:
         """A hash of the settings."""
         return self._saved().fingerprint()
 
-    def _saved(self) -> folders.Saved:
-        return folders.Saved(kind="bytes", settings={"specials": list(self._special_names)}, data=b"")
+    def _saved(self) -> folders.SavedTokenizer:
+        return folders.SavedTokenizer(kind="bytes", settings={"specials": list(self._special_names)}, data=b"")
 
 
 class ListedBytes:
@@ -230,9 +230,9 @@ class ListedBytes:
         """A hash of the bytes."""
         return self._saved().fingerprint()
 
-    def _saved(self) -> folders.Saved:
+    def _saved(self) -> folders.SavedTokenizer:
         data = "".join(f"{number}\n" for number in self.numbers()).encode("ascii")
-        return folders.Saved(kind="listed_bytes", settings={}, data=data)
+        return folders.SavedTokenizer(kind="listed_bytes", settings={}, data=data)
 
     def _raw(self, text: str) -> NDArray[np.uint8]:
         return np.frombuffer(without_surrogates(text).encode("utf-8"), dtype=np.uint8)
@@ -271,7 +271,7 @@ def collect_characters(
     return CharacterTokenizer(kept[: None if max_size is None else max_size - len(specials)], specials=specials)
 
 
-def characters_from_saved(saved: folders.Saved) -> CharacterTokenizer:
+def characters_from_saved(saved: folders.SavedTokenizer) -> CharacterTokenizer:
     """The tokeniser of a saved vocabulary."""
     settings = folders.take_settings(saved, {"specials": list})
     try:
@@ -284,7 +284,7 @@ def characters_from_saved(saved: folders.Saved) -> CharacterTokenizer:
         ) from None
 
 
-def bytes_from_saved(saved: folders.Saved) -> ByteTokenizer:
+def bytes_from_saved(saved: folders.SavedTokenizer) -> ByteTokenizer:
     """The byte tokeniser with its special tokens."""
     settings = folders.take_settings(saved, {"specials": list})
     try:
@@ -293,7 +293,7 @@ def bytes_from_saved(saved: folders.Saved) -> ByteTokenizer:
         raise CheckpointError(f"{folders.HEADER}: {error}") from None
 
 
-def listed_bytes_from_saved(saved: folders.Saved) -> ListedBytes:
+def listed_bytes_from_saved(saved: folders.SavedTokenizer) -> ListedBytes:
     """The tokeniser of a saved list of bytes."""
     folders.take_settings(saved, {})
     try:

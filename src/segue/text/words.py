@@ -121,14 +121,14 @@ class WordTokenizer:
         """A hash of the words and the settings."""
         return self._saved().fingerprint()
 
-    def _saved(self) -> folders.Saved:
+    def _saved(self) -> folders.SavedTokenizer:
         settings: dict[str, folders.Setting] = {
             "specials": list(self._special_names),
             "lower": self._lower,
             "add_eos": self._add_eos,
         }
         data = "".join(f"{word}\n" for word in self._words).encode("utf-8")
-        return folders.Saved(kind="words", settings=settings, data=data)
+        return folders.SavedTokenizer(kind="words", settings=settings, data=data)
 
     def _look_up(self, words: list[str]) -> NDArray[np.int64]:
         if self._lower:
@@ -179,7 +179,7 @@ def count_words(
     return WordTokenizer(kept[:limit], specials=specials, lower=lower, add_eos=add_eos)
 
 
-def words_from_saved(saved: folders.Saved) -> WordTokenizer:
+def words_from_saved(saved: folders.SavedTokenizer) -> WordTokenizer:
     """The tokeniser of a saved vocabulary."""
     settings = folders.take_settings(saved, {"specials": list, "lower": bool, "add_eos": bool})
     try:

@@ -1,7 +1,7 @@
 """What a family of checkpoints is: all that segue knows about one format of others, in one value.
 
-In: tensor names, settings and a source of tensors, or a config. Out: a `Plan` to read a checkpoint, or the settings and
-the table of names to write one (`writing`).
+In: tensor names, settings and a source of tensors, or a config. Out: a `ReadingPlan` to read a checkpoint, or the
+settings and the table of names to write one (`writing`).
 """
 
 import json
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from segue.checkpoint.families.bins import projected
-from segue.checkpoint.families.rules import Table
+from segue.checkpoint.families.rules import NameTable
 from segue.checkpoint.files import shortened
 from segue.checkpoint.heads import HeadConfig
 from segue.checkpoint.source import TensorSource
@@ -23,7 +23,7 @@ SETTINGS, XLNET_SETTINGS = "config.json", "xlnet_config.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contents:
+class Opened:
     """A checkpoint before a weight is read."""
 
     source: TensorSource
@@ -36,12 +36,12 @@ class Contents:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ReadingPlan:
     """What a checkpoint says of its model."""
 
     values: dict[str, Any]
     """Keys of the `[model]` table."""
-    table: Callable[[ModelConfig, HeadConfig | None], Table]
+    table: Callable[[ModelConfig, HeadConfig | None], NameTable]
     """The names of its tensors, for the config that comes of these values and what the user adds."""
     head: HeadConfig | None = None
     scope: str = "task"
@@ -83,13 +83,13 @@ class Family:
     """Whether its models are XLNets; Transformer-XLs otherwise."""
     recognises: Callable[[Collection[str], Mapping[str, Any]], bool]
     """Whether a checkpoint with these tensors and settings is of this family."""
-    plan: Callable[[Contents], Plan]
+    plan: Callable[[Opened], ReadingPlan]
     """What such a checkpoint says of its model. May raise a KeyError and the like where it says nonsense."""
     values: Callable[[Mapping[str, Any]], dict[str, Any]]
     """The `[model]` table that the family's settings mean."""
     settings: Callable[[ModelConfig, HeadConfig | None], dict[str, Any]]
     """The family's settings for a config; CheckpointError with the reason where it has none."""
-    table: Callable[[ModelConfig, HeadConfig | None, str], Table]
+    table: Callable[[ModelConfig, HeadConfig | None, str], NameTable]
     """The tensor names in both directions, with the name of a fine-tuned task; CheckpointError where it has none."""
     settings_file: str = SETTINGS
     settings_text: Callable[[Mapping[str, Any]], str] = as_json

@@ -140,7 +140,7 @@ class Explained:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class NameTable:
     """All that one config has in a family, on either side."""
 
     family: str
@@ -182,7 +182,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mapped:
+class MappedTensors:
     """Tensors under the names of the other side, and what became of each."""
 
     tensors: dict[str, Tensor]
@@ -190,11 +190,11 @@ class Mapped:
     explained: list[Row] = field(default_factory=list)
 
 
-def to_theirs(table: Table, ours: Mapping[str, Tensor]) -> Mapped:
+def to_theirs(table: NameTable, ours: Mapping[str, Tensor]) -> MappedTensors:
     """Our state dict under their names, with the copies and buffers that the format holds."""
     known = {name for r in table.rules for name in r.ours} | {zero.ours for zero in table.zeros}
     assert known == set(ours), f"{table.family}: the table and the model differ in {sorted(known ^ set(ours))}"
-    result = Mapped(tensors={})
+    result = MappedTensors(tensors={})
     for r in table.rules:
         tensors = r.change.backward(tuple(ours[name] for name in r.ours))
         result.tensors.update(zip(r.theirs, tensors, strict=True))
@@ -218,7 +218,7 @@ def to_theirs(table: Table, ours: Mapping[str, Tensor]) -> Mapped:
     return result
 
 
-def to_ours(table: Table, source: TensorSource, ours: Mapping[str, Tensor]) -> Mapped:
+def to_ours(table: NameTable, source: TensorSource, ours: Mapping[str, Tensor]) -> MappedTensors:
     """Their tensors as our state dict; `ours` is that of the model, for the shapes alone, and may be on `meta`.
 
     Names and shapes are checked before anything is read: every tensor of the file is mapped or explained, and none that
@@ -226,7 +226,7 @@ def to_ours(table: Table, source: TensorSource, ours: Mapping[str, Tensor]) -> M
     """
     infos = source.tensors
     check(table, infos, ours)
-    result = Mapped(tensors={})
+    result = MappedTensors(tensors={})
     dtype = torch.float32
     for r in table.rules:
         if _absent(r, infos):
@@ -246,13 +246,15 @@ def to_ours(table: Table, source: TensorSource, ours: Mapping[str, Tensor]) -> M
     return result
 
 
-def _fill(result: Mapped, names: Iterable[str], like: Mapping[str, Tensor], dtype: torch.dtype, words: str) -> None:
+def _fill(
+    result: MappedTensors, names: Iterable[str], like: Mapping[str, Tensor], dtype: torch.dtype, words: str
+) -> None:
     for name in names:
         result.tensors[name] = torch.zeros(like[name].shape, dtype=dtype)
         result.explained.append(Row(theirs=(), ours=(name,), shape=tuple(like[name].shape), words=words))
 
 
-def _explain(result: Mapped, table: Table, source: TensorSource) -> None:
+def _explain(result: MappedTensors, table: NameTable, source: TensorSource) -> None:
     """Compares the copies, and says why the rest is not needed."""
     infos = source.tensors
     for copy in table.copies:
@@ -273,7 +275,7 @@ def _explain(result: Mapped, table: Table, source: TensorSource) -> None:
             result.explained.append(Row(theirs=(name,), ours=(), shape=info.shape, words=words))
 
 
-def check(table: Table, infos: Mapping[str, TensorInfo], ours: Mapping[str, Tensor]) -> None:
+def check(table: NameTable, infos: Mapping[str, TensorInfo], ours: Mapping[str, Tensor]) -> None:
     """Raises unless a file with these tensors is one of this table: nothing missing, nothing left over, all shapes
     right, all numbers of a kind that weights are kept in."""
     meta = {name: torch.empty(t.shape, device="meta") for name, t in ours.items()}

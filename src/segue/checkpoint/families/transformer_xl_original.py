@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from segue.checkpoint.families.bins import own_projections, projected
-from segue.checkpoint.families.family import Contents, Family, Plan
+from segue.checkpoint.families.family import Family, Opened, ReadingPlan
 from segue.checkpoint.families.rules import (
     FLIPPED,
     SAME,
     Change,
     Computed,
     Copy,
+    NameTable,
     Rule,
-    Table,
     by_layer,
     heads_last,
     rule,
@@ -59,7 +59,7 @@ _TYPES: dict[type, int] = {
 # --------------------------------------------------------------------------------------------------- names
 
 
-def table(config: ModelConfig) -> Table:
+def table(config: ModelConfig) -> NameTable:
     """All entries of a state dict."""
     kind = _TYPES.get(type(config.positions))
     if kind is None:
@@ -73,7 +73,7 @@ def table(config: ModelConfig) -> Table:
     for i in range(config.num_layers):
         rules += layer_rules(f"layers.{i}.", f"trunk.reader.layers.{i}.", kind=kind)
     computed = [frequencies("pos_emb.inv_freq", config.width)] if kind in (0, 2) else []
-    return Table(family=NAME, rules=rules, copies=copies, computed=computed)
+    return NameTable(family=NAME, rules=rules, copies=copies, computed=computed)
 
 
 def layer_rules(theirs: str, ours: str, *, kind: int) -> list[Rule]:
@@ -347,13 +347,13 @@ def _equal(source: TensorSource, one: str, other: str) -> bool:
 # -------------------------------------------------------------------------------------------------- family
 
 
-def plan(found: Contents) -> Plan:
+def plan(found: Opened) -> ReadingPlan:
     """What a checkpoint says by written settings, by the attributes of a pickled module, or by shapes alone."""
     written, unknown = dict(found.settings), list[str]()
     if "n_layer" not in written:
         written, unknown = settings_of_file(found.source, found.attributes)
     bare = "n_layer" not in found.settings and "n_layer" not in found.attributes.get("", {})
-    return Plan(
+    return ReadingPlan(
         values=values(written),
         table=lambda config, _: table(config),
         unknown=unknown,

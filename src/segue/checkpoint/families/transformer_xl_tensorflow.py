@@ -9,13 +9,13 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from segue.checkpoint.families.bins import own_projections, projected
-from segue.checkpoint.families.family import Contents, Family, Plan, indifferent
+from segue.checkpoint.families.family import Family, Opened, ReadingPlan, indifferent
 from segue.checkpoint.families.rules import (
     FLIPPED,
     SAME,
     TRANSPOSED,
+    NameTable,
     Rule,
-    Table,
     by_layer,
     joined,
     rule,
@@ -52,7 +52,7 @@ _EMBED, _SOFTMAX = "transformer/adaptive_embed/", "transformer/adaptive_softmax/
 # --------------------------------------------------------------------------------------------------- names
 
 
-def table(config: ModelConfig) -> Table:
+def table(config: ModelConfig) -> NameTable:
     """All variables of a model."""
     positions = config.positions
     assert isinstance(positions, XLPositions)
@@ -70,7 +70,7 @@ def table(config: ModelConfig) -> Table:
             rule(f"{theirs}rel_attn/r/kernel", f"{ours}attention.relative.projection.weight", TRANSPOSED),
             *layer_rules(theirs, ours),
         ]
-    return Table(family=NAME, rules=rules, explained=OPTIMIZER)
+    return NameTable(family=NAME, rules=rules, explained=OPTIMIZER)
 
 
 def _vocabulary(config: ModelConfig) -> list[Rule]:
@@ -210,12 +210,12 @@ def _series(infos: Mapping[str, TensorInfo], pattern: str, *, axis: int) -> list
 # -------------------------------------------------------------------------------------------------- family
 
 
-def plan(found: Contents) -> Plan:
+def plan(found: Opened) -> ReadingPlan:
     """What the shapes of a checkpoint show; the memory length of a release with the same shapes."""
     result = values(settings_of_shapes(found.source.tensors))
     name, memory = _released(result)
     result["memory"] = {"initial": "zeros"} | ({} if memory is None else {"length": memory})
-    return Plan(
+    return ReadingPlan(
         values=result,
         table=lambda config, _: table(config),
         unknown=["memory.length"] if memory is None else [],

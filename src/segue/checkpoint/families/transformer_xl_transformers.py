@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from segue.checkpoint.families.bins import own_projections
-from segue.checkpoint.families.family import Contents, Family, Plan, check_model_type
-from segue.checkpoint.families.rules import FLIPPED, SAME, Copy, Explained, Table, Zero, rule
+from segue.checkpoint.families.family import Family, Opened, ReadingPlan, check_model_type
+from segue.checkpoint.families.rules import FLIPPED, SAME, Copy, Explained, NameTable, Zero, rule
 from segue.checkpoint.families.transformer_xl_original import frequencies, layer_rules, vocabulary_rules
 from segue.checkpoint.families.xlnet_transformers import labels_of
 from segue.checkpoint.heads import HeadConfig, head_config
@@ -24,7 +24,7 @@ BASE = "TransfoXLModel"
 # --------------------------------------------------------------------------------------------------- names
 
 
-def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = False) -> Table:
+def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = False) -> NameTable:
     """`base`: the names of the model without any head, which has no softmax."""
     prefix = "" if base else "transformer."
     order = FLIPPED if config.vocabulary.cluster_order == "reversed" else SAME
@@ -53,7 +53,7 @@ def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = F
     for i in range(config.num_layers):
         rules += layer_rules(f"{prefix}layers.{i}.", f"trunk.reader.layers.{i}.", kind=0)
     explained = [Explained(r"crit\..*", "of a softmax that this head does not use")] if head is not None else []
-    return Table(
+    return NameTable(
         family=NAME,
         rules=rules,
         copies=copies,
@@ -179,10 +179,10 @@ def head(settings: Mapping[str, Any], names: Iterable[str]) -> HeadConfig | None
 _BASE_TABLE = "word_emb.emb_layers.0.weight"
 
 
-def plan(found: Contents) -> Plan:
+def plan(found: Opened) -> ReadingPlan:
     """What a checkpoint says in its `config.json`."""
     check_model_type(found.settings, "transfo-xl")
-    return Plan(
+    return ReadingPlan(
         values=values(found.settings),
         table=partial(table, base=_BASE_TABLE in found.source.tensors),
         head=head(found.settings, found.source.tensors),

@@ -1,7 +1,7 @@
 """What a model becomes in a family of others: its tensor names, its settings there, and whether it is the same model.
 
-In: a family, a config and a head. Out: a `Written`, with notes on what is otherwise there; or an error that says why
-the family cannot hold the model.
+In: a family, a config and a head. Out: a `WrittenModel`, with notes on what is otherwise there; or an error that says
+why the family cannot hold the model.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 from segue.checkpoint.families import family_for
 from segue.checkpoint.families.family import Family
-from segue.checkpoint.families.rules import Table
+from segue.checkpoint.families.rules import NameTable
 from segue.checkpoint.heads import HeadConfig
 from segue.config import ModelConfig, XLPositions, model_config
 from segue.errors import CheckpointError
@@ -22,21 +22,21 @@ _NOTED = {"norm_epsilon", "attention_span", "positions.clamp_distance"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class WrittenModel:
     """A model as a family has it."""
 
-    table: Table
+    table: NameTable
     settings: dict[str, Any]
     text: str
     """The settings file."""
     notes: list[str]
 
 
-def written(family: Family, config: ModelConfig, head: HeadConfig | None, *, scope: str = "task") -> Written:
+def written(family: Family, config: ModelConfig, head: HeadConfig | None, *, scope: str = "task") -> WrittenModel:
     """Raises a CheckpointError where the model would be another one there."""
     notes = _check(family, config, head)
     settings = family.settings(config, head)
-    return Written(
+    return WrittenModel(
         table=family.table(config, head, scope), settings=settings, text=family.settings_text(settings), notes=notes
     )
 

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from segue.checkpoint.families.family import XLNET_SETTINGS, Contents, Family, Plan
+from segue.checkpoint.families.family import XLNET_SETTINGS, Family, Opened, ReadingPlan
 from segue.checkpoint.families.rules import (
     SAME,
     TRANSPOSED,
     VECTOR,
     Change,
     Explained,
+    NameTable,
     Rule,
-    Table,
     by_layer,
     heads_apart,
     heads_last,
@@ -63,7 +63,7 @@ _HEAD = r"(model/(classification|regression)_.*/logit|logits/dense|start_logits|
 # --------------------------------------------------------------------------------------------------- names
 
 
-def table(config: ModelConfig, head: HeadConfig | None = None, *, scope: str = "") -> Table:
+def table(config: ModelConfig, head: HeadConfig | None = None, *, scope: str = "") -> NameTable:
     """`scope`: the name of a fine-tuned task, which is part of the names of a classification or regression."""
     fine_tuned = "fine-tuning does not keep it, because it is not used there"
     layers = range(config.num_layers)
@@ -93,7 +93,7 @@ def table(config: ModelConfig, head: HeadConfig | None = None, *, scope: str = "
         why = 'of the summary "attention", which this head does not use'
         explained.append(Explained(rf"{_SUMMARY}(abs_attn/.*|summary_bias)", why))
     explained.append(Explained(_HEAD, "of a head that was not asked for"))
-    return Table(family=NAME, rules=rules, explained=explained)
+    return NameTable(family=NAME, rules=rules, explained=explained)
 
 
 def layer_rules(theirs: str, ours: str) -> Iterable[Rule]:
@@ -223,7 +223,7 @@ def heads(infos: Mapping[str, TensorInfo]) -> dict[str, HeadConfig]:
 # -------------------------------------------------------------------------------------------------- family
 
 
-def plan(found: Contents) -> Plan:
+def plan(found: Opened) -> ReadingPlan:
     """What a checkpoint says, with its `xlnet_config.json` or without."""
     unknown, written = list[str](), found.settings
     if not written:
@@ -242,7 +242,7 @@ def plan(found: Contents) -> Plan:
         )
     scope = next(iter(known), "task") if found.head is None else found.head
     chosen = known.get(scope)
-    return Plan(
+    return ReadingPlan(
         values=values(written),
         table=partial(table, scope=scope),
         head=chosen,

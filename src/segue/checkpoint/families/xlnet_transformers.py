@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from segue.checkpoint.families.family import Contents, Family, Plan, check_model_type, indifferent
+from segue.checkpoint.families.family import Family, Opened, ReadingPlan, check_model_type, indifferent
 from segue.checkpoint.families.rules import (
     SAME,
     VECTOR,
     Computed,
     Copy,
+    NameTable,
     Rule,
-    Table,
     heads_apart,
     heads_last,
     repeated,
@@ -73,7 +73,7 @@ _HEADS = {
 # --------------------------------------------------------------------------------------------------- names
 
 
-def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = False) -> Table:
+def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = False) -> NameTable:
     """`base`: the names of the model without any head, which has no output bias either."""
     prefix = "" if base else "transformer."
     computed = []
@@ -96,7 +96,7 @@ def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = F
             copies.append(Copy("lm_loss.weight", f"{prefix}word_embedding.weight", written=False))
         else:
             rules.append(rule("lm_loss.weight", "softmax.tables.0"))
-    return Table(family=NAME, rules=rules, copies=copies, computed=computed)
+    return NameTable(family=NAME, rules=rules, copies=copies, computed=computed)
 
 
 def _biases(config: ModelConfig, prefix: str) -> Iterable[Rule]:
@@ -308,10 +308,10 @@ def labels_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 _BASE_TABLE, _TABLE = "word_embedding.weight", "transformer.word_embedding.weight"
 
 
-def plan(found: Contents) -> Plan:
+def plan(found: Opened) -> ReadingPlan:
     """What a checkpoint says in its `config.json`."""
     check_model_type(found.settings, "xlnet")
-    return Plan(
+    return ReadingPlan(
         values=values(found.settings),
         table=partial(table, base=_BASE_TABLE in found.source.tensors),
         head=head(found.settings, found.source.tensors),

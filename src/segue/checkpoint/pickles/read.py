@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from segue.checkpoint.pickles import machine as limits
 from segue.checkpoint.pickles.containers import PLAIN
-from segue.checkpoint.pickles.machine import REMEDY, Machine
+from segue.checkpoint.pickles.interpreter import REMEDY, Interpreter
 from segue.checkpoint.pickles.values import Constructors, Name, PlainCheck
 from segue.errors import CheckpointError
 
@@ -31,7 +31,7 @@ def read_plain(source: bytes | Path, *, what: str | None = None) -> object:
 
 
 def read_record(source: bytes | Path, *, what: str | None = None, calls: set[Name] | None = None) -> object:
-    """The value of a pickle with inert `Name` and `Record` in the place of whatever is not plain.
+    """The value of a pickle with inert `Name` and `PickledObject` in the place of whatever is not plain.
 
     Values may be shared and may contain themselves, as in the pickle. What it asks to call is added to `calls`."""
     what = what or _what(source)
@@ -56,7 +56,7 @@ def interpret(
 
     `what` names the file in errors; `constructors` are known besides those of plain containers; `persistent` gives the
     value for a persistent id, or raises ValueError; what the pickle asks to call is added to `calls`."""
-    machine = Machine(file, what, {**PLAIN, **(constructors or {})}, persistent)
+    machine = Interpreter(file, what, {**PLAIN, **(constructors or {})}, persistent)
     value = machine.run()
     if calls is not None:
         calls |= machine.calls

@@ -1,6 +1,6 @@
 """From the text of csv and tsv to rows: names of columns, cells in quotes, and quotes that are not closed.
 
-In and out as in `segue.data.table_formats`. Blank lines come as Unread ones; of a table with several columns, those at
+In and out as in `reader`. Blank lines come as Unread ones; of a table with several columns, those at
 its end do not.
 """
 
@@ -8,13 +8,13 @@ import csv
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from segue.data.table_formats import (
+from segue.data.tables.reader import (
     BLANK,
     LONGEST_ROW,
     REST,
-    Reading,
     Record,
-    Rows,
+    TableReader,
+    TableRows,
     Unread,
     check_names,
     count,
@@ -28,8 +28,8 @@ _Cells = tuple[int, list[str] | Unread]
 
 
 def read_delimited(
-    reading: Reading, *, delimiter: str, quoting: bool, rows_in_quotes: bool, columns: tuple[str, ...] | None
-) -> Rows:
+    reading: TableReader, *, delimiter: str, quoting: bool, rows_in_quotes: bool, columns: tuple[str, ...] | None
+) -> TableRows:
     """A first line that only repeats the names given is no row. `rows_in_quotes`: a cell in quotes may hold lines that
     look like rows."""
     open_end = columns is not None and columns[-1:] == (REST,)
@@ -46,7 +46,7 @@ def read_delimited(
         records = _without_header(records, names)
     if len(names) > 1:
         records = without_blank_end(records)
-    return Rows(names, "line", _rows(reading, records, names, open_end=open_end))
+    return TableRows(names, "line", _rows(reading, records, names, open_end=open_end))
 
 
 def _header(where: str, records: Iterator[_Cells]) -> list[str]:
@@ -71,7 +71,7 @@ def _without_header(records: Iterator[_Cells], names: tuple[str, ...]) -> Iterat
 
 
 def _rows(
-    reading: Reading, records: Iterator[_Cells], columns: tuple[str, ...], *, open_end: bool
+    reading: TableReader, records: Iterator[_Cells], columns: tuple[str, ...], *, open_end: bool
 ) -> Iterator[tuple[int, Record]]:
     for number, cells in records:
         if isinstance(cells, Unread):
@@ -96,7 +96,7 @@ def _check_header(where: str, names: Sequence[str], delimiter: str) -> None:
     check_names(where, [name for name in names if name])
 
 
-def _split(reading: Reading, delimiter: str) -> Iterator[_Cells]:
+def _split(reading: TableReader, delimiter: str) -> Iterator[_Cells]:
     for number, line in reading.lines():
         if isinstance(line, Unread):
             yield number, line
@@ -144,7 +144,7 @@ class _Feed:
         return line + "\n"
 
 
-def _quoted(reading: Reading, delimiter: str, *, width: int | None, rows_in_quotes: bool) -> Iterator[_Cells]:
+def _quoted(reading: TableReader, delimiter: str, *, width: int | None, rows_in_quotes: bool) -> Iterator[_Cells]:
     """Cells may be in quotes and then hold delimiters and line ends.
 
     A quote that is never closed would swallow all that follows: where quoting is broken only the first line is lost.

@@ -1,8 +1,8 @@
 """From the text of a JSON table to its rows: JSON lines, a list of objects, SQuAD and its kin.
 
-In and out as in `segue.data.table_formats`. JSON lines are streamed. A document is one value and must be in memory as
+In and out as in `reader`. JSON lines are streamed. A document is one value and must be in memory as
 a whole; its size is limited. What the fields mean is left to the tasks, except the nesting of SQuAD,
-which is undone, and that of multiple choice (`segue.data.table_choices`).
+which is undone, and that of multiple choice (`choices`).
 """
 
 import json
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from segue.data.table_choices import questions_apart
-from segue.data.table_formats import (
+from segue.data.tables.choices import questions_apart
+from segue.data.tables.reader import (
     BLANK,
-    Reading,
     Record,
     Row,
-    Rows,
+    TableReader,
+    TableRows,
     Unit,
     Unread,
     count,
@@ -29,13 +29,13 @@ LARGEST_DOCUMENT = 2**27  # characters; in memory, a document of many small valu
 MOST_UNREAD = 1000  # rows at the beginning of a table that cannot be read, until it is no table
 
 
-def read_json_lines(reading: Reading, *, columns: tuple[str, ...] | None, ahead: int) -> Rows:
+def read_json_lines(reading: TableReader, *, columns: tuple[str, ...] | None, ahead: int) -> TableRows:
     """An object a line. The columns are the fields of the first `ahead` objects; each row has them all, or None."""
     rows = _objects(reading, without_blank_end(_json_lines(reading)), columns)
     return _known_columns(rows, "line", ahead)
 
 
-def read_json(reading: Reading, *, columns: tuple[str, ...] | None, squad: bool, ahead: int) -> Rows:
+def read_json(reading: TableReader, *, columns: tuple[str, ...] | None, squad: bool, ahead: int) -> TableRows:
     """What files named .json hold: SQuAD (`squad`: nothing else), a list of rows (also as field `data`), JSON lines."""
     first, reading.pieces = peek(reading.pieces, 2)
     if not squad and _are_lines(first, columns):
@@ -44,7 +44,9 @@ def read_json(reading: Reading, *, columns: tuple[str, ...] | None, squad: bool,
     entries = document.get("data") if isinstance(document, dict) else document
     if isinstance(entries, list) and _is_squad(entries):
         reading.unit = "question"
-        return Rows(("id", "context", "question", "answers", "impossible"), "question", _questions(reading, entries))
+        return TableRows(
+            ("id", "context", "question", "answers", "impossible"), "question", _questions(reading, entries)
+        )
     if squad or not isinstance(entries, list):
         got = f"an object with the fields {_some(document)}" if isinstance(document, dict) else type(document).__name__
         if isinstance(entries, list):
@@ -71,7 +73,7 @@ def _are_lines(first: list[str], columns: tuple[str, ...] | None) -> bool:
     return isinstance(values[0], dict) or (first[0].startswith("{") and isinstance(values[1], dict))
 
 
-def _json_lines(reading: Reading) -> Iterator[tuple[int, Any]]:
+def _json_lines(reading: TableReader) -> Iterator[tuple[int, Any]]:
     for number, line in reading.lines():
         if isinstance(line, Unread) or not line.strip():
             yield number, line if isinstance(line, Unread) else BLANK
@@ -82,7 +84,7 @@ def _json_lines(reading: Reading) -> Iterator[tuple[int, Any]]:
             yield number, reading.bad(number, f"no JSON: {error}, in {line[:40]!r}")
 
 
-def _document(reading: Reading) -> Any:
+def _document(reading: TableReader) -> Any:
     held, size = [], 0
     for piece in reading.pieces:
         held.append(piece)
@@ -102,7 +104,7 @@ def _document(reading: Reading) -> Any:
 
 
 def _objects(
-    reading: Reading, values: Iterable[tuple[int, Any]], columns: tuple[str, ...] | None
+    reading: TableReader, values: Iterable[tuple[int, Any]], columns: tuple[str, ...] | None
 ) -> Iterator[tuple[int, Record]]:
     for number, value in questions_apart(reading, values):
         if isinstance(value, Unread):
@@ -131,7 +133,7 @@ def _objects(
     reading.check()
 
 
-def _known_columns(rows: Iterator[tuple[int, Record]], unit: Unit, ahead: int) -> Rows:
+def _known_columns(rows: Iterator[tuple[int, Record]], unit: Unit, ahead: int) -> TableRows:
     """`ahead` rows are looked at, of which one at least must be readable: up to MOST_UNREAD are."""
     head = list(islice(rows, ahead))
     while all(isinstance(row, Unread) for _, row in head) and len(head) < MOST_UNREAD:
@@ -142,7 +144,7 @@ def _known_columns(rows: Iterator[tuple[int, Record]], unit: Unit, ahead: int) -
     columns = tuple(dict.fromkeys(name for _, row in head if not isinstance(row, Unread) for name in row))
     blank: Row = dict.fromkeys(columns)
     every = ((number, row if isinstance(row, Unread) else blank | row) for number, row in chain(head, rows))
-    return Rows(columns, unit, every)
+    return TableRows(columns, unit, every)
 
 
 def _some(names: Iterable[str]) -> str:
@@ -156,7 +158,7 @@ def _is_squad(entries: list[Any]) -> bool:
     )
 
 
-def _questions(reading: Reading, entries: list[Any]) -> Iterator[tuple[int, Record]]:
+def _questions(reading: TableReader, entries: list[Any]) -> Iterator[tuple[int, Record]]:
     """SQuAD nests questions in paragraphs in articles; flat CMRC has paragraphs only, and other names."""
     number = 0
     for article in entries:

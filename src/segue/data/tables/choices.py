@@ -9,12 +9,12 @@ In: the values of a JSON table. Out: the same, but for two kinds, in which texts
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from segue.data.table_formats import Reading
+from segue.data.tables.reader import TableReader
 
 SINGULAR = {"questions": "question", "options": "options", "answers": "answer", "evidences": "evidence"}
 
 
-def questions_apart(reading: Reading, values: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+def questions_apart(reading: TableReader, values: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
     """The rows of a text have its number, so that messages say where it is. What is Unread stays so."""
     for number, value in values:
         if _is_race(value):

@@ -1,4 +1,4 @@
-"""The machine that a pickle is a program for, with a stack, a memo and a budget; calls become values or records.
+"""The interpreter of the program that a pickle is, with a stack, a memo and a budget; calls become values or records.
 
 In: an open file at a pickle. Out: its value, the file behind it.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import BinaryIO, NoReturn
 
 from segue.checkpoint.pickles.containers import checked_key
-from segue.checkpoint.pickles.values import Constructors, Name, Record, Skipped, describe
+from segue.checkpoint.pickles.values import Constructors, Name, PickledObject, Skipped, describe
 from segue.errors import CheckpointError
 
 # The released vocabulary of a billion words, the largest pickle in use, takes 5 million steps.
@@ -29,7 +29,7 @@ _NEW_OBJECT = {Name("copyreg", "__newobj__"), Name("copy_reg", "__newobj__")}
 _RECONSTRUCTOR = {Name("copyreg", "_reconstructor"), Name("copy_reg", "_reconstructor")}
 
 
-class Machine:
+class Interpreter:
     """One pickle. A method for each kind of opcode; `_OPCODES` says which is which."""
 
     def __init__(
@@ -206,7 +206,7 @@ class Machine:
 
     def append(self, values: list[object]) -> None:
         target = self.top()
-        if isinstance(target, Record):
+        if isinstance(target, PickledObject):
             target.elements.extend(values)
         elif isinstance(target, list):
             target.extend(values)
@@ -215,7 +215,7 @@ class Machine:
 
     def set_items(self, values: list[object]) -> None:
         target = self.top()
-        if isinstance(target, Record):
+        if isinstance(target, PickledObject):
             target = target.items
         if not isinstance(target, dict) or len(values) % 2:
             raise ValueError(f"pairs must be put into a dict; got {len(values)} values and {describe(target)}")
@@ -266,7 +266,7 @@ class Machine:
             self.spend(len(arguments))
             self.spend(sum(len(value) for value in arguments if isinstance(value, _SIZED)))
             return self.contain(construct(arguments))
-        record = Record(name, arguments)
+        record = PickledObject(name, arguments)
         if keywords is not None:
             if not isinstance(keywords, dict):
                 raise ValueError(f"keyword arguments must be a dict; got {describe(keywords)}")
@@ -283,7 +283,7 @@ class Machine:
         """Gives a record its state. Attributes of plain containers, such as the versions in a state dict, go."""
         state = self.pop()
         target = self.top()
-        if isinstance(target, Record):
+        if isinstance(target, PickledObject):
             if target.state is not None:
                 raise ValueError(f"a state must be given once; got a second one for {describe(target)}")
             target.state = self.with_slots(state)
@@ -335,14 +335,14 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return _ESCAPES[escape]
 
 
-_OPCODES: dict[bytes, Callable[[Machine], None]] = {
-    b"\x80": Machine.protocol,
-    b"\x95": Machine.frame,
+_OPCODES: dict[bytes, Callable[[Interpreter], None]] = {
+    b"\x80": Interpreter.protocol,
+    b"\x95": Interpreter.frame,
     # scalars
     b"N": lambda m: m.push(None),
     b"\x88": lambda m: m.push(True),
     b"\x89": lambda m: m.push(False),
-    b"I": Machine.integer_or_bool,
+    b"I": Interpreter.integer_or_bool,
     b"L": lambda m: m.push(m.integer_line(suffix=b"L")),
     b"J": lambda m: m.push(m.number(4, signed=True)),
     b"K": lambda m: m.push(m.number(1)),
@@ -352,11 +352,11 @@ _OPCODES: dict[bytes, Callable[[Machine], None]] = {
     b"F": lambda m: m.push(float(m.line().decode("ascii"))),
     b"G": lambda m: m.push(float(struct.unpack(">d", m.take(8))[0])),
     # strings
-    b"V": Machine.escaped_unicode,
+    b"V": Interpreter.escaped_unicode,
     b"X": lambda m: m.unicode(m.string(m.number(4))),
     b"\x8c": lambda m: m.unicode(m.string(m.number(1))),
     b"\x8d": lambda m: m.unicode(m.string(m.number(8))),
-    b"S": Machine.quoted_string,
+    b"S": Interpreter.quoted_string,
     b"T": lambda m: m.python2_string(m.string(m.number(4, signed=True))),
     b"U": lambda m: m.python2_string(m.string(m.number(1))),
     b"B": lambda m: m.push(m.string(m.number(4))),
@@ -374,15 +374,15 @@ _OPCODES: dict[bytes, Callable[[Machine], None]] = {
     b"\x86": lambda m: m.contain(tuple(m.pop_count(2))),
     b"\x87": lambda m: m.contain(tuple(m.pop_count(3))),
     b"}": lambda m: m.contain({}),
-    b"d": Machine.make_dict,
+    b"d": Interpreter.make_dict,
     b"s": lambda m: m.set_items(m.pop_count(2)),
     b"u": lambda m: m.set_items(m.pop_mark()),
     b"\x8f": lambda m: m.contain(set()),
-    b"\x90": Machine.add_items,
+    b"\x90": Interpreter.add_items,
     b"\x91": lambda m: m.contain(frozenset(map(checked_key, m.pop_mark()))),
     # stack and memo
-    b"(": Machine.mark,
-    b"0": Machine.discard,
+    b"(": Interpreter.mark,
+    b"0": Interpreter.discard,
     b"1": lambda m: m.pop_mark().clear(),
     b"2": lambda m: m.push(m.top()),
     b"g": lambda m: m.get(m.integer_line()),
@@ -394,18 +394,18 @@ _OPCODES: dict[bytes, Callable[[Machine], None]] = {
     b"\x94": lambda m: m.put(len(m.memo)),
     # objects
     b"c": lambda m: m.push(m.name_lines()),
-    b"\x93": Machine.stack_name,
+    b"\x93": Interpreter.stack_name,
     b"R": lambda m: m.call(*m.pop_count(2)),
     b"\x81": lambda m: m.call(*m.pop_count(2), made=True),
     b"\x92": lambda m: m.call(*m.pop_count(3), made=True),
     b"i": lambda m: m.call(m.name_lines(), tuple(m.pop_mark())),
-    b"o": Machine.call_object,
-    b"b": Machine.build,
+    b"o": Interpreter.call_object,
+    b"b": Interpreter.build,
     b"P": lambda m: m.persist(m.line().decode("ascii")),
     b"Q": lambda m: m.persist(m.pop()),
-    b"\x82": Machine.extension,
-    b"\x83": Machine.extension,
-    b"\x84": Machine.extension,
-    b"\x97": Machine.out_of_band,
-    b"\x98": Machine.out_of_band,
+    b"\x82": Interpreter.extension,
+    b"\x83": Interpreter.extension,
+    b"\x84": Interpreter.extension,
+    b"\x97": Interpreter.out_of_band,
+    b"\x98": Interpreter.out_of_band,
 }

@@ -1,22 +1,4 @@
-"""Reads tables of labelled examples, a row at a time, from files, standard input or the `datasets` library.
-
-In: a source and how it is written. Out: a Table, which knows its columns when it is open and gives its rows each time
-it is asked, in constant memory (but for JSON documents, see `segue.data.table_json`). What the columns mean is left
-to the tasks.
-
-| format | file names | a row |
-|---|---|---|
-| csv | .csv | cells with a comma between them, in quotes where needed; the first line has the names |
-| tsv | .tsv .tab | cells with a tab between them; quotes are text |
-| jsonl | .jsonl .ndjson | an object a line |
-| json | .json | SQuAD, or a list of objects, or an object with such a list as field `data`, or JSON lines |
-| squad | | a question: id, context, question, answers (each text and start), impossible; None is what is not told |
-| parquet | .parquet | all columns |
-| conll | .conll .conllu .bio .iob | a sentence: a list for each column; tokens are the first, tags the last |
-
-Each name may have .gz .xz .zst or .bz2 behind it. Text is decoded as all of segue's is (`segue.data.decode`). Values
-keep their types: text from csv, tsv and conll, and what the file says from the others.
-"""
+"""Opens a table: finds its format, reads its first rows, and gives its rows each time it is asked."""
 
 import os
 import stat
@@ -26,43 +8,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 from segue.data.decode import CHUNK, Position, check_encoding, check_expansion, decoded, opened
 from segue.data.inputs import COMPRESSIONS, InputFile
 from segue.data.problems import Problems
-from segue.data.table_cells import read_delimited
-from segue.data.table_formats import (
-    REST,
-    Reading,
-    Record,
-    Row,
-    Rows,
-    Unit,
-    Unread,
-    class_names,
-    peek,
-    read_conll,
-    read_parquet,
-    with_names,
-)
-from segue.data.table_json import MOST_UNREAD, read_json, read_json_lines
+from segue.data.tables.cells import read_delimited
+from segue.data.tables.conll import read_conll
+from segue.data.tables.datasets import DATASETS, dataset_rows, load_dataset
+from segue.data.tables.json_rows import MOST_UNREAD, read_json, read_json_lines
+from segue.data.tables.parquet import read_parquet
+from segue.data.tables.reader import REST, Record, Row, TableReader, TableRows, Unit, Unread, peek
 from segue.errors import DataError
-
-__all__ = [
-    "Record",
-    "Row",
-    "Table",
-    "TableFormat",
-    "TableSettings",
-    "Unread",
-    "find_column",
-    "open_table",
-    "side_by_side",
-]
 
 TableFormat = Literal["csv", "tsv", "jsonl", "json", "squad", "parquet", "conll"]
 
@@ -81,7 +40,6 @@ ENDINGS: dict[str, TableFormat] = {
 }
 FORMATS: tuple[TableFormat, ...] = ("csv", "tsv", "jsonl", "json", "squad", "parquet", "conll")
 STANDARD_INPUT = "-"
-DATASETS = "datasets:"
 AHEAD = 100  # objects of a JSON lines file whose fields are its columns; of standard input, which may be slow, one
 
 
@@ -133,7 +91,9 @@ class TableSettings:
 class Table:
     """Rows with names; iterate as often as needed (standard input: once). Each row has every column."""
 
-    def __init__(self, source: str, begin: Callable[[Problems], Rows], *, once: bool, every_row: bool = False) -> None:
+    def __init__(
+        self, source: str, begin: Callable[[Problems], TableRows], *, once: bool, every_row: bool = False
+    ) -> None:
         self.source = source
         """As it is shown in messages."""
         self.problems = Problems()
@@ -202,7 +162,7 @@ def open_table(
     if source == STANDARD_INPUT:
         return Table("standard input", partial(_standard_input, settings), once=True, every_row=settings.every_row)
     if isinstance(source, str) and source.startswith(DATASETS):
-        return Table(source, partial(_dataset_rows, source, _load_dataset(source)), once=False)
+        return Table(source, partial(dataset_rows, source, load_dataset(source)), once=False)
     file = _examine(Path(source))
     name = settings.format or _format_of(file)
     _check_columns(str(file.path), name, settings)
@@ -251,10 +211,10 @@ def _check_columns(where: str, name: TableFormat, settings: TableSettings) -> No
         raise DataError(f"{where} must have a name for each column, as it is {name}; got {REST}. Name them all.")
 
 
-def _file(file: InputFile, name: TableFormat, settings: TableSettings, problems: Problems) -> Rows:
+def _file(file: InputFile, name: TableFormat, settings: TableSettings, problems: Problems) -> TableRows:
     where = str(file.path)
     limit = settings.largest_expansion
-    reading = Reading(where, (), problems, malformed_share=settings.malformed_share, largest_expansion=limit)
+    reading = TableReader(where, (), problems, malformed_share=settings.malformed_share, largest_expansion=limit)
     if name == "parquet":
         return read_parquet(reading, file)
     reading.pieces = _pieces(file, problems, settings)
@@ -266,7 +226,7 @@ def _pieces(file: InputFile, problems: Problems, settings: TableSettings) -> Ite
         yield from decoded(content.blocks(), str(file.path), problems, encoding=settings.encoding, strict=True)
 
 
-def _standard_input(settings: TableSettings, problems: Problems) -> Rows:
+def _standard_input(settings: TableSettings, problems: Problems) -> TableRows:
     stream: BinaryIO = sys.stdin.buffer
     take = getattr(stream, "read1", stream.read)  # what is there already, without waiting for more
     where = "standard input"
@@ -282,11 +242,11 @@ def _standard_input(settings: TableSettings, problems: Problems) -> Rows:
         one = settings.columns is not None and len(settings.columns) == 1
         name = "jsonl" if line.startswith("{") else "tsv" if one or "\t" in line else "csv"
     _check_columns(where, name, settings)
-    reading = Reading(where, pieces, problems, malformed_share=settings.malformed_share)
+    reading = TableReader(where, pieces, problems, malformed_share=settings.malformed_share)
     return _read(reading, name, settings, ahead=1)
 
 
-def _read(reading: Reading, name: TableFormat, settings: TableSettings, *, ahead: int) -> Rows:
+def _read(reading: TableReader, name: TableFormat, settings: TableSettings, *, ahead: int) -> TableRows:
     if name in ("csv", "tsv"):
         quoting = name == "csv" if settings.quoting is None else settings.quoting
         delimiter = settings.delimiter or ("," if name == "csv" else "\t")
@@ -306,60 +266,6 @@ def _read(reading: Reading, name: TableFormat, settings: TableSettings, *, ahead
     return read_json(reading, columns=settings.columns, squad=name == "squad", ahead=ahead)
 
 
-def _load_dataset(source: str) -> Any:
-    """A data set of the `datasets` library, from its cache, the hub, or a folder written by it."""
-    name, _, split = source.removeprefix(DATASETS).partition("@")
-    try:
-        library = import_module("datasets")
-    except ImportError:
-        raise DataError(
-            f"{source} needs the datasets library. Install it (pip install datasets), or save the data as a jsonl, csv "
-            "or parquet file and name that."
-        ) from None
-    found = _loaded(library, source, name)
-    if isinstance(found, dict):
-        splits = ", ".join(map(str, found))
-        if not split and len(found) > 1:
-            raise DataError(f"{source} must name one of its splits ({splits}); got none. Write {source}@SPLIT.")
-        if split and split not in found:
-            raise DataError(f"{source} must name one of its splits ({splits}); got {split!r}. Name another.")
-        return found[split or next(iter(found))]
-    if split:
-        raise DataError(f"{source} must not name a split, as it has none; got {split!r}. Leave @{split} out.")
-    return found
-
-
-def _dataset_rows(source: str, found: Any, problems: Problems) -> Rows:
-    classes = class_names(found.features.to_dict())
-    reading = Reading(source, (), problems, malformed_share=0.0)
-    reading.unit = "row"
-    rows = ((number, reading.cleaned(with_names(row, classes), number)) for number, row in enumerate(found, 1))
-    return Rows(tuple(found.column_names), "row", rows)
-
-
-def _loaded(library: Any, source: str, name: str) -> Any:
-    """A name with one slash can be OWNER/NAME or NAME/CONFIG: the first that is found."""
-    folder = Path(name)
-    if any((folder / file).is_file() for file in ("state.json", "dataset_dict.json")):
-        tries = [partial(library.load_from_disk, name)]
-    else:
-        parts = name.split("/")
-        tries = [partial(library.load_dataset, name)] if len(parts) < 3 or folder.exists() else []
-        if len(parts) > 1:
-            tries.append(partial(library.load_dataset, "/".join(parts[:-1]), parts[-1]))
-    reasons = []
-    for load in tries:
-        try:
-            return load()
-        except Exception as error:  # the library lets through whatever its many back ends raise
-            reasons.append(f"{type(error).__name__}: {str(error).strip()[:300]}")
-    raise DataError(
-        f"{source} must be a data set that the datasets library finds (datasets:NAME[/CONFIG][@SPLIT]); got "
-        + "; ".join(dict.fromkeys(reasons))
-        + ". Check the name; without a network, load it once where there is one, or save it to a file."
-    )
-
-
 def side_by_side(*tables: Table, malformed_share: float = 0.0) -> Table:
     """One table of tables whose rows belong together by their numbers, as the two files of a parallel text do.
 
@@ -370,14 +276,14 @@ def side_by_side(*tables: Table, malformed_share: float = 0.0) -> Table:
     if len(set(names)) < len(names):
         raise DataError(f"{source} must have different columns; got {', '.join(names)}. Rename some with --columns.")
 
-    def begin(problems: Problems) -> Rows:
-        reading = Reading(source, (), problems, malformed_share=malformed_share)
-        return Rows(tuple(names), tables[0].unit, _joined(reading, [iter(table) for table in tables]))
+    def begin(problems: Problems) -> TableRows:
+        reading = TableReader(source, (), problems, malformed_share=malformed_share)
+        return TableRows(tuple(names), tables[0].unit, _joined(reading, [iter(table) for table in tables]))
 
     return Table(source, begin, once=any(table.once for table in tables))
 
 
-def _joined(reading: Reading, streams: list[Iterator[tuple[int, Row]]]) -> Iterator[tuple[int, Record]]:
+def _joined(reading: TableReader, streams: list[Iterator[tuple[int, Row]]]) -> Iterator[tuple[int, Record]]:
     heads = [next(stream, None) for stream in streams]
     while any(heads):
         least = min(head[0] for head in heads if head is not None)
