@@ -17,7 +17,7 @@ from segue.checkpoint.pickles import (
     PlainCheck,
     Skipped,
     describe,
-    machine,
+    interpreter,
     read_plain,
     read_record,
 )
@@ -291,14 +291,14 @@ def test_values_that_contain_themselves() -> None:
     ],
 )
 def test_limits(monkeypatch, limit: str, value: int, data: bytes) -> None:
-    monkeypatch.setattr(machine, limit, value)
+    monkeypatch.setattr(interpreter, limit, value)
     with pytest.raises(CheckpointError, match=f"at most {value}"):
         read_record(data)
 
 
 def test_copies_are_counted(monkeypatch) -> None:
     """A list of n made a set n times would take n * n."""
-    monkeypatch.setattr(machine, "MAX_STEPS", 10_000)
+    monkeypatch.setattr(interpreter, "MAX_STEPS", 10_000)
     numbers = b"](" + b"".join(b"M" + struct.pack("<H", n) for n in range(1000)) + b"e\x94"
     data = b"cbuiltins\nset\n\x94" + numbers + b"0" + b"h\x00h\x01\x85R0" * 100 + b"."
     with pytest.raises(CheckpointError, match="at most 10000 steps"):
@@ -306,7 +306,7 @@ def test_copies_are_counted(monkeypatch) -> None:
 
 
 def test_long_strings_are_skipped(monkeypatch) -> None:
-    monkeypatch.setattr(machine, "MAX_STRING", 100)
+    monkeypatch.setattr(interpreter, "MAX_STRING", 100)
     assert read_record(pickle.dumps([b"x" * 101, "y" * 101, "z"])) == [Skipped(101), Skipped(101), "z"]
     with pytest.raises(CheckpointError, match="a Skipped"):
         read_plain(pickle.dumps(b"x" * 101))

@@ -25,12 +25,12 @@ SENTENCES = (
 )
 MOST_PARAMETERS = 200_000_000
 TOLERANCE = 1e-4
-"""Of the largest difference to the largest logit, in float32."""
+"""Largest ratio of the largest difference to the largest logit at which two float32 computations agree."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Logits of both, on the same ids."""
+    """The logits of segue and of another library for the same ids."""
 
     library: str
     inputs: str
@@ -43,7 +43,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """As far as float32 can tell."""
+        """Whether both computed the same, as far as float32 can tell."""
         return self.largest <= TOLERANCE * max(1.0, self.highest)
 
     def __str__(self) -> str:

@@ -38,7 +38,7 @@ from segue.model.build import shapes_only
 from segue.text.files import save_tokenizer
 
 VERSION = 2
-"""Of the conversions to a model folder, for those who keep their results. To be raised when one gives other files."""
+"""Version of the conversions to a model folder, for caches of their results. Raise it when one gives other files."""
 REPORT = "conversion.md"
 WEIGHTS, PREFIX = "model.safetensors", "model.ckpt"
 FEW = 4
@@ -51,9 +51,9 @@ class ConversionReport:
     source: str
     out: str
     read: str
-    """What the source was, in words."""
+    """The format of the source, in words."""
     written: str
-    """What was written."""
+    """The format that was written, in words."""
     parameters: int
     rows: Sequence[Row]
     """From the source to segue; empty where it was a segue model."""
@@ -305,7 +305,7 @@ def _in_transformers(foreign: Foreign, output: _Output, new: Path) -> _Theirs | 
     elif not any(name.startswith("transformer.") for name in source.tensors):
         return "a model without a head has no logits"
     else:
-        # Of the file's settings those of the model: others would have the library do something else.
+        # Only the model's settings of the file: others would have the library do something else.
         settings = {name: value for name, value in foreign.detected.settings.items() if name in settings}
         make = partial(comparing.built, architecture, settings, _Tensors(source))
     return _Theirs(architecture=architecture, make=make, config=model_config(**family.values(settings)))

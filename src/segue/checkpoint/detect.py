@@ -62,7 +62,7 @@ class Detected:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The config as it is written there."""
     attributes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """Of a pickled module and its parts."""
+    """Attributes of a pickled module and its parts, by the path of the part."""
     source: TensorSource | None = None
     """The tensors, if there are any."""
     files: tuple[Path, ...] = ()

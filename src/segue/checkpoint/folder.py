@@ -120,7 +120,7 @@ def model_of_run(path: Path) -> Path:
 
 
 def parameters_of(model: nn.Module) -> int:
-    """How many numbers it learns."""
+    """Number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 

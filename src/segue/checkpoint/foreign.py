@@ -36,14 +36,14 @@ class Foreign:
 
     detected: Detected
     format: str
-    """What it was, in words."""
+    """The format that was read, in words."""
     model: nn.Module
     config: ModelConfig
     head: HeadConfig | None = None
     scope: str = "task"
     """The name of a fine-tuned task, where the format has one."""
     step: int | None = None
-    """Of the training, where the checkpoint says it."""
+    """Training step, where the checkpoint says it."""
     tokenizer: Tokenizer | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     """The sha256 of each file that was read, by its name."""
@@ -141,7 +141,7 @@ def _given_tokenizer(place: Path, size: int) -> FoundTokenizer:
 
 
 def _own_step(path: Path) -> int | None:
-    """That of a stopped run, which is kept with the state of its training."""
+    """Training step of a stopped run, which is kept with the state of its training."""
     state = path / "training" / "state.json"
     step = read_settings(state).get("step") if state.is_file() else None
     return step if type(step) is int and 0 <= step < 1 << 63 else None

@@ -46,9 +46,9 @@ class HeadConfig(Section):
     labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Their names, if they have any."""
     task: Literal["single", "multiple", "regression"] = "single"
-    """Of a sequence_classifier."""
+    """What a sequence_classifier predicts: one class, several, or a number."""
     loss: Literal["choice", "pointwise", "pairwise"] = "choice"
-    """Of a sequence_scorer."""
+    """Training loss of a sequence_scorer."""
     summary: Literal["first", "last", "mean", "attention"] = "last"
     """How a sequence_classifier or a sequence_scorer makes one vector of a sequence."""
     projected: bool = True
@@ -56,9 +56,9 @@ class HeadConfig(Section):
     pool: Literal["last", "mean", "max", "attention"] = "last"
     """How they make one vector of the segments of a long document."""
     num_starts: SmallCount = 5
-    """Of a beam_answerer."""
+    """Beam width of a beam_answerer: starts of an answer that are kept."""
     num_ends: SmallCount = 5
-    """Of a beam_answerer, for each start."""
+    """Ends of an answer that a beam_answerer keeps for each start."""
 
 
 def head_config(values: dict[str, Any]) -> HeadConfig:

@@ -213,16 +213,16 @@ class Upload:
     name: str
     files: dict[str, int]
     card: str
-    """As it will be in the folder."""
+    """Text of the model card as it will be pushed."""
     texts: dict[str, str]
     """Files that are not sent as they are in the folder, without paths of this machine."""
     stripped: list[str]
-    """Where such paths were."""
+    """Places where paths of this machine were taken out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pushed:
-    """Where a model went."""
+    """The repository that a model was pushed to."""
 
     url: str
     commit: str

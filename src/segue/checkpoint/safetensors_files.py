@@ -217,7 +217,7 @@ def _entry(path: Path, name: str, entry: object) -> tuple[TensorInfo, int, int]:
                 f"{path} must give a known dtype, a shape of at most {MAX_DIMENSIONS} sizes and two offsets of each "
                 f"tensor; got others for {name[:80]!r}. Save it again."
             )
-    strides = math.prod(max(size, 1) for size in shape)  # of an empty tensor they can still overflow
+    strides = math.prod(max(size, 1) for size in shape)  # even those of an empty tensor can overflow
     if end - start != math.prod(shape) * info.dtype.itemsize or strides >= 2**63:
         raise CheckpointError(
             f"{path} must give each tensor as many bytes as its shape needs; got {end - start} for {name[:80]!r} of "

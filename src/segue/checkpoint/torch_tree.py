@@ -75,7 +75,7 @@ class Contents:
 
 
 def read_contents(root: object, *, what: str) -> Contents:
-    """Of a pickled module, of a state dict, or of either under one of the usual keys."""
+    """The tensors and attributes of a pickled module, of a state dict, or of either under one of the usual keys."""
     return _Walk(what).walk(root)
 
 

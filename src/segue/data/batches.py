@@ -83,7 +83,7 @@ class Batches:
 
     @property
     def position(self) -> dict[str, int]:
-        """Of the next batch, the same in all processes."""
+        """Epoch and step of the next batch, the same in all processes."""
         return {"epoch": self._epoch, "step": self._step}
 
     @property

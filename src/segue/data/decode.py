@@ -29,9 +29,9 @@ LARGEST_EXPANSION = 100
 """Times that a compressed file may grow where nothing else is said; text grows three to ten times."""
 HARMLESS = 2**26
 """Bytes that it may grow to in any case, where nothing else is said."""
-TOLERATED_SHARE = 0.1  # of characters that are malformed or NUL, once there are more than a hundred
+TOLERATED_SHARE = 0.1  # share of characters that are malformed or NUL, once there are more than a hundred
 _LOOK = 2**12  # bytes at the beginning, from which an encoding is guessed for a message
-STRAY_SHARE = 0.001  # of characters that are malformed, in a text that is read strictly
+STRAY_SHARE = 0.001  # share of malformed characters in a text that is read strictly
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with

@@ -34,7 +34,7 @@ class TextItem(NamedTuple):
     store: int
     text: str
     lengths: list[int]
-    """Of its lines, in characters."""
+    """Lengths of its lines, in characters."""
     begins: bool
     ends: bool
 
@@ -163,7 +163,7 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_MINE: dict[str, tuple[Tokenizer, int]] = {}  # of a worker process: its tokeniser and the number of stores
+_MINE: dict[str, tuple[Tokenizer, int]] = {}  # in a worker process: its tokeniser and the number of stores
 
 
 def _start(folder: Path, stores: int) -> None:

@@ -50,13 +50,13 @@ class StoreManifest(_Part):
     tokenizer: str
     """Fingerprint of the tokeniser in `tokenizer/`."""
     tokens: Count
-    """Ends of documents included."""
+    """Number of ids, with ends of documents."""
     documents: Count
     lines: Count
     characters: Count
-    """Of the text, kept line ends included, ends of documents not."""
+    """Characters of the text, with kept line ends, without ends of documents."""
     bytes: Count
-    """Of the text in UTF-8."""
+    """Bytes of the text in UTF-8."""
     words: Count
     """Runs of text between white space."""
     shards: Annotated[tuple[Count, ...], Field(strict=False)]

@@ -227,7 +227,8 @@ class Sentences:
         self._high = self._index(region.stop)
 
     def _index(self, offset: int) -> int:
-        """Of the first line that begins at this offset or after it. (A plain int would convert the whole array.)"""
+        """Index of the first line that begins at this offset or after it."""
+        # A plain int would convert the whole array.
         return int(np.searchsorted(self._starts, np.uint64(offset)))
 
     def between(self, begin: int, end: int) -> list[int]:

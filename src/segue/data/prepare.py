@@ -41,9 +41,10 @@ class PrepareSettings:
     tokenizer: str | None = None
     """Folder of a tokeniser, or of a store whose tokeniser is used; left out, one is trained."""
     kind: Kind = "unigram"
-    """Of the tokeniser that is trained."""
+    """Kind of the tokeniser that is trained."""
     vocabulary_size: int | None = None
-    """Of the tokeniser that is trained; left out, 8000 for unigram and bpe, no limit for words and characters."""
+    """Vocabulary size of the tokeniser that is trained. Default: 8000 for unigram and bpe, no limit for words and
+    characters."""
     sample_characters: int = 2**22
     """Unigram and bpe are trained on a random part of the text of at most this size; training takes most of the time
     of a small preparation, and memory."""
@@ -76,7 +77,7 @@ class Progress:
 
     stage: Literal["sample", "train", "encode"]
     bytes_read: int = 0
-    """Of the inputs on disk, in this stage."""
+    """Bytes of the inputs on disk that this stage has read."""
     bytes_total: int = 0
     tokens: int = 0
     documents: int = 0

@@ -35,7 +35,7 @@ class ReadSettings:
     field: str = "text"
     """Field of a JSON record, or column of a table, that holds the text."""
     encoding: str = "utf-8"
-    """Of files without a byte order mark."""
+    """Encoding of files without a byte order mark."""
     malformed_share: float = 0.05
     """A file with a larger share of malformed records than this is an error."""
     largest_expansion: int | None = None
@@ -87,7 +87,7 @@ def read_documents(
 
 def _assemble(pieces: Iterator[Piece], rule: DocumentRule, where: str, problems: Problems) -> Iterator[DocumentPart]:
     """Puts lines together to documents."""
-    held: list[str] = []  # of the current document, not yet sent
+    held: list[str] = []  # lines of the current document, not yet sent
     size = 0
     begun = False  # something of the document was sent
     owed = False  # the last held line gets its line end if another one follows

@@ -143,7 +143,7 @@ class Store:
             self._verify_shard(number)
 
     def _verify_shard(self, number: int) -> None:
-        """That every byte is as it was written, and every id one of the vocabulary."""
+        """Raises unless every byte is as it was written, and every id one of the vocabulary."""
         path, record = self.path / shard_name(number), self.manifest.files[shard_name(number)]
         largest = 0
 
@@ -176,7 +176,7 @@ def _mapped(path: Path, dtype: str, count: int) -> NDArray[Any]:
 
 
 def _check_counts(folder: Path, manifest: StoreManifest) -> None:
-    """That the manifest agrees with itself, and names no file outside the store."""
+    """Raises unless the manifest agrees with itself and names no file outside the store."""
     width = 2 if manifest.dtype == "uint16" else 4
     sizes = {shard_name(number): tokens * width for number, tokens in enumerate(manifest.shards)}
     sizes |= {"documents.bin": manifest.documents * 8, "lines.bin": manifest.lines * 8}

@@ -47,7 +47,7 @@ class Description:
     tokens: list[str]
     """By id: the pieces of the model, then tokens that were added to it."""
     scores: list[float]
-    """Those of the pieces."""
+    """Log-probabilities of the pieces."""
     unk: int
     control: frozenset[str]
     """Tokens that no text may give."""

@@ -21,7 +21,7 @@ from segue.text.unicode import without_surrogates
 
 EOS, UNK, LM1B_UNK = "<eos>", "<unk>", "<UNK>"
 MOST_WORDS = LARGEST_VOCABULARY
-"""That are counted: they are all in memory."""
+"""Most different words that are counted: they are all in memory."""
 _WORDS = re.compile(r"\S+")
 _WORDS_AND_LINES = re.compile(r"\n|\S+")
 _NONE = np.zeros(0, dtype=np.int64)

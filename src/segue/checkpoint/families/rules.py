@@ -177,7 +177,7 @@ class Row:
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
     shape: tuple[int, ...]
-    """Of the first of theirs, or of ours where they have none."""
+    """Shape of the first of their tensors, or of the first of ours where they have none."""
     words: str
 
 

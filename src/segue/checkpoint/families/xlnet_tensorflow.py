@@ -45,7 +45,7 @@ _LAYER = {
     "ff/layer_2/kernel": ("feed_forward.narrow.weight", TRANSPOSED),
     "ff/layer_2/bias": ("feed_forward.narrow.bias", SAME),
 }
-"""Of the layers of Transformer-XL too, from the same authors."""
+"""Norms and feed-forward of a layer; Transformer-XL in TensorFlow has the same names."""
 _KERNELS = {"q": "query", "k": "key", "v": "value", "r": "relative.projection"}
 _BIASES = {"r_w_bias": "content_HE", "r_r_bias": "position_HE", "r_s_bias": "segment_HE"}
 _SUMMARY = "model/sequnece_summary/"  # the release spells it so

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
-from segue.checkpoint.pickles import machine as limits
+from segue.checkpoint.pickles import interpreter as limits
 from segue.checkpoint.pickles.containers import PLAIN
 from segue.checkpoint.pickles.interpreter import REMEDY, Interpreter
 from segue.checkpoint.pickles.values import Constructors, Name, PlainCheck
@@ -56,10 +56,10 @@ def interpret(
 
     `what` names the file in errors; `constructors` are known besides those of plain containers; `persistent` gives the
     value for a persistent id, or raises ValueError; what the pickle asks to call is added to `calls`."""
-    machine = Interpreter(file, what, {**PLAIN, **(constructors or {})}, persistent)
-    value = machine.run()
+    interpreter = Interpreter(file, what, {**PLAIN, **(constructors or {})}, persistent)
+    value = interpreter.run()
     if calls is not None:
-        calls |= machine.calls
+        calls |= interpreter.calls
     return value
 
 

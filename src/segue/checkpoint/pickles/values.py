@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 MAX_DEPTH = 64
-"""Of plain values. Records may nest deeper: nothing here walks them."""
+"""Deepest nesting of plain values. Pickled objects may nest deeper: nothing here walks them."""
 _SCALARS = (bool, int, float, str, bytes)
 
 
@@ -20,7 +20,7 @@ class Name:
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Record:
+class PickledObject:
     """What the pickle would have built by calling `name`: only what it was given."""
 
     name: Name
@@ -56,7 +56,7 @@ def describe(value: object) -> str:
         return repr(value) if len(value) <= 40 else f"{value[:40]!r}..."
     if isinstance(value, Name):
         return f"the name {value}"
-    if isinstance(value, Record):
+    if isinstance(value, PickledObject):
         return f"a record of {value.name}"
     return f"a {type(value).__name__}"
 

@@ -56,7 +56,7 @@ class Entry:
     offset: int = 0
     size: int = 0
     checksum: int = 0
-    """Masked."""
+    """CRC-32C of the bytes, masked as TensorFlow stores it."""
     slices: tuple[Slice, ...] = ()
 
     @property

@@ -160,7 +160,7 @@ def _named_in(state: Path) -> str:
 
 
 def _unescape(escape: re.Match[bytes]) -> bytes:
-    """Of protocol buffers as text: bytes in octal, and characters as they are."""
+    """The byte of an escape in a protocol buffer written as text: an octal number, or a character as it is."""
     return bytes([int(escape[1], 8) & 0xFF]) if escape[1][0] in b"01234567" else escape[1]
 
 

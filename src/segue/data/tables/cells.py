@@ -22,7 +22,7 @@ from segue.data.tables.reader import (
 )
 from segue.errors import DataError
 
-MERGED_SHARE = 0.8  # of the lines in a record that look like rows, from which on they are taken for rows
+MERGED_SHARE = 0.8  # share of lines in a record that look like rows, from which on they are taken for rows
 
 _Cells = tuple[int, list[str] | Unread]
 

@@ -64,7 +64,8 @@ def _features(metadata: Mapping[bytes, bytes] | None) -> Any:
 
 
 def class_names(features: Any) -> dict[str, list[str]]:
-    """Of the columns that hold numbers of classes, or lists of them; `features` as the datasets library tells them."""
+    """Class names of the columns that hold class numbers, or lists of them; `features` is what the `datasets` library
+    says of the columns."""
     found = {}
     for name, feature in features.items() if isinstance(features, dict) else ():
         inner = feature[0] if isinstance(feature, list) and len(feature) == 1 else feature

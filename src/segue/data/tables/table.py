@@ -48,16 +48,16 @@ class TableSettings:
     """How a table is written."""
 
     format: TableFormat | None = None
-    """Left out: by the name of the file. Of standard input by its first line: JSON lines if that begins with {, tsv if
+    """Default: by the name of the file; for standard input by its first line: JSON lines if that begins with {, tsv if
     it has a tab or if one column is named, else csv."""
     encoding: str = "utf-8"
-    """Of text without a byte order mark."""
+    """Encoding of text without a byte order mark."""
     columns: tuple[str, ...] | None = None
     """The columns of csv and tsv without a line of names (if the first line repeats these names it is taken for one),
     of conll, and of JSON rows that are lists. A last name ... leaves further cells of csv and tsv out."""
     delimiter: str | None = None
-    """Of csv and tsv, one character. Left out: comma and tab; and none if one column is named and there is no quoting,
-    so that a text of lines can be read."""
+    """Delimiter of csv and tsv, one character. Default: comma and tab; none if one column is named and there is no
+    quoting, so that a text of lines can be read."""
     quoting: bool | None = None
     """Whether cells in quotes hold delimiters and line ends. Default: yes in csv, unless a cell in quotes holds lines
     that look like rows, which is an error; no in tsv (those of GLUE have quotes that mean nothing)."""
@@ -95,7 +95,7 @@ class Table:
         self, source: str, begin: Callable[[Problems], TableRows], *, once: bool, every_row: bool = False
     ) -> None:
         self.source = source
-        """As it is shown in messages."""
+        """Name of the table in messages."""
         self.problems = Problems()
         """What was wrong in the latest reading, so far."""
         self.columns: tuple[str, ...]
