@@ -31,9 +31,10 @@ check: .venv/ready
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-parity: .venv-transformers5/ready .venv-transformers4/ready
+parity: .venv-transformers5/ready .venv-transformers4/ready .venv-lm-eval/ready
 	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py
 	.venv-transformers4/bin/python -m pytest -q tests/parity/test_transformers4.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py
+	.venv-lm-eval/bin/python -m pytest -q tests/parity/test_lm_eval.py
 
 wheel: .venv/ready
 	.venv/bin/python .ci/wheel.py
@@ -71,7 +72,7 @@ KERNELS = hatch_build.py $(wildcard src/segue/model/kernels/*.cpp src/segue/mode
 	.venv-docs/bin/python $(PIP_INSTALL) mkdocs-material 'mkdocstrings[python]' mkdocs-static-i18n
 	touch $@
 
-# What these two do not install themselves comes from .venv: PyTorch is installed once.
+# What these do not install themselves comes from .venv: PyTorch is installed once.
 TAKE_FROM_PROJECT = 'import sysconfig; print("import site; site.addsitedir(" + ascii(sysconfig.get_path("purelib")) + ")")'
 WHERE_PACKAGES_ARE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
 define environment_beside
@@ -90,5 +91,10 @@ endef
 	.venv-transformers4/bin/python $(PIP_INSTALL:constraints.txt=.venv-transformers4/constraints.txt) transformers==4.37.2
 	touch $@
 
+.venv-lm-eval/ready: .venv/ready
+	$(call environment_beside,.venv-lm-eval)
+	.venv-lm-eval/bin/python $(PIP_INSTALL) lm-eval==0.4.13
+	touch $@
+
 clean:
-	rm -rf .venv .venv-transformers5 .venv-transformers4
+	rm -rf .venv .venv-transformers5 .venv-transformers4 .venv-lm-eval

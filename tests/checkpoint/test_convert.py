@@ -17,6 +17,7 @@ import segue
 from segue.checkpoint.card import Facts
 from segue.checkpoint.convert import REPORT, convert
 from segue.checkpoint.detect import detect
+from segue.checkpoint.families import xlnet_transformers
 from segue.checkpoint.folder import load, save
 from segue.checkpoint.heads import build, load_head, save_head
 from segue.checkpoint.tensorflow import open_tensorflow, write_tensorflow
@@ -215,7 +216,7 @@ def test_transformers_folder_and_back(name: str, form: str, tmp_path: Path) -> N
     else:
         save_head(build(XLNET_CONFIG, head), head, tmp_path / "ours")
     convert(tmp_path / "ours", tmp_path / "hf", to="hf", compare=False)
-    assert detect(tmp_path / "hf").family == "xlnet_transformers"
+    assert detect(tmp_path / "hf").family is xlnet_transformers.FAMILY
     reshaped(tmp_path / "hf", form)
     convert(tmp_path / "hf", tmp_path / "again", compare=False)
     if head is None:

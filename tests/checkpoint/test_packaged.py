@@ -15,10 +15,10 @@ from segue.checkpoint.card import licence_and_languages
 from segue.checkpoint.files import MANIFEST, verify
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import NGRAMS, TOKENIZER, TRUNK, WEIGHTS, is_model_folder, load
-from segue.checkpoint.header import read_header
 from segue.checkpoint.hub import plan_push
 from segue.checkpoint.packaged import package_folder, packaged_models
 from segue.checkpoint.packing import package
+from segue.checkpoint.safetensors_files import read_header
 from segue.errors import CheckpointError, SegueWarning
 from segue.evaluate.baselines import NgramClassifier
 from segue.tasks.folder import load_task_model, save_task_model

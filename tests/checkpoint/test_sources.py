@@ -18,6 +18,7 @@ import torch
 import segue
 from segue.checkpoint.convert import REPORT, convert
 from segue.checkpoint.detect import detect
+from segue.checkpoint.families import xlnet_transformers
 from segue.checkpoint.families.writing import only_for_segue
 from segue.checkpoint.folder import load, read_config, save
 from segue.checkpoint.heads import load_head, read_head
@@ -148,6 +149,15 @@ def test_a_vocabulary_that_is_not_there(theirs: Path, tmp_path: Path) -> None:
     assert any(line.startswith("no tokeniser") for line in convert(theirs, tmp_path / "ids", compare=False).summary())
 
 
+def test_a_vocabulary_without_an_end(theirs: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for source in (theirs, tmp_path / "ours"):
+        for place in (tmp_path / "pipe", Path("/dev/zero")):
+            with pytest.raises(CheckpointError, match=r"must be a regular file or a folder; got .*, a device"):
+                convert(source, tmp_path / "again", vocabulary=place, compare=False)
+    assert not (tmp_path / "again").exists()
+
+
 def test_fewer_pieces_than_ids_are_a_note(theirs: Path, tmp_path: Path) -> None:
     (theirs / "spiece.model").write_bytes(released_model())
     report = convert(theirs, tmp_path / "again", compare=False)
@@ -241,7 +251,7 @@ def test_a_file_larger_than_memory(tmp_path: Path) -> None:
         convert(folder, tmp_path / "again", compare=False)
     with pytest.raises(CheckpointError, match=r"must fit into memory; got 40\d,\d{3},\d{3},\d{3} bytes"):
         check_memory(path, open_safetensors(path).tensors)
-    assert detect(folder).family == "xlnet_transformers"  # to look at it costs nothing
+    assert detect(folder).family is xlnet_transformers.FAMILY  # to look at it costs nothing
 
 
 @contextmanager

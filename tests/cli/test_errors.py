@@ -136,6 +136,21 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
     assert gone.stderr == ""
 
 
+def test_rows_are_not_lost_in_a_closed_output(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\na\n")
+    command = f"{sys.executable} -m segue predict {tmp_path} {tmp_path / 'a.csv'} >&-"
+    result = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 2
+    assert "got one that is closed. Give --out FILE." in " ".join(result.stderr.split())
+
+
+def test_a_misspelt_store_does_not_ask_for_the_vocabulary() -> None:
+    result = run("plan", "small-transformer-xl", "data.stor=somewhere")
+    assert result.returncode == 2
+    assert "Did you mean data.store?" in result.stderr
+    assert "vocabulary" not in result.stderr
+
+
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     name = os.fsdecode(b"\xff\xfe.toml")
     result = run("prepare", name, "--out", "store", cwd=tmp_path)

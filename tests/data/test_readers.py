@@ -204,6 +204,15 @@ def test_byte_order_marks(tmp_path: Path, encoding: str) -> None:
     assert problems.counts == {}
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_named(tmp_path: Path, encoding: str) -> None:
+    for text in ("A line of English text.\n" * 40, "第一行，and a little English.\n" * 40):
+        path = text_file(tmp_path, text.encode(encoding))
+        with pytest.raises(DataError, match=f"look like {encoding.upper()} .*: try --encoding {encoding}"):
+            documents(path)
+        assert "".join(documents(path, encoding=encoding)) == text.rstrip("\n")
+
+
 def test_other_encodings_are_asked_for(tmp_path: Path) -> None:
     text = "滚滚长江东逝水，浪花淘尽英雄。" * 20
     path = text_file(tmp_path, text.encode("gb18030"))

@@ -23,7 +23,17 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from segue.data.tables import FORMATS, Row, Table, TableSettings, find_column, json_rows, open_table, side_by_side
+from segue.data.tables import (
+    FORMATS,
+    Row,
+    Table,
+    TableSettings,
+    conll,
+    find_column,
+    json_rows,
+    open_table,
+    side_by_side,
+)
 from segue.data.tables import cells as delimited
 from segue.data.tables import reader as table_reader
 from segue.errors import DataError
@@ -499,7 +509,7 @@ def test_conll_other(tmp_path: Path) -> None:
 
 
 def test_a_file_without_blank_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_reader, "LONGEST_ROW", 100)
+    monkeypatch.setattr(conll, "LONGEST_ROW", 100)
     assert "line 1: no blank line in the next 100 characters" in refused(tmp_path, "a.conll", "a O\n" * 1000)
 
 

@@ -39,12 +39,12 @@ def tokens(tokenizer: FastTokenizer, text: str) -> list[str]:
 
 
 def test_pieces_and_offsets() -> None:
-    found = fast().encode_with_offsets("The  keeper, naïve")
+    found = fast().encode_with_offsets("The  keeper, naïf")
     pieces = [fast().token(index) for index in found.ids]
-    assert "".join(pieces) == "▁The▁keeper,▁naive"
+    assert "".join(pieces) == "▁The▁keeper,▁naif"
     assert found.starts[0] == 0
-    assert found.ends[-1] == len("The  keeper, naïve")
-    assert fast().decode(found.ids) == "The keeper, naive"
+    assert found.ends[-1] == len("The  keeper, naïf")
+    assert fast().decode(found.ids) == "The keeper, naif"
 
 
 @pytest.mark.parametrize("name", ["<sep>", "<cls>", "<mask>", "<eop>", "<eod>", "<pad>", "<s>", "</s>"])

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from segue.api.configs import overrides
 from segue.api.errors import python_errors
-from segue.checkpoint.convert import Report
+from segue.checkpoint.convert import ConversionReport
 from segue.checkpoint.convert import convert as converted
 from segue.checkpoint.detect import Detected, detect
-from segue.checkpoint.targets import Target
+from segue.checkpoint.families.family import Target
 from segue.infer.export import Exported, ExportSettings
 from segue.infer.export import export as exported
 
@@ -26,7 +26,7 @@ def convert(
     sha256: Sequence[str] = (),
     compare: bool = True,
     replace: bool = False,
-) -> Report:
+) -> ConversionReport:
     """Convert a checkpoint of Transformer-XL or XLNet from or to another library, with a report of every tensor.
 
     Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine, duration
-from segue.data.prepare import PrepareSettings, Report, preparation
+from segue.data.prepare import PreparationReport, PrepareSettings, preparation
 from segue.data.prepare import Progress as PrepareProgress
 from segue.data.readers import DocumentRule, ReadSettings
 from segue.data.store import Store
@@ -99,7 +99,7 @@ def prepared(
     replace: bool = False,
     progress: bool = True,
     on_event: Callable[[PrepareProgress], object] | None = None,
-) -> Report:
+) -> PreparationReport:
     """The same with all settings in one value; the result is a report of what was found."""
     line = StatusLine(show=progress)
     steps = preparation(files, out=out, settings=settings, workers=workers, replace=replace)
@@ -112,7 +112,7 @@ def prepared(
                 share = f" {event.bytes_read / event.bytes_total:.0%}" if event.bytes_total else ""
                 line.update(f"prepare: {_STAGES[event.stage]}{share}")
         except StopIteration as end:
-            report: Report = end.value
+            report: PreparationReport = end.value
         finally:
             line.clear()
     tokens, documents = report.manifest.tokens, report.manifest.documents

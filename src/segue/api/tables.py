@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from segue.data.problems import Problems
-from segue.data.table_formats import Record, Rows
 from segue.data.tables import Table
+from segue.data.tables.reader import Record, TableRows
 from segue.errors import DataError
 
 TableLike: TypeAlias = Any
@@ -31,11 +31,11 @@ def memory_table(rows: Sequence[Mapping[str, Any]], *, name: str) -> Table:
     """A table of rows that are in memory. Its columns are the keys of all rows."""
     columns = tuple(dict.fromkeys(key for row in rows for key in row))
 
-    def begin(problems: Problems) -> Rows:
+    def begin(problems: Problems) -> TableRows:
         numbered: Iterator[tuple[int, Record]] = (
             (number, {column: row.get(column) for column in columns}) for number, row in enumerate(rows, start=1)
         )
-        return Rows(columns, "row", numbered)
+        return TableRows(columns, "row", numbered)
 
     return Table(name, begin, once=False)
 

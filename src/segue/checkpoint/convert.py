@@ -37,7 +37,7 @@ from segue.model import LanguageModel
 from segue.model.build import shapes_only
 from segue.text.files import save_tokenizer
 
-VERSION = 2
+VERSION = 3
 """Version of the conversions to a model folder, for caches of their results. Raise it when one gives other files."""
 REPORT = "conversion.md"
 WEIGHTS, PREFIX = "model.safetensors", "model.ckpt"

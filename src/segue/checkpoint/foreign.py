@@ -130,7 +130,11 @@ def _tokenizer(place: Path, size: int) -> FoundTokenizer:
 
 
 def _given_tokenizer(place: Path, size: int) -> FoundTokenizer:
-    """The tokeniser that a user named: it must be there."""
+    """The tokeniser that a user named: it must be there, in a regular file or a folder. A pipe may have no end."""
+    if place.exists() and not place.is_file() and not place.is_dir():
+        raise CheckpointError(
+            f"a vocabulary must be a regular file or a folder; got {place}, a device or a pipe. Save it to a file."
+        )
     found = _tokenizer(place, size)
     if found.tokenizer is None:
         what = "a folder without one" if place.is_dir() else "nothing there"

@@ -213,16 +213,16 @@ class Upload:
     name: str
     files: dict[str, int]
     card: str
-    """Text of the model card as it will be pushed."""
+    """As it will be in the folder."""
     texts: dict[str, str]
     """Files that are not sent as they are in the folder, without paths of this machine."""
     stripped: list[str]
-    """Places where paths of this machine were taken out."""
+    """Where such paths were."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pushed:
-    """The repository that a model was pushed to."""
+    """Where a model went."""
 
     url: str
     commit: str

@@ -1,7 +1,11 @@
-"""A `spiece.model` as the `tokenizer.json` that transformers 5 makes of it for an XLNet.
+"""A `spiece.model` as the `tokenizer.json` that transformers 5 makes of it for an XLNet, but for one thing.
 
 In: the bytes of a SentencePiece model. Out: a description in the format of the `tokenizers` library, which transformers
-prefers where a folder has both files. Its tokeniser finds other pieces than the original: docs/differences.md.
+prefers where a folder has both files.
+
+Transformers lists the model's own symbols, such as `.` and `(`, among the added tokens: texts are then cut at them, and
+pieces come out that the original XLNet code does not find. Here only special tokens are listed, so that both versions
+of transformers read texts as the model was trained on, up to what docs/differences.md says.
 """
 
 import base64
@@ -10,12 +14,11 @@ from typing import Any
 
 from segue.checkpoint.tensorflow.wire import integer, message, read_fields
 from segue.text.fast_file import LOWER, METASPACE, QUOTES_AND_ACCENTS, WORDS
+from segue.text.pieces import LAYOUT
 
 FILE = "tokenizer.json"
-_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
+_NORMAL, _CONTROL = 1, 3
 _UNIGRAM = 1
-_NAMED = ("<s>", "</s>", "<unk>", "<sep>", "<pad>", "<cls>", "<mask>")
-"""The special tokens that transformers names for an XLNet; the others are those of the model."""
 
 
 def described(model: bytes, *, lower: bool) -> dict[str, Any] | None:
@@ -40,7 +43,7 @@ def described(model: bytes, *, lower: bool) -> dict[str, Any] | None:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added(i, p, kind) for i, (p, _, kind) in enumerate(pieces) if p in _NAMED or kind != _NORMAL],
+        "added_tokens": [_added(i, p) for i, (p, _, kind) in enumerate(pieces) if p in LAYOUT or kind == _CONTROL],
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": WORDS,
         "post_processor": _template(ids),
@@ -61,16 +64,9 @@ def _piece(data: bytes) -> tuple[str, float, int]:
     return message(fields.get(1, b"")).decode("utf-8"), score, integer(fields.get(3, _NORMAL))
 
 
-def _added(index: int, piece: str, kind: int) -> dict[str, Any]:
-    return {
-        "id": index,
-        "content": piece,
-        "single_word": False,
-        "lstrip": piece == "<mask>",
-        "rstrip": False,
-        "normalized": False,
-        "special": piece in _NAMED or kind == _CONTROL,
-    }
+def _added(index: int, piece: str) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": index, "content": piece} | flags | {"special": True}
 
 
 def _template(ids: dict[str, int]) -> dict[str, Any] | None:

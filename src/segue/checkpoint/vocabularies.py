@@ -23,7 +23,7 @@ from segue.checkpoint.torch_files import read_object
 from segue.checkpoint.unigram import FILE as JSON
 from segue.checkpoint.unigram import described
 from segue.errors import CheckpointError, DataError
-from segue.text.fast import FastTokenizer, read_fast
+from segue.text.fast import FastTokenizer, MissingLibraryError, read_fast
 from segue.text.files import load_tokenizer, save_tokenizer
 from segue.text.folder import FAST_FILE, FORMAT, HEADER, MAX_DATA, MAX_HEADER, PIECES_FILE, read_limited
 from segue.text.pieces import PieceTokenizer
@@ -64,7 +64,7 @@ def find_tokenizer(place: Path, *, size: int | None, settings: Mapping[str, obje
     except DataError as error:
         raise CheckpointError(f"{path} must hold a vocabulary; {error}") from None
     except CheckpointError as error:
-        if path == place or path.name != JSON:
+        if path == place or path.name != JSON or isinstance(error, MissingLibraryError):
             raise
         return FoundTokenizer(notes=(f"no tokeniser was read: {error}",))
     notes = [f"{path.name}: {note}." for kind, note in _KINDS.items() if isinstance(tokenizer, kind)]
@@ -181,7 +181,8 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
     if isinstance(tokenizer, ReleasedPieces):
         pieces = _saved_file(tokenizer, PIECES_FILE)
         (folder / PIECES_FILE).write_bytes(pieces)
-        if (values := described(pieces, lower=tokenizer.lower)) is not None:
+        values = described(pieces, lower=tokenizer.lower)
+        if values is not None:
             (folder / JSON).write_text(json.dumps(values, indent=2, ensure_ascii=False), encoding="utf-8")
         _write_settings(folder, lower=tokenizer.lower, keep_accents=tokenizer.keep_accents)
         return None

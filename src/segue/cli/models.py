@@ -8,10 +8,10 @@ from rich.console import Console
 
 from segue.checkpoint.card import licence_and_languages
 from segue.checkpoint.differences import read_trunk
+from segue.checkpoint.families.writing import only_for_segue
 from segue.checkpoint.files import CARD, LARGEST_CARD, read_small
 from segue.checkpoint.folder import CONFIG, LARGEST_TASK, TASK, TRUNK, read_toml
 from segue.checkpoint.packaged import VARIABLE, WITHOUT, Packaged, package_folder, packaged_model, packaged_models
-from segue.checkpoint.targets import only_for_segue
 from segue.cli.paragraphs import say
 from segue.config import Config, ModelConfig, dump, model_config, parameter_count, parse, toml
 from segue.config.presets import preset_names, preset_text

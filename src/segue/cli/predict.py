@@ -20,8 +20,8 @@ from segue.cli.paragraphs import moving_line, say
 from segue.cli.prediction_table import PROBLEM, PredictionFormat, PredictionWriter
 from segue.data.inputs import COMPRESSIONS
 from segue.data.problems import MEANING
-from segue.data.table_formats import Rows
 from segue.data.tables import DATASETS, ENDINGS, STANDARD_INPUT, Record, Table, TableSettings, Unread, open_table
+from segue.data.tables.reader import TableRows
 from segue.errors import ConfigError
 from segue.files import check_file, new_text_file
 from segue.tasks.examples import column_names
@@ -136,7 +136,7 @@ def _text_table(texts: Sequence[str], made: TaskModel) -> Table:
         (number, dict(zip(columns, texts[begin : begin + len(roles)], strict=True)))
         for number, begin in enumerate(range(0, len(texts), len(roles)), start=1)
     ]
-    return Table("the texts", lambda _: Rows(columns, "row", iter(rows)), once=False)
+    return Table("the texts", lambda _: TableRows(columns, "row", iter(rows)), once=False)
 
 
 def _warn(console: Console, table: Table, writer: PredictionWriter) -> None:

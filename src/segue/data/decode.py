@@ -73,7 +73,7 @@ class Content:
         self._most = max(self._expansion * file.size, HARMLESS if largest_expansion is None else 2**20)
 
     def read(self, size: int) -> bytes:
-        """The next bytes, at most so many; none at the end."""
+        """The next bytes, at most `size` of them; none at the end."""
         data = self._stream.read(size)
         self._read += len(data)
         if self._file.compression and self._read > self._most:

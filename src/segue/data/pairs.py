@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from segue.data.inputs import COMPRESSIONS
-from segue.data.table_formats import BLANK
 from segue.data.tables import ENDINGS, Table, TableSettings, Unread, find_column, open_table
+from segue.data.tables.reader import BLANK
 from segue.errors import ConfigError, DataError
 
 COLUMNS: dict[str, tuple[str, ...]] = {

@@ -47,7 +47,7 @@ class Draws(Protocol):
         """Where B begins, from 0 to this."""
 
     def shuffle(self, size: int) -> NDArray[np.int64]:
-        """An order of so many tokens."""
+        """A random order of this number of tokens."""
 
 
 class SeededDraws:

@@ -39,7 +39,7 @@ class PrepareSettings:
 
     read: ReadSettings = field(default_factory=ReadSettings)
     tokenizer: str | None = None
-    """Folder of a tokeniser, or of a store whose tokeniser is used; left out, one is trained."""
+    """Folder of a tokeniser, or of a store whose tokeniser is used. Default: a new one is trained."""
     kind: Kind = "unigram"
     """Kind of the tokeniser that is trained."""
     vocabulary_size: int | None = None

@@ -30,7 +30,7 @@ class ReadSettings:
     """How files become documents."""
 
     document: DocumentRule | None = None
-    """block: up to a blank line; line; file; record: a field of a record. Left out: blocks of text files, records of
+    """block: up to a blank line; line; file; record: a field of a record. Default: blocks of text files, records of
     the others."""
     field: str = "text"
     """Field of a JSON record, or column of a table, that holds the text."""
@@ -39,7 +39,7 @@ class ReadSettings:
     malformed_share: float = 0.05
     """A file with a larger share of malformed records than this is an error."""
     largest_expansion: int | None = None
-    """Refuse a compressed file that grows to more than this many times its size; left out, 100 times, but never what
+    """Refuse a compressed file that grows to more than this many times its size. Default: 100 times, but never what
     stays below 64 MiB. Memory stays flat in any case."""
 
     def __post_init__(self) -> None:

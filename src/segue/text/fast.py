@@ -26,10 +26,19 @@ from segue.text.unicode import without_surrogates
 
 _LONGEST_WORD = 8192  # characters; a longer one is cut when a text comes in parts
 _WORD = re.compile(r"\S+")
-# Characters that join nothing before them in any normalisation or grapheme: ASCII, Han, kana, Hangul, full-width.
-_PLAIN = "!-~\u3001-\u3002\u3041-\u3094\u30a1-\u30fa\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff5e"
+# Characters that join nothing before them in any normalisation or grapheme: ASCII, letters of the usual alphabets, Han,
+# kana, Hangul, full-width forms.
+_PLAIN = (
+    "!-~\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u0388-\u03ce\u0400-\u0481\u048a-\u04ff\u0531-\u0556\u0561-\u0587"
+    "\u05d0-\u05ea\u0621-\u063a\u0641-\u064a\u0904-\u0939\u0e01-\u0e30"
+    "\u3001-\u3002\u3041-\u3094\u30a1-\u30fa\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff5e"
+)
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{3}")
 _NONE = np.zeros(0, dtype=np.int64)
+
+
+class MissingLibraryError(CheckpointError):
+    """The `tokenizers` library is not installed."""
 
 
 class FastTokenizer:
@@ -42,6 +51,9 @@ class FastTokenizer:
         self._tokens, self.lower, self._unk = described.tokens, described.lower, described.unk
         self._special = np.array([token in described.control for token in self._tokens], dtype=np.bool_)
         self._special[self._unk] = True
+        ids = {token: index for index, token in enumerate(self._tokens)}
+        named = {piece[1:-1]: ids[piece] for piece in LAYOUT if piece in ids and piece not in ("<s>", "</s>")}
+        self._specials = named | {"unk": self._unk}
         self._engine = _engine(described, source)
         # The library gives added tokens that are in no model new ids, because special tokens are left out there.
         self._ids = np.arange(len(self._tokens), dtype=np.int64)
@@ -64,9 +76,7 @@ class FastTokenizer:
     @property
     def specials(self) -> Mapping[str, int]:
         """Ids of the special tokens that the file has under the names of the XLNet release."""
-        names = {token: index for index, token in enumerate(self._tokens)}
-        found = {piece[1:-1]: names[piece] for piece in LAYOUT if piece in names and piece not in ("<s>", "</s>")}
-        return found | {"unk": self._unk}
+        return self._specials
 
     def encode(self, text: str) -> NDArray[np.int64]:
         """The ids of a text."""
@@ -92,7 +102,7 @@ class FastTokenizer:
             return new, Unfinished(text=text)
         if len(text) > _LONGEST_WORD:
             text = _WORD.sub(_cut_word, text)
-        if found := self._last_word.match(text) or (len(text) > 2 * _LONGEST_WORD and self._last_space.match(text)):
+        if found := self._last_word.match(text) or (len(text) > _LONGEST_WORD and self._last_space.match(text)):
             new = self.encode(text[: found.end()])[before.given :]
             text, before, checked = text[found.end() :], Unfinished(), 1
         read = self._last_apart(text, begin=max(checked, before.read + 1))
@@ -165,7 +175,7 @@ def _engine(described: Description, source: str) -> Any:
     try:
         library = import_module("tokenizers")
     except ImportError:
-        raise CheckpointError(
+        raise MissingLibraryError(
             f"{source} is read by the tokenizers library, which is not installed. Install it: pip install tokenizers."
         ) from None
     return _guarded(source, lambda: library.Tokenizer.from_str(json.dumps(described.for_library())))

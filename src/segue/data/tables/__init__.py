@@ -21,10 +21,13 @@ keep their types: text from csv, tsv and conll, and what the file says from the 
 choice), `conll`, `parquet`, `datasets` the rest.
 """
 
+from segue.data.tables.datasets import DATASETS as DATASETS
 from segue.data.tables.reader import Record as Record
 from segue.data.tables.reader import Row as Row
 from segue.data.tables.reader import Unread as Unread
+from segue.data.tables.table import ENDINGS as ENDINGS
 from segue.data.tables.table import FORMATS as FORMATS
+from segue.data.tables.table import STANDARD_INPUT as STANDARD_INPUT
 from segue.data.tables.table import Table as Table
 from segue.data.tables.table import TableFormat as TableFormat
 from segue.data.tables.table import TableSettings as TableSettings

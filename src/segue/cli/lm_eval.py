@@ -1,0 +1,24 @@
+"""`segue-lm-eval`: the command of lm-evaluation-harness with segue's models among its own.
+
+segue-lm-eval run --model segue --model_args model=FOLDER --tasks TASK
+"""
+
+from importlib import import_module
+
+from segue.cli.errors import ended
+
+
+def main() -> None:
+    """The console script."""
+    raise SystemExit(ended(_evaluate))
+
+
+def _evaluate() -> None:
+    from segue.infer.harness import register
+
+    register()
+    import_module("lm_eval.__main__").cli_evaluate()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""A model of segue for lm-evaluation-harness: what the harness asks, answered by segue's own scoring and writing.
+
+In: requests of the harness. Out: log-likelihoods and texts. `register` makes the name `segue` known to the harness, so
+that `--model segue --model_args model=FOLDER` finds it; `segue-lm-eval` is the harness's command with that done.
+
+A log-likelihood is the sum over the tokens of a continuation as `segue.infer.score` gives them for the whole text. A
+token that reaches over the border belongs to the continuation, and so does white space at the end of a context.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import groupby
+from typing import Any, Protocol
+
+import torch
+
+from segue.errors import ConfigError, SegueWarning
+from segue.infer.sampling import SamplingSettings
+from segue.infer.score import ScoreSettings, TextScore, TokenScore, score_texts
+from segue.infer.session import Session
+from segue.infer.text_model import load_text_model
+
+NAME = "segue"
+_MOST_TOKENS = 256
+_GENERATION = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p", "seed")
+
+
+class Request(Protocol):
+    """A request of the harness: `args` are a context and a continuation, a text, or a context and settings."""
+
+    args: tuple[Any, ...]
+
+
+class HarnessModel:
+    """The three questions that the harness asks. `register` joins it to the harness's base class."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        memory_length: int | None = None,
+        batch_tokens: int = 4096,
+        device: str | None = None,
+        batch_size: object = None,
+        max_batch_size: object = None,
+    ) -> None:
+        """`model` is what `segue.open` takes. `batch_size` and `max_batch_size` are passed by the harness and mean
+        nothing here: texts are read side by side up to `batch_tokens`."""
+        super().__init__()
+        self._source = load_text_model(model)
+        objective = self._source.model.config.objective
+        if objective == "masked":
+            raise ConfigError(
+                f'{model} must have objective "causal" or "permutation" for log-likelihoods; got "masked", which has '
+                "pseudo-likelihoods only. Use another model."
+            )
+        if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
+            warnings.warn(
+                f"the harness asks for {device}, and there is none: the CPU computes.", SegueWarning, stacklevel=2
+            )
+            device = None
+        self._session = Session(self._source, memory_length=memory_length, device=device or "cpu")
+        length = self._source.segment_length
+        self._tokens = ScoreSettings(by="token", segment_length=length, batch_tokens=batch_tokens)
+        self._documents = ScoreSettings(by="document", segment_length=length, batch_tokens=batch_tokens)
+
+    def loglikelihood(self, requests: Sequence[Request], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """For each context and continuation: the log-likelihood, and whether greedy decoding writes it."""
+        pairs = [_moved_space(*request.args) for request in requests]
+        found: list[tuple[float, bool]] = []
+        for (context, _), tokens in zip(pairs, self._token_scores([a + b for a, b in pairs]), strict=True):
+            new = [token for token in tokens if token.end > len(context)]
+            before = [token.id for token in tokens[: len(tokens) - len(new)]]
+            value = sum(token.log_probability for token in new if token.log_probability is not None)
+            found.append((value, self._is_greedy(before, [token.id for token in new])))
+        return found
+
+    def loglikelihood_rolling(self, requests: Sequence[Request], disable_tqdm: bool = False) -> list[float]:
+        """For each text: its log-likelihood as a document."""
+        texts = [request.args[0] for request in requests]
+        rows = score_texts(self._source.model, self._source.tokenizer, texts, self._documents)
+        return [row.log_probability for row in rows if isinstance(row, TextScore)]
+
+    def generate_until(self, requests: Sequence[Request], disable_tqdm: bool = False) -> list[str]:
+        """For each context and settings: the text that the model writes, up to a stop string or the limit."""
+        return [self._written(*request.args) for request in requests]
+
+    def _token_scores(self, texts: Sequence[str]) -> Iterator[list[TokenScore]]:
+        """The tokens of each text; none for a text without any."""
+        rows = score_texts(self._source.model, self._source.tokenizer, texts, self._tokens)
+        tokens = (row for row in rows if isinstance(row, TokenScore))
+        by_text = {number: list(own) for number, own in groupby(tokens, key=lambda token: token.document)}
+        return (by_text.get(number, []) for number in range(1, len(texts) + 1))
+
+    def _is_greedy(self, before: Sequence[int], ids: Sequence[int]) -> bool:
+        """Whether greedy decoding, which never writes a special token, writes these ids after those before them."""
+        session = self._session.fork()
+        eod = session.tokenizer.specials.get("eod")
+        read = [*([] if eod is None else [eod]), *before]
+        if not read:
+            read, ids = list(ids[:1]), ids[1:]  # nothing predicts the first token
+        if not ids:
+            return True
+        session.feed_tokens(read)
+        written = session.write(max_tokens=len(ids), sampling=SamplingSettings(greedy=True))
+        found = (one.id for one in written if one.id is not None)
+        return all(next(found, None) == index for index in ids)
+
+    def _written(self, context: str, settings: Mapping[str, Any]) -> str:
+        if unknown := [name for name in settings if name not in _GENERATION]:
+            raise ConfigError(
+                f"the settings of a generation must be of {', '.join(_GENERATION)}; got {', '.join(unknown)}. "
+                "Take it out of the task's generation_kwargs."
+            )
+        until = settings.get("until") or []
+        stop = [until] if isinstance(until, str) else [text for text in until if text]
+        temperature = float(settings.get("temperature") or 0.0)
+        sampling = SamplingSettings(greedy=True)
+        if settings.get("do_sample") and temperature > 0:
+            sampling = SamplingSettings(
+                temperature=temperature,
+                top_k=settings.get("top_k"),
+                top_p=settings.get("top_p"),
+                seed=settings.get("seed", 0),
+            )
+        most = int(settings.get("max_gen_toks", _MOST_TOKENS))
+        return "".join(self._session.fork().stream(context, max_tokens=most, sampling=sampling, stop=stop))
+
+
+def _moved_space(context: str, continuation: str) -> tuple[str, str]:
+    """The pair with white space at the end of the context moved to the continuation, as the harness itself does."""
+    bare = context.rstrip()
+    return bare, context[len(bare) :] + continuation
+
+
+def register() -> type:
+    """Makes `segue` a model of the harness; gives its class."""
+    try:
+        base = import_module("lm_eval.api.model").LM
+        registry = import_module("lm_eval.api.registry")
+        import_module("lm_eval.models")  # or the harness would not look for its own ones
+    except ImportError:
+        raise ConfigError(
+            "the lm-evaluation-harness must be installed; got none. Install it: pip install lm-eval."
+        ) from None
+    made = type("SegueLM", (HarnessModel, base), {})
+    registered: type = registry.register_model(NAME)(made)
+    return registered
