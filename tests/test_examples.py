@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import pytest
 
@@ -12,15 +13,14 @@ from tests.tasks.models import write_model
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
-TEXT = "The room was clean and the staff were kind. " * 200
 ARGUMENTS = {
-    "pretrain.py": ["text.txt", "--steps", "4"],
+    "pretrain.py": ["text.txt", "--steps", "12"],
     "stream.py": ["causal"],
     "orders.py": ["permutation"],
     "classify.py": ["permutation-chinese"],
     "search.py": ["permutation", "Where is the room?"],
 }
-SHORTER = {"STEPS = 400": "STEPS = 5"}
+SHORTER = {"STEPS = 400": "STEPS = 12"}
 """What notebooks train less in a test."""
 
 
@@ -30,7 +30,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_model(folder / "causal", objective="causal")
     write_model(folder / "permutation")
     write_model(folder / "permutation-chinese", language="chinese")
-    (folder / "text.txt").write_text(TEXT, encoding="utf-8")
+    (folder / "text.txt").write_text("\n\n".join(topics.values()), encoding="utf-8")
     return folder
 
 

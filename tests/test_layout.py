@@ -1,7 +1,10 @@
 """A file imports its own folder and lower levels only (docs/design/layout.md)."""
 
 import ast
+import re
 from pathlib import Path
+
+import segue
 
 SOURCE = Path(__file__).parents[1] / "src" / "segue"
 LEVELS = [
@@ -71,3 +74,10 @@ def test_only_the_command_line_prints() -> None:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
                 assert called not in {"print", "exit"}, f"{path}:{node.lineno}"
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (SOURCE.parents[1] / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    assert len(segue.__all__) > 30
+    for name in segue.__all__:
+        assert name == "__version__" or re.search(rf"^::: segue\.[\w.]+\.{name}$", page, re.M), name

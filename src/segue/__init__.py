@@ -2,6 +2,7 @@
 
 Functions, one for each thing that the command line does (docs/python.md shows each in a few lines):
 
+    sample          a real corpus for a first try
     prepare         text files -> a store of ids on disk, with its tokeniser
     pretrain, plan  a config and a store -> a run with its best model; what that will need
     finetune        a model and labelled examples -> a model that does a job, with its metrics
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from segue.api.pretrain import plan as plan
     from segue.api.pretrain import pretrain as pretrain
     from segue.api.progress import Progress as Progress
+    from segue.api.sample import sample as sample
     from segue.api.score import score as score
     from segue.api.tune import Study as Study
     from segue.api.tune import tune as tune
@@ -88,6 +90,7 @@ _HOME = {
     "predict": "segue.api.predict",
     "prepare": "segue.api.prepare",
     "pretrain": "segue.api.pretrain",
+    "sample": "segue.api.sample",
     "score": "segue.api.score",
     "tune": "segue.api.tune",
 }
@@ -126,6 +129,7 @@ __all__ = [
     "predict",
     "prepare",
     "pretrain",
+    "sample",
     "score",
     "tune",
 ]
