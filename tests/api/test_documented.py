@@ -27,7 +27,7 @@ def test_there_are_functions() -> None:
 def test_the_docstring_names_every_argument_and_its_type_is_known(name: str) -> None:
     function = getattr(segue, name)
     text = inspect.getdoc(function) or ""
-    for section in ("Args:", "Returns:", "Raises:", "Example:"):
+    for section in ("Args:", "Returns:", "Raises:", "Examples:"):
         assert f"\n{section}\n" in text, section
     arguments = text.partition("\nArgs:\n")[2].partition("\nReturns:\n")[0]
     described = re.findall(r"^    (\w+): ", arguments, flags=re.MULTILINE)

@@ -48,7 +48,7 @@ def convert(
     Raises:
         CheckpointError: If the source cannot be read, or cannot be written in that form.
 
-    Example:
+    Examples:
         >>> report = segue.convert("model", "copy", compare=False)
         >>> (Path("copy") / "config.toml").is_file()
         True
@@ -95,7 +95,7 @@ def export(
     Raises:
         ConfigError: If a library is missing, or the model cannot be exported so.
 
-    Example:
+    Examples:
         >>> done = segue.export("model", "program", format="torch")
         >>> done.largest_difference < 1e-4
         True
@@ -117,7 +117,7 @@ def inspect(path: str | Path) -> Detected:
     Raises:
         CheckpointError: If it is nothing that segue knows.
 
-    Example:
+    Examples:
         >>> segue.inspect("model").kind
         'segue model'
     """

@@ -61,7 +61,7 @@ def embed(
         ConfigError: If a setting is not possible for this model.
         DataError: If a text cannot be read.
 
-    Example:
+    Examples:
         >>> vectors = segue.embed("model", ["The room was clean.", "A dull film."], progress=False)
         >>> vectors.shape
         (2, 32)

@@ -93,7 +93,7 @@ def finetune(
         ConfigError: If the task or a setting is unknown, or the folder holds another run.
         DataError: If the examples cannot be read or used.
 
-    Example:
+    Examples:
         >>> rows = [{"text": f"room {n}", "label": ["bad", "good"][n % 2]} for n in range(40)]
         >>> result = segue.finetune("model", rows, settings={"train.epochs": 1}, progress=False)
         >>> 0 <= result.metrics["valid"]["accuracy"].value <= 1

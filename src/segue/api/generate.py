@@ -97,7 +97,7 @@ def generate(
     Raises:
         ConfigError: If settings contradict each other, or the model cannot write.
 
-    Example:
+    Examples:
         >>> text = segue.generate("model", "The room was", max_tokens=5)
         >>> several = segue.generate("model", "The room was", max_tokens=5, count=3)
         >>> text == several[0], len(several)
@@ -165,7 +165,7 @@ def infill(
         ConfigError: If the model is no permutation model.
         DataError: If the text has no gap.
 
-    Example:
+    Examples:
         >>> filled = segue.infill("xlnet", "The room was ___ and the staff were kind.", length=1)
         >>> filled.text.startswith("The room was"), len(filled.gaps)
         (True, 1)

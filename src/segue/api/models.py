@@ -41,7 +41,7 @@ def load(
     Raises:
         CheckpointError: If there is no such model, or its files are damaged.
 
-    Example:
+    Examples:
         >>> model = segue.load("model")
         >>> model.config.objective
         'causal'
@@ -69,7 +69,7 @@ def open(source: ModelLike, *, memory_length: int | None = None, int8: bool = Fa
         CheckpointError: If there is no such model, or it comes without a tokeniser.
         ConfigError: If the memory length is not possible for the model.
 
-    Example:
+    Examples:
         >>> session = segue.open("model")
         >>> session.feed("The room was")
         0

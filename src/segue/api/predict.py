@@ -65,7 +65,7 @@ def load_finetuned(model: str | Path) -> FinetunedModel:
     Raises:
         CheckpointError: If there is no fine-tuned model.
 
-    Example:
+    Examples:
         >>> model = segue.load_finetuned("sentiment")
         >>> model.predict("The room was clean.", progress=False)[0]["prediction"]
         'good'
@@ -108,7 +108,7 @@ def predict(
         CheckpointError: If there is no fine-tuned model.
         DataError: If the rows lack a column that the task needs.
 
-    Example:
+    Examples:
         >>> answers = segue.predict("sentiment", ["The room was clean.", "A dull film."], progress=False)
         >>> [answer["prediction"] for answer in answers]
         ['good', 'bad']

@@ -64,7 +64,7 @@ def prepare(
     Raises:
         DataError: If files are missing or unreadable, or the folder exists.
 
-    Example:
+    Examples:
         >>> store = segue.prepare("texts.txt", "corpus", kind="characters", progress=False)
         >>> store.manifest.documents
         6

@@ -97,7 +97,7 @@ def pretrain(
         ConfigError: If settings are unknown or contradict each other; the message lists all problems.
         DataError: If a store is damaged, or does not fit the model.
 
-    Example:
+    Examples:
         >>> store = segue.prepare("texts.txt", "corpus", kind="characters", progress=False)
         >>> tiny = {"model": {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 16, "memory.length": 8},
         ...         "data": {"lanes": 2, "segment_length": 8}, "train": {"steps": 2, "warmup_steps": 1}}
@@ -146,7 +146,7 @@ def plan(
     Raises:
         ConfigError: If settings are unknown or contradict each other.
 
-    Example:
+    Examples:
         >>> tiny = {"model": {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 16, "vocabulary.size": 100},
         ...         "data": {"lanes": 2, "segment_length": 8, "store": "corpus"}, "train": {"steps": 5}}
         >>> segue.plan("small-transformer-xl", settings=tiny).tokens

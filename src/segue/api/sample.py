@@ -20,6 +20,10 @@ def sample(name: str, out: str | Path, *, replace: bool = False) -> Path:
 
     Raises:
         DataError: If there is no such sample, or it can be neither found in an installed package nor downloaded.
+
+    Examples:
+        >>> segue.sample("english", "english.txt")  # doctest: +SKIP
+        PosixPath('english.txt')
     """
     write_sample(name, out, replace=replace)
     return Path(out)

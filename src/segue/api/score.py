@@ -111,7 +111,7 @@ def score(
         ConfigError: If a setting is not possible for this kind of model.
         DataError: If a text cannot be read.
 
-    Example:
+    Examples:
         >>> good, bad = segue.score("model", ["The room was clean.", "clean was room The."], progress=False)
         >>> good.tokens, math.isclose(good.perplexity, math.exp(-good.log_probability / good.tokens))
         (5, True)

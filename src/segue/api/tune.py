@@ -85,7 +85,7 @@ def tune(
         ConfigError: If Optuna is missing, or a setting is unknown.
         DataError: If the examples cannot be read or used.
 
-    Example:
+    Examples:
         >>> rows = [{"text": f"room {n}", "label": ["bad", "good"][n % 2]} for n in range(40)]
         >>> study = segue.tune("model", rows, "study", trials=1, space={"train.learning_rate": [1e-3, 2e-3]},
         ...                    settings={"train.epochs": 1}, progress=False)
