@@ -17,7 +17,7 @@ from tests.api.test_documented import FUNCTIONS
 SOURCE = Path(segue.__file__).parent
 ELSEWHERE = {
     "train/command.py": "it writes commands",
-    "train/pages.py": "names of style sheets",
+    "report/pages.py": "names of style sheets",
     "checkpoint/private.py": "it reads commands",
     "train/tune_report.py": "reports show the command",
     "data/packages.py": "it calls pip",

@@ -22,8 +22,10 @@ def sample(name: str, out: str | Path, *, replace: bool = False) -> Path:
         DataError: If there is no such sample, or it can be neither found in an installed package nor downloaded.
 
     Examples:
-        >>> segue.sample("english", "english.txt")  # doctest: +SKIP
-        PosixPath('english.txt')
+        >>> store = segue.prepare(segue.sample("english", "english.txt"), "corpus")  # doctest: +SKIP
+        >>> segue.sample("latin", "latin.txt")  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        segue.errors.DataError: a sample must be one of english, chinese, ...; got 'latin'.
     """
     write_sample(name, out, replace=replace)
     return Path(out)
