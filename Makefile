@@ -2,6 +2,8 @@
 #   make demo      real text, prepared, pretrained, evaluated, compared
 #   make test      the tests
 #   make test-long the slow ones, which make test leaves out: hostile commands for half an hour (FUZZ_SECONDS=60 for less), and more
+#   make soak      the server under load for a quarter of an hour: overload, thousands of sessions, thousands of requests made from
+#                  its description (SOAK_SECONDS=60 for less)
 #   make check     lint, format and types
 #   make parity    the comparisons with other libraries, in environments of their own
 #   make wheel     builds the wheel and uses it, in an environment with the required packages alone
@@ -15,7 +17,7 @@
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long check parity wheel docs pictures bench bench-quick clean
+.PHONY: demo test test-long soak check parity wheel docs pictures bench bench-quick clean
 
 demo: .venv/ready
 	.venv/bin/segue demo
@@ -25,6 +27,10 @@ test: .venv/ready
 
 test-long: .venv/ready
 	.venv/bin/python -m pytest -q -n auto --dist worksteal -m long --ignore=tests/parity
+
+soak: .venv/ready
+	DESCRIPTION_EXAMPLES=500 .venv/bin/python -m pytest -q tests/serve/test_description.py
+	.venv/bin/python -m pytest -q -m long tests/serve
 
 check: .venv/ready
 	.venv/bin/ruff check .

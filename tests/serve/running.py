@@ -40,10 +40,16 @@ class Server:
         return self.process.wait(SECONDS)
 
 
-def start(models: Sequence[str | Path], folder: Path, *options: str, before: Sequence[str] = ()) -> Server:
-    """Waits until it takes requests."""
+def start(
+    models: Sequence[str | Path],
+    folder: Path,
+    *options: str,
+    before: Sequence[str] = (),
+    program: Sequence[str] = ("segue",),
+) -> Server:
+    """Waits until it takes requests. `before` are words before Python, `program` is the module with its arguments."""
     log = folder / f"serve-{time.monotonic_ns()}.log"
-    command = [*before, sys.executable, "-m", "segue", "serve", *map(str, models), "--port", "0", *options]
+    command = [*before, sys.executable, "-m", *program, "serve", *map(str, models), "--port", "0", *options]
     with log.open("w") as file:
         process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL, text=True)
     end = time.monotonic() + SECONDS
@@ -57,8 +63,14 @@ def start(models: Sequence[str | Path], folder: Path, *options: str, before: Seq
 
 
 @contextmanager
-def running(models: Sequence[str | Path], folder: Path, *options: str, before: Sequence[str] = ()) -> Iterator[Server]:
-    server = start(models, folder, *options, before=before)
+def running(
+    models: Sequence[str | Path],
+    folder: Path,
+    *options: str,
+    before: Sequence[str] = (),
+    program: Sequence[str] = ("segue",),
+) -> Iterator[Server]:
+    server = start(models, folder, *options, before=before, program=program)
     try:
         yield server
     finally:

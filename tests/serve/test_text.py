@@ -14,6 +14,8 @@ from segue.infer.session import Session, open_session
 from tests.serve.running import Server
 
 TOLERANCE = 1e-4
+ENDLESS = {"7": -100}
+"""A bias against the end of a document, whose id is that of tests.tasks.models."""
 TEXT = "The room was clean and the staff were very kind to us. "
 
 

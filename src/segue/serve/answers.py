@@ -32,6 +32,10 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         507: "The store of sessions is full.",
     }.items()
 }
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "At once, or in events."}
+}
+"""Of routes that can stream."""
 _CLOSED = 499
 """For the log: the client left before the answer."""
 
@@ -96,8 +100,15 @@ def _problem(error: RequestValidationError) -> ApiError:
     if len({str(one["loc"][1:2]) for one in problems}) > 1:
         first = problems[0]
     place = [part for part in first["loc"] if part != "body"]
-    name = str(place[0])[:100] if place else None
-    value = "" if first["type"] in ("missing", "extra_forbidden") else f"; got {shown(first.get('input'))}"
-    message = first["msg"].removeprefix("Value error, ")
-    what = f"{shown(name)[1:-1]}: {message}" if name else f"the request: {message}"
-    return ApiError(400, f"{what}{value}. GET /openapi.json describes the request.", code="invalid_value", param=name)
+    name = shown(str(place[0]))[1:-1] if place else "the request"
+    match first["type"]:
+        case "missing":
+            what = f"{name} must be given; got none."
+        case "extra_forbidden":
+            what = f"a field must be one that the route has; got {name}."
+        case _:
+            rule = first["msg"].removeprefix("Value error, ").removeprefix("Input should ").removesuffix(".")
+            rule = rule if rule.startswith("be ") else f"be right ({rule})"
+            what = f"{name} must {rule}; got {shown(first.get('input'))}."
+    remedy = "GET /openapi.json describes the request."
+    return ApiError(400, f"{what} {remedy}", code="invalid_value", param=name if place else None)

@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 import segue
-from segue.serve import completions, service_routes, session_routes
+from segue.serve import completions, service_routes, session_routes, task_routes, text_routes
 from segue.serve.answers import add_error_answers
 from segue.serve.guard import Guard
 from segue.serve.serving import Serving
@@ -20,8 +20,12 @@ def make_app(serving: Serving) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.serving = serving
-    for router in (completions.router, session_routes.router, session_routes.plain, service_routes.router):
-        app.include_router(router)
+    for part in (completions, session_routes, text_routes, task_routes, service_routes):
+        app.include_router(part.router)
+    app.include_router(session_routes.plain)
     add_error_answers(app)
+    for path in app.openapi()["paths"].values():
+        for route in path.values():
+            route["responses"].pop("422", None)  # what is wrong with a request is a 400 here
     app.add_middleware(Guard, serving=serving)
     return app

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from segue.serve.answers import ERRORS, answer
+from segue.serve.answers import ERRORS, EVENTS, answer
 from segue.serve.errors import ApiError, shown, too_large
 from segue.serve.jobs import Done, Ended, Job, Read, Token, Write
 from segue.serve.limits import LimitedRoute
@@ -122,7 +122,7 @@ class Completing:
         self.session = None
 
 
-@router.post("/v1/completions", response_model=Completion, responses=ERRORS)
+@router.post("/v1/completions", response_model=Completion, responses={**ERRORS, **EVENTS})
 async def completions(body: CompletionRequest, request: Request) -> Response:
     """Writes on from a prompt; with `stream`, in server-sent events, each a chunk, the last `[DONE]`.
 
@@ -163,6 +163,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
         work.reasons = [None] * work.left
         for job in work.jobs:
             job.flows = bool(body.stream)
+        serving.tokens_reused += 0 if kept is None else kept.tokens
         worker = serving.engine.writers[served.name]
         run.submit(dict.fromkeys(work.jobs, worker))
         run.watch()

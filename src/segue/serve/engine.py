@@ -8,6 +8,7 @@ job; a fault of a whole step ends the jobs of that model, and the thread goes on
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ import torch
 
 from segue.serve.jobs import Done, Event, Failed, Job, Waiting
 from segue.serve.models import Served
+from segue.serve.pool import Pool
 from segue.serve.settings import ServeSettings
 from segue.serve.turns import Turns
 from segue.serve.writer import Writer
@@ -30,6 +32,10 @@ class Worker(Protocol):
     @property
     def busy(self) -> bool:
         """Whether a step would do something."""
+
+    @property
+    def due(self) -> float | None:
+        """When a step will do something, by the monotonic clock; None: not before something comes."""
 
     def accept(self, job: Any) -> None:
         """Takes a job."""
@@ -56,6 +62,10 @@ class Calls:
     @property
     def busy(self) -> bool:
         return len(self._queue) > 0
+
+    @property
+    def due(self) -> float | None:
+        return 0.0 if self.busy else None
 
     def accept(self, job: Job) -> None:
         self._queue.add(job.tenant, (job, job.work()))
@@ -94,7 +104,12 @@ class Engine:
             name: Writer(served.stream, settings) for name, served in models.items() if served.stream is not None
         }
         self.calls = Calls()
-        self._workers: list[Worker] = [*self.writers.values(), self.calls]
+        self.pool = Pool(settings)
+        for served in models.values():
+            if served.task is not None:  # a long document is read in segments: others get on in between
+                trunk = served.task.model.get_submodule("trunk")
+                trunk.register_forward_pre_hook(lambda *_: self.breathe())
+        self._workers: list[Worker] = [*self.writers.values(), self.pool, self.calls]
         self._inbox: deque[Callable[[], None]] = deque()
         self._outbox: list[tuple[Job, Event]] = []
         self._woken = threading.Event()
@@ -151,6 +166,8 @@ class Engine:
 
     def breathe(self) -> None:
         """In the middle of a long computation, in its thread: those who write get a token."""
+        if threading.current_thread() is not self._thread:
+            return
         self._receive()
         for writer in self.writers.values():
             if writer.busy:
@@ -179,7 +196,9 @@ class Engine:
                     self._step(worker)
                     self._flush()
             if not busy and not self._inbox:
-                self._woken.wait(_LONGEST_SLEEP)
+                now = time.monotonic()
+                dues = [due for worker in self._workers if (due := worker.due) is not None]
+                self._woken.wait(max(0.0, min([_LONGEST_SLEEP, *(due - now for due in dues)])))
 
     def _step(self, worker: Worker) -> None:
         try:

@@ -6,6 +6,7 @@ so, the server itself.
 """
 
 import re
+import time
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,8 +37,13 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        started, metrics = time.monotonic(), self._serving.metrics
+
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
+                route = getattr(scope.get("route"), "path", "none")
+                metrics.requests.labels(route, message["status"]).inc()
+                metrics.seconds.labels(route).observe(time.monotonic() - started)
                 message = {**message, "headers": [*message["headers"], *_HEADERS]}
             await send(message)
 

@@ -1,14 +1,16 @@
 """What is asked of the server itself: which models, whether it is well, its version and its figures."""
 
+import time
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import PlainTextResponse, Response
 
 import segue
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import not_ready
 from segue.serve.models import Served
+from segue.serve.pages import describe
 from segue.serve.serving import serving_of
 
 router = APIRouter(tags=["service"])
@@ -61,6 +63,38 @@ async def ready(request: Request) -> Response:
     if not serving_of(request).ready:
         raise not_ready()
     return answer({"status": "ready"})
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request) -> Response:
+    """Figures, in the form that Prometheus reads."""
+    return Response(serving_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@router.get("/load")
+async def load(request: Request) -> Response:
+    """What runs now."""
+    serving = serving_of(request)
+    return answer(
+        {
+            "requests": serving.engine.waiting,
+            "writing": sum(writer.active for writer in serving.engine.writers.values()),
+            "tokens_written": sum(writer.tokens_written for writer in serving.engine.writers.values()),
+            "tokens_read": sum(writer.tokens_read for writer in serving.engine.writers.values()),
+            "sessions": len(serving.sessions),
+            "sessions_in_memory": serving.sessions.in_memory(),
+            "session_bytes": serving.sessions.memory,
+            "uptime": time.monotonic() - serving.started,
+        }
+    )
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """The routes, for people."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    page = describe(request.app.openapi())
+    return Response(page, media_type="text/html; charset=utf-8", headers={"content-security-policy": policy})
 
 
 @router.get("/version")

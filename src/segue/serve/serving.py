@@ -11,6 +11,7 @@ from starlette.requests import Request
 from segue.serve.engine import Engine
 from segue.serve.errors import ApiError, not_ready, shown
 from segue.serve.keys import Keys
+from segue.serve.metrics import Metrics
 from segue.serve.models import Served
 from segue.serve.run import Run
 from segue.serve.sessions import Sessions
@@ -37,6 +38,8 @@ class Serving:
         self.sessions = Sessions(models, SqliteStore(sessions), settings)
         self.runs: set[Run] = set()
         """Of requests that have jobs."""
+        self.tokens_reused = 0
+        self.metrics = Metrics(self)
         self.ready = False
         self.started = time.monotonic()
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from segue.infer.saved_session import Kept
-from segue.serve.answers import ERRORS, answer
+from segue.serve.answers import ERRORS, EVENTS, answer
 from segue.serve.errors import ApiError, too_large
 from segue.serve.jobs import Done, Ended, Feed, Job, Score, Token, Took, Write
 from segue.serve.limits import LimitedRoute, read_parts
@@ -213,7 +213,7 @@ def _scored(job: Score, session: dict[str, Any]) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------------------- write
 
 
-@router.post("/{id}/write", response_model=Written, responses=ERRORS)
+@router.post("/{id}/write", response_model=Written, responses={**ERRORS, **EVENTS})
 async def write(id: SessionId, body: WriteRequest, request: Request) -> Response:
     """The session reads a prompt and writes; token by token in server-sent events, or with `"stream": false` at once.
 
@@ -235,6 +235,7 @@ async def write(id: SessionId, body: WriteRequest, request: Request) -> Response
     job = Write(tenant_of(request), served, kept, body.prompt, how)
     job.flows = stream
     writing = _Writing(serving, session, job, run)
+    serving.tokens_reused += kept.tokens
     try:
         run.submit({job: serving.engine.writers[session.model]})
         run.watch()
@@ -330,7 +331,11 @@ class _Writing:
 # -------------------------------------------------------------------------------------------------------------- state
 
 
-@plain.get("/{id}/state", responses={**ERRORS, 200: {"content": {BYTES: {}}, "description": "The state."}})
+@plain.get(
+    "/{id}/state",
+    response_class=Response,
+    responses={**ERRORS, 200: {"content": {BYTES: {}}, "description": "The state."}},
+)
 async def get_state(id: SessionId, request: Request) -> Response:
     """What the session has read, as a file: for this model alone, and signed, so that no other file is taken back."""
     data = await serving_of(request).sessions.state(_session(request, id))

@@ -6,8 +6,10 @@ at every step. So nobody waits for a long prompt of somebody else, and a job tha
 """
 
 import copy
+import time
 from collections.abc import Generator
 
+import torch
 from torch import Tensor
 
 from segue.infer.generation import Generation
@@ -15,6 +17,7 @@ from segue.infer.saved_session import Kept
 from segue.infer.token_stream import TokenStream
 from segue.serve.jobs import Done, Ended, Failed, Job, Read, Reading, Token, Waiting, Write
 from segue.serve.models import Stream
+from segue.serve.pace import Pace
 from segue.serve.settings import ServeSettings
 from segue.serve.slots import Slots
 from segue.serve.turns import Turns
@@ -44,6 +47,7 @@ class Writer:
         self._model, self._settings = model, settings
         self.tokens_written = 0
         self.tokens_read = 0
+        self._pace = Pace()
         self._begin()
 
     def _begin(self) -> None:
@@ -65,6 +69,11 @@ class Writer:
         """Whether a step would do something."""
         self._resume()
         return bool(self._lines) or bool(len(self._reading)) or bool(len(self._waiting)) or self._has_cancelled()
+
+    @property
+    def due(self) -> float | None:
+        """When a step would do something."""
+        return 0.0 if self.busy else None
 
     @property
     def active(self) -> int:
@@ -160,13 +169,20 @@ class Writer:
         self._waiting.add(line.job.tenant, line)
 
     def _advance(self) -> None:
+        rows = len(self._lines)
+        threads, started = self._pace.choose(rows), time.perf_counter()
+        all_of_them = torch.get_num_threads()
+        torch.set_num_threads(threads)
         try:
             self._slots.read()
+            self._pace.note(rows, threads, time.perf_counter() - started)
         except Exception as error:
             if len(self._lines) == 1:
                 self._fail(next(iter(self._lines.values())).job, error)
             else:
                 self._advance_alone()
+        finally:
+            torch.set_num_threads(all_of_them)
 
     def _advance_alone(self) -> None:
         """After a batch that failed: each text by itself, so that the one at fault is the only one to end. The cache

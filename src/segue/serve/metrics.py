@@ -1,0 +1,72 @@
+"""Figures for Prometheus: what runs, what waits, what sessions take, how long requests last."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+if TYPE_CHECKING:
+    from segue.serve.serving import Serving
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """Of one server, in a registry of its own."""
+
+    def __init__(self, serving: "Serving") -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "segue_requests", "Requests that were answered.", ("route", "status"), registry=self.registry
+        )
+        self.seconds = Histogram(
+            "segue_request_seconds",
+            "Time until the answer begins.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.registry.register(_Now(serving))
+
+    def text(self) -> bytes:
+        """In the form that Prometheus reads."""
+        return generate_latest(self.registry)
+
+
+class _Now:
+    """What the server says of itself when it is asked."""
+
+    def __init__(self, serving: "Serving") -> None:
+        self._serving = serving
+
+    def describe(self) -> list[Metric]:
+        """Nothing before it is asked."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """The figures of now."""
+        serving = self._serving
+        engine, sessions, writers = serving.engine, serving.sessions, serving.engine.writers.values()
+        gauges = {
+            "segue_requests_running": ("Texts that are being written.", sum(writer.active for writer in writers)),
+            "segue_requests_waiting": ("Requests that compute or wait.", engine.waiting),
+            "segue_sessions": ("Sessions.", len(sessions)),
+            "segue_sessions_in_memory": ("Sessions in memory.", sessions.in_memory()),
+            "segue_session_bytes": ("Bytes of sessions in memory.", sessions.memory),
+            "segue_ready": ("Whether requests are taken.", int(serving.ready)),
+        }
+        counters = {
+            "segue_tokens_written": ("Tokens that were written.", sum(writer.tokens_written for writer in writers)),
+            "segue_tokens_read": ("Tokens of prompts that were read.", sum(writer.tokens_read for writer in writers)),
+            "segue_tokens_reused": ("Tokens that sessions had read before.", serving.tokens_reused),
+            "segue_steps": ("Steps of the engine.", engine.steps),
+            "segue_faults": ("Steps that failed as a whole.", engine.faults),
+            "segue_session_evictions": ("Sessions that went to disk.", sessions.evictions),
+            "segue_session_restores": ("Sessions that came back.", sessions.restores),
+            "segue_session_save_failures": ("Sessions that the store refused.", sessions.failed_saves),
+        }
+        for name, (about, value) in gauges.items():
+            yield GaugeMetricFamily(name, about, value=value)
+        for name, (about, value) in counters.items():
+            yield CounterMetricFamily(name, about, value=value)

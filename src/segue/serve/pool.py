@@ -1,0 +1,194 @@
+"""Texts that are read together, whoever sent them: to classify, to tag, to embed.
+
+In: jobs, each with some parts, such as a text to classify. Out: the result of each part. A part waits a few
+milliseconds for others of its kind. Then those of about the same length are read in one batch, beginning with the
+tenant that has waited for longest. A batch that raises is done again part by part, so that only the job at fault ends.
+"""
+
+import time
+from collections.abc import Callable, Generator, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from segue.serve.jobs import Done, Failed, Job, Waiting
+from segue.serve.settings import ServeSettings
+from segue.serve.turns import Turns
+
+_AT_ONCE = 64
+"""Parts of a job that are made ready between two steps."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """What is read at once with others of the same `kind`."""
+
+    job: "PoolJob"
+    number: int
+    kind: Hashable
+    length: int
+    """About how many tokens it has."""
+    content: Any
+    compute: Callable[[Sequence[Any]], Sequence[Any]]
+    """From the contents of several parts to the results."""
+    since: float
+
+
+class PoolJob(Job):
+    """A job that consists of parts."""
+
+    def parts(self) -> Generator[Part | None]:
+        """Makes them ready, one after the other."""
+        raise NotImplementedError
+
+    def take(self, number: int, result: Any) -> None:
+        """The result of a part."""
+        raise NotImplementedError
+
+
+class Pool:
+    """The parts of all jobs."""
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self._settings = settings
+        self._preparing: Turns[tuple[PoolJob, Generator[Part | None]]] = Turns()
+        self._parts: Turns[Part] = Turns()
+        self._left: dict[PoolJob, int] = {}
+        """How many parts of a job have no result."""
+        self._complete: set[PoolJob] = set()
+        """Jobs whose parts are all here."""
+
+    @property
+    def due(self) -> float | None:
+        """When a step would do something."""
+        if len(self._preparing):
+            return 0.0
+        if not len(self._parts):
+            return None
+        if len(self._parts) >= self._settings.batch_rows:
+            return 0.0
+        return min(part.since for part in self._parts) + self._settings.batch_window
+
+    @property
+    def busy(self) -> bool:
+        due = self.due
+        return due is not None and due <= time.monotonic()
+
+    def accept(self, job: PoolJob) -> None:
+        self._left[job] = 0
+        self._preparing.add(job.tenant, (job, job.parts()))
+
+    def wake(self, job: PoolJob) -> None:
+        """Nothing to do: they are awake."""
+
+    def jobs(self) -> list[Job]:
+        return list(self._left)
+
+    def fail_all(self, error: BaseException) -> None:
+        for job in list(self._left):
+            self._fail(job, error)
+
+    def step(self) -> None:
+        """Makes some parts ready, then reads a batch."""
+        self._prepare()
+        for part in self._parts.take(lambda part: part.job.cancelled):
+            self._left.pop(part.job, None)
+        if len(self._parts) and self.busy:
+            self._read(self._batch())
+
+    def _prepare(self) -> None:
+        for _ in range(_AT_ONCE):
+            if not len(self._preparing):
+                return
+            job, making = self._preparing.pop()
+            if job.cancelled:
+                making.close()
+                self._left.pop(job, None)
+                continue
+            try:
+                part = next(making)
+            except StopIteration:
+                self._complete.add(job)
+                self._finish(job)
+                continue
+            except Exception as error:
+                self._fail(job, error)
+                continue
+            if part is not None:
+                self._left[job] += 1
+                self._parts.add(job.tenant, part)
+            self._preparing.add(job.tenant, (job, making))
+
+    def _batch(self) -> list[Part]:
+        """The part whose turn it is, and those of its kind that are nearest to it in length."""
+        first = self._parts.pop()
+        others = sorted(
+            (part for part in self._parts if part.kind == first.kind), key=lambda part: abs(part.length - first.length)
+        )
+        chosen, longest = [first], first.length
+        for part in others:
+            longest = max(longest, part.length)
+            if (
+                len(chosen) >= self._settings.batch_rows
+                or longest * (len(chosen) + 1) > self._settings.batch_tokens
+                or longest > 2 * first.length + 32
+            ):
+                break
+            chosen.append(part)
+        wanted = set(chosen)
+        self._parts.take(lambda part: part in wanted)
+        return chosen
+
+    def _read(self, parts: list[Part]) -> None:
+        try:
+            results = parts[0].compute([part.content for part in parts])
+        except Exception as error:
+            if len(parts) == 1:
+                self._fail(parts[0].job, error)
+            else:
+                for part in parts:
+                    self._read([part])
+            return
+        for part, result in zip(parts, results, strict=True):
+            if part.job not in self._left:  # another part of it has failed
+                continue
+            try:
+                part.job.take(part.number, result)
+            except Exception as error:
+                self._fail(part.job, error)
+                continue
+            self._left[part.job] -= 1
+            self._finish(part.job)
+
+    def _finish(self, job: PoolJob) -> None:
+        if job in self._complete and not self._left[job]:
+            self._forget(job)
+            job.emit(Done(result=job.result()))
+
+    def _fail(self, job: PoolJob, error: BaseException) -> None:
+        if job in self._left:
+            self._forget(job)
+            job.emit(Failed(error=error))
+
+    def _forget(self, job: PoolJob) -> None:
+        self._left.pop(job, None)
+        self._complete.discard(job)
+        self._parts.take(lambda part: part.job is job)
+        for _, making in self._preparing.take(lambda pair: pair[0] is job):
+            making.close()
+
+
+class Call(Job):
+    """A job that is done by one function, in the thread that computes."""
+
+    def __init__(self, tenant: str, function: Callable[[], Any]) -> None:
+        super().__init__(tenant)
+        self._function = function
+        self._result: Any = None
+
+    def work(self) -> Generator[int | Waiting]:
+        self._result = self._function()
+        return
+        yield
+
+    def result(self) -> Any:
+        return self._result

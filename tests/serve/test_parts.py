@@ -1,0 +1,181 @@
+"""The parts of the server that need no server to be tried."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from segue.errors import ConfigError
+from segue.infer.session import open_session
+from segue.infer.token_stream import TokenStream
+from segue.serve.keys import read_keys
+from segue.serve.models import load_all, load_served
+from segue.serve.pace import Pace
+from segue.serve.serving import Serving
+from segue.serve.settings import ServeSettings
+from segue.serve.slots import Slots
+from segue.serve.store import SqliteStore
+from segue.serve.turns import Turns
+
+
+def test_tenants_take_turns() -> None:
+    turns: Turns[str] = Turns()
+    for one in ("a1", "a2", "a3", "b1", "c1", "c2"):
+        turns.add(one[0], one)
+    assert len(turns) == 6
+    assert [turns.pop() for _ in range(4)] == ["a1", "b1", "c1", "a2"]
+    turns.add("b", "b2")
+    assert turns.take(lambda one: one == "c2") == ["c2"]
+    assert sorted(turns.pop() for _ in range(len(turns))) == ["a3", "b2"]
+
+
+def test_rows_that_come_and_go_give_what_each_gives_alone(folders: dict[str, Path]) -> None:
+    """Bit by bit, where one token a row goes through the kernel of single tokens."""
+    model = load_served(str(folders["xl"]), slice_tokens=128).streaming()
+    ids = [[1 + (7 * row + place) % 300 for place in range(20 + 13 * row)] for row in range(5)]
+
+    def begun(row: int) -> TokenStream:
+        stream = TokenStream(model.streamer, window=None)
+        stream.read(ids[row])
+        return stream
+
+    alone = [begun(row) for row in range(5)]
+    together = [begun(row) for row in range(5)]
+    slots = Slots(model.streamer)
+    tensors = {}
+    here: set[int] = set()
+    plan = ["+0", "1", "+3", "+1", "2", "-0", "1", "+4", "+2", "60", "-3", "-1", "3", "+0", "+3", "5", "-2", "-4", "4"]
+    for what in plan:
+        if what.startswith("+"):
+            row = int(what[1:])
+            slots.join(together[row], tensors.pop(row, None))
+            here.add(row)
+        elif what.startswith("-"):
+            row = int(what[1:])
+            tensors[row] = slots.leave(together[row])
+            here.discard(row)
+        else:
+            for place in range(int(what)):
+                for row in here:
+                    token = 5 + (11 * row + place) % 200
+                    together[row].unread = [token]
+                    alone[row].read([token])
+                slots.read()
+            logits = slots.logits()
+            for stream, found in zip(slots.streams, logits, strict=True):
+                row = together.index(stream)
+                assert (found - alone[row].logits()).abs().max() < 1e-5
+                assert stream.count == alone[row].count
+
+
+def test_the_quickest_number_of_threads_is_taken() -> None:
+    pace = Pace(most=4)
+    seconds = {4: 1.0, 1: 2.0}
+    taken: list[int] = []
+
+    def steps(count: int) -> list[int]:
+        taken.clear()
+        for _ in range(count):
+            taken.append(pace.choose(1))
+            pace.note(1, taken[-1], seconds[taken[-1]])
+        return taken
+
+    assert steps(200).count(4) > 180
+    seconds[4] = 6.0  # another program takes a core
+    assert steps(200).count(1) > 180
+    seconds[4] = 1.0
+    assert steps(400)[-100:].count(4) > 90
+    assert Pace(most=1).choose(3) == 1
+
+
+def test_a_key_is_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("# mine\n\nalice 0123456789abcdef\nalice fedcba9876543210\nbob 0000111122223333\n")
+    keys = read_keys(path)
+    assert keys.tenant("Bearer 0123456789abcdef") == "alice"
+    assert keys.tenant("bearer fedcba9876543210") == "alice"
+    assert keys.tenant("Bearer 0000111122223333") == "bob"
+    for wrong in (None, "", "0123456789abcdef", "Basic 0123456789abcdef", "Bearer 0123456789abcde", "Bearer "):
+        assert keys.tenant(wrong) is None
+    for text in ("", "alice", "alice short", "a/b 0123456789abcdef", "a 0123456789abcdef b", "a\x00 0123456789abcdef"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match="must"):
+            read_keys(path)
+
+
+def test_models_have_different_names(folders: dict[str, Path]) -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        load_all([str(folders["xl"]), f"xl={folders['xlnet']}"], slice_tokens=128)
+
+
+def test_the_age_of_a_session_is_not_that_of_the_clock(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wall clock jumps by years in both directions; the server sleeps; a session that is not used ends."""
+    models = load_all([str(folders["xl"])], slice_tokens=128)
+    path = tmp_path / "sessions.sqlite"
+    settings = ServeSettings(session_lifetime=2.0, save_after=0.01)
+    wall = time.time
+
+    async def use(jump: float, expected: int) -> list[str]:
+        monkeypatch.setattr("time.time", lambda: wall() + jump)
+        serving = Serving(models, settings, sessions=path)
+        await serving.start()
+        try:
+            assert len(serving.sessions) == expected
+            if not expected:
+                serving.sessions.create("a", "xl")
+            await asyncio.sleep(0.6)
+            return [session.id for session in serving.sessions.of("a")]
+        finally:
+            await serving.stop()
+
+    first = asyncio.run(use(0.0, 0))
+    assert len(first) == 1
+    assert asyncio.run(use(10.0**9, 1)) == first
+    assert asyncio.run(use(-(10.0**9), 1)) == first
+
+    async def wait() -> int:
+        serving = Serving(models, settings, sessions=path)
+        await serving.start()
+        try:
+            await asyncio.sleep(2.5)
+            return len(serving.sessions)
+        finally:
+            await serving.stop()
+
+    assert asyncio.run(wait()) == 0
+
+
+def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    import sqlite3
+
+    from segue.errors import CheckpointError
+
+    path = tmp_path / "other.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE things (name TEXT)")
+    with pytest.raises(CheckpointError, match="another program"):
+        SqliteStore(path).open()
+
+
+def test_a_saved_session_of_the_library_and_of_the_server_are_alike(folders: dict[str, Path], tmp_path: Path) -> None:
+    """What a server keeps is what `Session.save` writes."""
+    from segue.infer.saved_session import unpacked
+
+    served = load_served(str(folders["xl"]), slice_tokens=128)
+    how = served.streaming()
+    session = open_session(folders["xl"])
+    session.feed("The room was clean")
+    session.save(tmp_path / "session")
+    kept = unpacked(
+        "a session",
+        (tmp_path / "session").read_bytes(),
+        how.streamer,
+        served.tokenizer,
+        fingerprints=how.fingerprints,
+        window=how.window,
+    )
+    assert kept.tokens == session.tokens_read
+    assert kept.text.text[kept.text.read :] == session.waiting
