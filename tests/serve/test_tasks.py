@@ -42,8 +42,16 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"text": "He moved to London", "tags": [{"start": 12, "end": 18, "type": "place"}]},
     ],
     "answer": [
-        {"context": "She was born in Paris in 1906", "question": "Where?", "answers": "Paris"},
-        {"context": "He wants to buy a coat", "question": "What does he want?", "answers": "a coat"},
+        {
+            "context": "She was born in Paris in 1906",
+            "question": "Where?",
+            "answers": [{"text": "Paris", "start": 16}],
+        },
+        {
+            "context": "He wants to buy a coat",
+            "question": "What does he want?",
+            "answers": [{"text": "a coat", "start": 16}],
+        },
     ],
     "choose": [
         {"context": "He wants a coat", "question": "What?", "options": ["a coat", "a hat"], "answer": "A"},
@@ -225,6 +233,13 @@ def test_ids_and_back(tasks: httpx.Client, task_folders: dict[str, Path]) -> Non
         assert found["count"] == len(found["tokens"])
         back = tasks.post("/detokenize", json={"model": "base", "tokens": found["tokens"]}).raise_for_status().json()
         assert back == {"prompt": text}
+
+
+def test_a_tokeniser_says_what_it_is(tasks: httpx.Client, task_folders: dict[str, Path]) -> None:
+    tokenizer = load_text_model(task_folders["base"]).tokenizer
+    found = tasks.get("/tokenizer_info?model=base").raise_for_status().json()
+    assert (found["vocab_size"], found["special_tokens"]) == (tokenizer.size, dict(tokenizer.specials))
+    assert "eos_token" in found
 
 
 def test_figures_and_descriptions(tasks: httpx.Client) -> None:

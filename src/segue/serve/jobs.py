@@ -145,6 +145,8 @@ class Reading(Job):
         self.served, self.kept = served, kept
         self.given: list[int] = []
         """The ids that were added to what was there."""
+        self.limit: int | None = None
+        """How many of them there may be."""
         self.skipped = 0
         self._stream: TokenStream | None = None
         self._encoder: StreamEncoder | None = None
@@ -181,6 +183,8 @@ class Reading(Job):
             self.given.append(eod)
             self.skipped += self.stream.put([eod])
         self.given.extend(ids)
+        if self.limit is not None and len(self.given) > self.limit:
+            raise DataError(f"a prompt must have at most {self.limit:,} tokens; got more. Feed it to a session.")
         self.skipped += self.stream.put(ids)
 
     def put_text(self, text: str) -> Generator[int]:
@@ -299,13 +303,13 @@ class Score(Reading):
 
     def __init__(self, tenant: str, served: Served, kept: Kept | None, text: str, *, top: int, limit: int) -> None:
         super().__init__(tenant, served, kept)
-        self.text, self.top, self.limit = text, top, limit
+        self.text, self.top, self.most = text, top, limit
         self.scored: tuple[ScoredToken, ...] = ()
 
     def work(self) -> Generator[int | Waiting]:
         self.end_text()
         self.begin()
-        for one in self.score(self.text, top=self.top, limit=self.limit):
+        for one in self.score(self.text, top=self.top, limit=self.most):
             if isinstance(one, tuple):
                 self.scored = one
             else:
@@ -327,6 +331,7 @@ class HowToWrite:
     echo: bool = False
     """Score the prompt too."""
     echo_limit: int = 1
+    prompt_limit: int | None = None
     keep: bool = False
     """Whether somebody wants what has been read and written at the end: a session."""
 
@@ -338,7 +343,7 @@ class Write(Reading):
         self, tenant: str, served: Served, kept: Kept | None, prompt: str | Sequence[int], how: HowToWrite
     ) -> None:
         super().__init__(tenant, served, kept)
-        self.prompt, self.how = prompt, how
+        self.prompt, self.how, self.limit = prompt, how, how.prompt_limit
         self.generations: list[Generation] = []
         self.taken = 0
         """Tokens that the client has been given: those of a stream wait for it."""

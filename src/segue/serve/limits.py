@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -12,6 +13,8 @@ from segue.serve.errors import ApiError
 from segue.serve.serving import serving_of
 
 _DEEPEST = 32
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""How JSON writes half of a character that has two."""
 
 
 class LimitedRequest(Request):
@@ -36,6 +39,12 @@ class LimitedRequest(Request):
             raise ApiError(
                 400, f"a request must be JSON in UTF-8; got other bytes: {reason}. Check it.", code="invalid_json"
             ) from None
+        if _HALF.search(await self.body()) and not _is_text(value):
+            raise ApiError(
+                400,
+                "a text must have whole characters; got half of one, as an escape of JSON. Send it in UTF-8.",
+                code="invalid_text",
+            )
         if _depth(value) > _DEEPEST:
             raise ApiError(
                 400, f"JSON must be at most {_DEEPEST} deep; got deeper. Send a flat request.", code="invalid_json"
@@ -94,6 +103,15 @@ def _depth(value: Any, deep: int = 0) -> int:
         return deep
     inner = value.values() if isinstance(value, dict) else value
     return max((_depth(one, deep + 1) for one in inner if isinstance(one, list | dict)), default=deep + 1)
+
+
+def _is_text(value: Any) -> bool:
+    """Whether all characters are whole."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _no_constant(text: str) -> Any:

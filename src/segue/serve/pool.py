@@ -89,9 +89,9 @@ class Pool:
 
     def step(self) -> None:
         """Makes some parts ready, then reads a batch."""
+        for job in [job for job in self._left if job.cancelled]:
+            self._forget(job)
         self._prepare()
-        for part in self._parts.take(lambda part: part.job.cancelled):
-            self._left.pop(part.job, None)
         if len(self._parts) and self.busy:
             self._read(self._batch())
 
@@ -100,10 +100,6 @@ class Pool:
             if not len(self._preparing):
                 return
             job, making = self._preparing.pop()
-            if job.cancelled:
-                making.close()
-                self._left.pop(job, None)
-                continue
             try:
                 part = next(making)
             except StopIteration:

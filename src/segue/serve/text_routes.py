@@ -3,10 +3,10 @@
 import base64
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from segue.errors import DataError
@@ -278,6 +278,25 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
     ids = _ids(body.tokens, served)
     text = await _call(request, lambda: served.tokenizer.decode(ids))
     return answer({"prompt": text})
+
+
+@router.get("/tokenizer_info", responses=ERRORS)
+async def tokenizer_info(
+    request: Request,
+    model: Annotated[str | None, Query(max_length=200, description="Whose. Default: that of the only model.")] = None,
+) -> Response:
+    """What a client must know of a tokeniser. No text makes a special token, so none has a text here."""
+    served = serving_of(request).model(model, "tokenize")
+    return answer(
+        {
+            "tokenizer_class": type(served.tokenizer).__name__,
+            "vocab_size": served.tokenizer.size,
+            "special_tokens": dict(served.tokenizer.specials),
+            "bos_token": None,
+            "eos_token": None,
+            "pad_token": None,
+        }
+    )
 
 
 async def _call(request: Request, function: Any) -> Any:

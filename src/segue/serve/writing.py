@@ -71,6 +71,7 @@ def how_to_write(
         choices=tuple(body.choices or ()),
         echo=echo,
         echo_limit=settings.max_echo_tokens,
+        prompt_limit=settings.max_prompt_tokens,
         keep=keep,
     )
 
