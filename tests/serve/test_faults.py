@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,7 @@ def test_nobody_waits_for_a_long_text_of_another(server: Server, client: httpx.C
 
     def feed() -> None:
         with server.client() as other:
-            text = (TEXT * 20_000).encode()  # 1 MB
+            text = (TEXT * 40_000).encode()  # 2 MB
             fed.append(other.post(f"/v1/sessions/{id}/feed", content=text).raise_for_status().json())
 
     thread = threading.Thread(target=feed)
@@ -284,8 +285,8 @@ def test_nobody_waits_for_a_long_text_of_another(server: Server, client: httpx.C
         client.post("/v1/completions", json={"model": "xl", "prompt": "a", "max_tokens": 3}).raise_for_status()
         done += 1
     thread.join()
-    assert done >= 5  # while the text was read, others were served
-    assert fed[0]["characters"] == len(TEXT) * 20_000
+    assert done >= 3  # while the text was read, others were served
+    assert fed[0]["characters"] == len(TEXT) * 40_000
     assert client.post(f"/v1/sessions/{id}/feed", content=b"x").status_code == 200
     busy = client.get(f"/v1/sessions/{id}").json()
     assert busy["bytes"] < 100_000  # whatever it has read
@@ -293,16 +294,31 @@ def test_nobody_waits_for_a_long_text_of_another(server: Server, client: httpx.C
 
 def test_one_request_at_a_time_uses_a_session(server: Server, client: httpx.Client) -> None:
     id = new_session(client, text=TEXT)
-    body = {"max_tokens": 4000, "logprobs": 20, "logit_bias": ENDLESS}  # more than fits into the buffers of a socket
-    with server.client() as other, other.stream("POST", f"/v1/sessions/{id}/write", json=body) as response:
-        next(events(response))
-        for answer in (
-            client.post(f"/v1/sessions/{id}/feed", content=b"a"),
-            client.post(f"/v1/sessions/{id}/write", json={}),
-            client.post(f"/v1/sessions/{id}/fork"),
-            client.get(f"/v1/sessions/{id}/state"),
-        ):
-            assert (answer.status_code, answer.json()["error"]["code"]) == (409, "session_busy")
+    asked = threading.Event()
+
+    def parts() -> Iterator[bytes]:
+        yield b"The room "
+        asked.wait(30)
+        yield b"was clean."
+
+    def feed() -> None:
+        with server.client() as other:
+            other.post(f"/v1/sessions/{id}/feed", content=parts()).raise_for_status()
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    while not client.get(f"/v1/sessions/{id}").json()["busy"]:
+        time.sleep(0.01)
+    for answer in (
+        client.post(f"/v1/sessions/{id}/feed", content=b"a"),
+        client.post(f"/v1/sessions/{id}/write", json={}),
+        client.post(f"/v1/sessions/{id}/fork"),
+        client.get(f"/v1/sessions/{id}/state"),
+    ):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "session_busy")
+    asked.set()
+    thread.join()
+    assert client.get(f"/v1/sessions/{id}").json()["busy"] is False
     client.delete(f"/v1/sessions/{id}").raise_for_status()
     assert client.get(f"/v1/sessions/{id}").status_code == 404
 

@@ -227,6 +227,7 @@ def test_any_text_is_text(text: str, alice: httpx.Client) -> None:
     id = new_session(alice)
     fed = alice.post(f"/v1/sessions/{id}/feed", content=text.encode()).raise_for_status().json()
     assert fed["characters"] == len(text)
+    text = text[:3000]  # the ids come back in a request, which has a limit
     found = alice.post("/tokenize", json={"model": "xl", "prompt": text}).raise_for_status().json()
     assert not any(piece in ("<eod>", "<cls>", "<mask>", "<pad>") for piece in found["pieces"])
     assert alice.post("/detokenize", json={"model": "xl", "tokens": found["tokens"]}).json()["prompt"] == text

@@ -45,12 +45,12 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {
             "context": "She was born in Paris in 1906",
             "question": "Where?",
-            "answers": [{"text": "Paris", "start": 16}],
+            "answer": [{"text": "Paris", "start": 16}],
         },
         {
             "context": "He wants to buy a coat",
             "question": "What does he want?",
-            "answers": [{"text": "a coat", "start": 16}],
+            "answer": [{"text": "a coat", "start": 16}],
         },
     ],
     "choose": [

@@ -540,8 +540,8 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="[NAME=]MODEL...",
-            help="Model folders, run folders, fine-tuned ones, checkpoints, or names on the hub; NAME is what requests "
-            "call it. Default: the name of the folder.",
+            help="Model folders, run folders, fine-tuned ones, checkpoints, packaged models, or names on the hub; NAME "
+            "is what requests call it. Default: the name of the folder. Without any: all packaged models.",
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="Where to listen; other hosts than this one need --keys.")] = "127.0.0.1",

@@ -26,15 +26,18 @@ def run_server(
 ) -> None:
     """Serves until it is told to stop; with `check`, stops when it could begin."""
     _check_installed()
+    from segue.checkpoint.packaged import packaged_models
     from segue.serve.keys import read_keys
     from segue.serve.models import load_all
     from segue.serve.server import listen, serve
     from segue.serve.serving import Serving
     from segue.serve.settings import ServeSettings
 
+    models = models or list(packaged_models())
     if not models:
         raise ConfigError(
-            "segue serve must have a model; got none. Name a model folder, a run folder, or a name on the hub."
+            "segue serve must have a model; got none, and none comes with this installation. Name a model folder, "
+            "a run folder, or a name on the hub."
         )
     chosen = settings(ServeSettings, {}, overrides)
     local = _is_local(host)

@@ -14,7 +14,6 @@ import torch
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import HEAD, TASK
 from segue.errors import ConfigError
-from segue.files import locate
 from segue.infer.generation import Generation, make_generation
 from segue.infer.sampling import SamplingSettings
 from segue.infer.text_model import TextModel, load_text_model
@@ -146,10 +145,8 @@ def _named(source: str) -> tuple[str, str]:
 
 
 def _is_task(path: str) -> bool:
-    for folder in (Path(path), Path(path) / "best", Path(path) / "last"):
-        if (locate(folder) / TASK).is_file():
-            return True
-    return (model_folder(find(path)) / HEAD).is_file()
+    folder = model_folder(find(path))
+    return (folder / TASK).is_file() or (folder / HEAD).is_file()
 
 
 def _size(model: torch.nn.Module) -> int:

@@ -13,7 +13,7 @@ from segue.errors import DataError
 from segue.infer.documents import text_parts
 from segue.infer.embed import EmbedSettings
 from segue.infer.infill import InfilledText, infill_text
-from segue.infer.score import ScoreSettings, TokenScore, Totals
+from segue.infer.score import ScoreSettings, ScoreTotals, TokenScore
 from segue.infer.score import score as score_texts
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, shown, too_large
@@ -150,7 +150,7 @@ def _scored(
     if count > limit:
         raise DataError(f"texts to score must have at most {limit:,} tokens together; got {count:,}. Send less.")
     rows: list[list[TokenScore]] = [[] for _ in texts]
-    totals = Totals()
+    totals = ScoreTotals()
     for row in score_texts(
         model, tokenizer, text_parts(texts), settings, totals=totals, progress=lambda tokens: breathe()
     ):
