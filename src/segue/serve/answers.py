@@ -32,12 +32,15 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         507: "The store of sessions is full.",
     }.items()
 }
-EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "At once, or in events."}
-}
-"""Of routes that can stream."""
 _CLOSED = 499
 """For the log: the client left before the answer."""
+
+
+def or_events() -> dict[int | str, dict[str, Any]]:
+    """The answers of a route that can stream; made anew for each, because FastAPI changes them."""
+    schema = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
+    content = {"text/event-stream": {"schema": schema}}
+    return {**ERRORS, 200: {"content": content, "description": "At once, or in events."}}
 
 
 def answer(value: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from segue.serve.answers import ERRORS, EVENTS, answer
+from segue.serve.answers import answer, or_events
 from segue.serve.errors import ApiError, shown, too_large
 from segue.serve.jobs import Done, Ended, Job, Read, Token, Write
 from segue.serve.limits import LimitedRoute
@@ -122,7 +122,7 @@ class Completing:
         self.session = None
 
 
-@router.post("/v1/completions", response_model=Completion, responses={**ERRORS, **EVENTS})
+@router.post("/v1/completions", response_model=Completion, responses=or_events())
 async def completions(body: CompletionRequest, request: Request) -> Response:
     """Writes on from a prompt; with `stream`, in server-sent events, each a chunk, the last `[DONE]`.
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from segue.infer.saved_session import Kept
-from segue.serve.answers import ERRORS, EVENTS, answer
+from segue.serve.answers import ERRORS, answer, or_events
 from segue.serve.errors import ApiError, too_large
 from segue.serve.jobs import Done, Ended, Feed, Job, Score, Token, Took, Write
 from segue.serve.limits import LimitedRoute, read_parts
@@ -213,7 +213,7 @@ def _scored(job: Score, session: dict[str, Any]) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------------------- write
 
 
-@router.post("/{id}/write", response_model=Written, responses={**ERRORS, **EVENTS})
+@router.post("/{id}/write", response_model=Written, responses=or_events())
 async def write(id: SessionId, body: WriteRequest, request: Request) -> Response:
     """The session reads a prompt and writes; token by token in server-sent events, or with `"stream": false` at once.
 
