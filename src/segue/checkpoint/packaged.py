@@ -62,11 +62,13 @@ def nearest_name(name: str, *, others: Iterable[str] = ()) -> str:
     """What to say to a user who gave a name that is none: what it may be, or where all names are."""
     if name in named_models() or name in preset_names():
         return f"{name} is a config without weights: `segue pretrain` trains it. `segue models` lists what has weights."
+    if not package_folder().is_dir():
+        return WITHOUT
     models = [*packaged_models(), *others]
     near = difflib.get_close_matches(name, [*models, *preset_names(), *named_models()], n=1)
     if near:
         return f"Did you mean {near[0]}{'' if near[0] in models else ', a config without weights'}?"
-    return "Check the path; `segue models` lists the names." if package_folder().is_dir() else WITHOUT
+    return "Check the path; `segue models` lists the names."
 
 
 def _models(folder: Path, *, comes_with_segue: bool) -> dict[str, Packaged]:
