@@ -38,7 +38,11 @@ OPTIONAL = [
     "huggingface_hub",
     "transformers",
     "tokenizers",
+    "fastapi",
+    "lm_eval",
 ]
+NEEDS_EXTRA = {"segue.serve": ["fastapi", "starlette", "uvicorn", "prometheus_client"]}
+"""Packages of segue that only the verb of an extra imports, and what they may lack without it."""
 
 IMPORT_EVERYTHING = f"""
 import importlib, importlib.util, json, pathlib, pkgutil, sys
@@ -46,7 +50,12 @@ import segue
 names = [module.name for module in pkgutil.walk_packages(segue.__path__, "segue.")]
 names = [name for name in names if name not in ("segue.__main__", "segue.model.kernels.libnative")]
 for name in names:
-    importlib.import_module(name)
+    package = ".".join(name.split(".")[:2])
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name not in {NEEDS_EXTRA}.get(package, []):
+            raise
 there = [name for name in {OPTIONAL} if importlib.util.find_spec(name) is not None]
 folder = pathlib.Path(segue.__file__).parent
 print(json.dumps({{"modules": len(names), "optional": there, "folder": str(folder)}}))
