@@ -17,7 +17,7 @@ from segue.checkpoint.folder import load
 from segue.config import parse
 from segue.data.prepare import prepare
 from segue.data.store import Store
-from segue.evaluate.perplexity import evaluate_causal, evaluate_window
+from segue.evaluation.perplexity import evaluate_causal, evaluate_window
 from segue.train.loop import StepReport
 from segue.train.pretrain import Ended, Started, pretrain
 

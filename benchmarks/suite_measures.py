@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from benchmarks.kneser_ney import KneserNey, Vocabulary, words
 from benchmarks.suite_data import GAP, Suite, read_rows, read_text, sample_texts, training_files
 from segue.data.pairs import Pair, read_pairs
-from segue.evaluate.metrics.pairs import pair_accuracy
+from segue.evaluation.metrics.pairs import pair_accuracy
 from segue.infer.documents import text_parts
 from segue.infer.pairs import PairSettings, score_pairs
 from segue.infer.score import ScoreSettings, ScoreTotals, TextScore, score, score_texts

@@ -44,8 +44,8 @@ from benchmarks.task_data import Rows
 from segue.data.tables import Table
 from segue.data.tables.reader import TableRows
 from segue.errors import DataError
-from segue.evaluate.baselines import INVERSE_PENALTY, MOST_FEATURES, MOST_STEPS, class_shares
-from segue.evaluate.metrics.entities import Span, spans_of
+from segue.evaluation.baselines import INVERSE_PENALTY, MOST_FEATURES, MOST_STEPS, class_shares
+from segue.evaluation.metrics.entities import Span, spans_of
 from segue.tasks.answer import Answer, Answered
 from segue.tasks.classify import Classify
 from segue.tasks.examples import column_names, gathered, rows_with_roles, understand

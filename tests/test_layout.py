@@ -11,7 +11,7 @@ LEVELS = [
     {"errors", "files", "config"},
     {"text", "model"},
     {"data", "checkpoint"},
-    {"infer", "evaluate", "report"},
+    {"infer", "evaluation", "report"},
     {"tasks"},
     {"train"},
     {"api"},

@@ -95,7 +95,7 @@ def test_links_and_named_files_exist(page: Path) -> None:
             assert (page.parent / target).exists(), target
     for name in re.findall(r"`((?:tests|docs|src)/[\w./-]+\.\w+)(?:::\w+)?`", text):
         assert (ROOT / name).exists(), name
-    for file, test in re.findall(r"`(?:tests/)?(?:model/|evaluate/)?(test_\w+\.py)::(\w+)`", text):
+    for file, test in re.findall(r"`(?:tests/)?(?:model/|evaluation/)?(test_\w+\.py)::(\w+)`", text):
         sources = [path.read_text() for path in (ROOT / "tests").rglob(file)]
         assert sources, file
         assert any(f"def {test}(" in source for source in sources), f"{file}::{test}"

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.task_baselines import METHODS, Baseline, _features, _sentences, _shape, _trimmed, baselines
 
 from segue.errors import DataError
-from segue.evaluate.metrics.translation import translation
+from segue.evaluation.metrics.translation import translation
 
 Rows = list[dict[str, Any]]
 GOOD = {

@@ -10,6 +10,7 @@ Functions, one for each thing that the command line does (docs/python.md shows e
     load_finetuned, predict     its answers for texts, rows, tables, files
     load, open      a language model as an nn.Module; as a session that reads, writes, forks and saves
     score, embed    texts -> log-probabilities; texts -> an array of vectors
+    evaluate        a model and a store -> perplexity, and bits for each token, character and byte
     generate, infill            text after a prompt; text in the gaps of a text
     convert, export, inspect    checkpoints of other libraries; ONNX; what a file is
     named           the config of a published model by its name
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from segue.api.convert import export as export
     from segue.api.convert import inspect as inspect
     from segue.api.embed import embed as embed
+    from segue.api.evaluate import Evaluation as Evaluation
+    from segue.api.evaluate import evaluate as evaluate
     from segue.api.finetune import FinetuneResult as FinetuneResult
     from segue.api.finetune import finetune as finetune
     from segue.api.generate import generate as generate
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Batch": "segue.model",
+    "Evaluation": "segue.api.evaluate",
     "FinetuneResult": "segue.api.finetune",
     "FinetunedModel": "segue.api.predict",
     "LanguageModel": "segue.model",
@@ -77,6 +81,7 @@ _HOME = {
     "TokenScore": "segue.infer.score",
     "convert": "segue.api.convert",
     "embed": "segue.api.embed",
+    "evaluate": "segue.api.evaluate",
     "export": "segue.api.convert",
     "finetune": "segue.api.finetune",
     "generate": "segue.api.generate",
@@ -98,6 +103,7 @@ _HOME = {
 
 __all__ = [
     "Batch",
+    "Evaluation",
     "FinetuneResult",
     "FinetunedModel",
     "LanguageModel",
@@ -116,6 +122,7 @@ __all__ = [
     "__version__",
     "convert",
     "embed",
+    "evaluate",
     "export",
     "finetune",
     "generate",

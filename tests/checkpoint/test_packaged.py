@@ -20,7 +20,7 @@ from segue.checkpoint.packaged import package_folder, packaged_models
 from segue.checkpoint.packing import package
 from segue.checkpoint.safetensors_files import read_header
 from segue.errors import CheckpointError, SegueWarning
-from segue.evaluate.baselines import NgramClassifier
+from segue.evaluation.baselines import NgramClassifier
 from segue.tasks.folder import load_task_model, save_task_model
 from segue.tasks.table import TASKS
 from segue.tasks.wide import Wide

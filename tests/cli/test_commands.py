@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from segue.checkpoint.folder import save
+from segue.cli.doctor import EXTRAS, NOT_FOR_USERS, extras
 from segue.config import Config, dump, load
 from segue.model import LanguageModel
 from segue.model.kernels import library
@@ -104,3 +106,14 @@ def test_the_tour_computes_what_it_says() -> None:
     assert result.stdout.count("sum 1.000000000000") == 6
     assert "FAILED" not in result.stdout
     assert result.stderr == ""
+
+
+def test_doctor_lists_every_extra_and_what_it_is_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = set(project["optional-dependencies"]) - NOT_FOR_USERS
+    assert declared <= set(EXTRAS)
+    said = " ".join(segue("doctor", width=200).stdout.split())
+    for name, packages in extras().items():
+        assert f"{name}: " in said
+        assert EXTRAS.get(name, "") in said
+        assert all(package in said for package in packages)

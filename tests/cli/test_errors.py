@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from segue.cli.console import moving_line
 from segue.cli.errors import ended, explained
-from segue.cli.paragraphs import moving_line
 from segue.cli.writing import enough_memory
 from segue.data.prepare import prepare
 from segue.errors import ConfigError, DataError

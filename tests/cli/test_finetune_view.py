@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from segue.cli.finetune import _LiveView
-from segue.evaluate.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import Metric
 from segue.train.events import Prepared, Validated
 from tests.cli.test_pretrain import segue
 from tests.tasks.models import write_model

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from segue.checkpoint.families.writing import only_for_segue
 from segue.cli.app import app
 from segue.cli.predict import is_table
 from segue.errors import ConfigError, DataError, SegueError, SegueWarning
+from segue.model.named import named_models
 from segue.tasks.folder import save_task_model
 from segue.tasks.table import TASKS
 from tests.cli.test_predict import LEARNED
@@ -163,3 +165,9 @@ def test_text_in_another_language_is_noticed(names: Path) -> None:
     with pytest.warns(SegueWarning, match="another language"):
         run("finetune", "tiny-en", "--task", "classify", "--train", "rows.jsonl", "--out", "run", "--no-baselines",
             "train.epochs=1")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", named_models())
+def test_what_is_said_of_a_named_config_is_what_its_conversion_says(name: str) -> None:
+    model = named_models()[name]
+    assert (only_for_segue(model.config) is None) == model.for_transformers

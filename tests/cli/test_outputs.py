@@ -19,10 +19,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-import typer
 
 from segue.cli import main
-from segue.cli.app import app
+from segue.cli.app import VERBS as ALL_VERBS
+from segue.cli.app import command_of
 from segue.data import samples
 from segue.data.store import Store
 from tests.tasks.models import ENGLISH, write_model
@@ -77,6 +77,8 @@ VERBS = {
     "prepare": Verb(arguments=["text.txt", "corpus", "--kind", "bytes", "--validation-share", "0.5", "--out", "OUT"],
                     name="data", folder=True, reads=["text.txt", "corpus"]),
     "convert": Verb(arguments=["model", "OUT", "--to", "original"], name="theirs", folder=True, reads=["model"]),
+    "package": Verb(arguments=["model", "OUT", "--license", "mit", "--language", "en"], name="packed", folder=True,
+                    reads=["model"]),
     "export": Verb(arguments=["model", "--what", "encoder", "--format", "torch", "--out", "OUT"], name="program",
                    folder=True, reads=["model"], quick=False),
     "plot": Verb(arguments=["run", "--out", "OUT"], name="runs.png", reads=["run/metrics.jsonl"]),
@@ -188,8 +190,7 @@ def world(
 
 def test_every_verb_that_writes_is_here() -> None:
     writing = {"out", "plot", "save", "replace"}
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    found = {name: {one.name for one in verb.params} for name, verb in commands.items()}
+    found = {name: {one.name for one in command_of(name).params} for name in ALL_VERBS}
     assert {name for name, options in found.items() if options & writing} - {"push"} == set(VERBS)
     assert {name for name, options in found.items() if "replace" in options} == {
         name for name, verb in VERBS.items() if verb.replace

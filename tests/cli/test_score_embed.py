@@ -130,7 +130,7 @@ def test_an_interrupt_leaves_no_file(
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr("segue.cli.score.score", interrupted)
+    monkeypatch.setattr("segue.cli.score.scores", interrupted)
     out = str(tmp_path / "scores.jsonl")
     done = segue("score", str(place / "transformer-xl-enwik8-base"), str(place / "text.txt"), "--out", out)
     assert (done.code, os.listdir(tmp_path)) == (130, [])
@@ -193,3 +193,14 @@ def test_errors_are_one_message_and_leave_nothing(
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert sorted(os.listdir(place)) == before
+
+
+@pytest.mark.parametrize("verb", ["score", "embed"])
+def test_progress_is_told_where_there_is_no_terminal(
+    verb: str, place: Path, tmp_path: Path, segue: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segue.cli.output_tables.LINE_EVERY", 0.0)
+    out = tmp_path / ("scores.jsonl" if verb == "score" else "vectors.npy")
+    done = segue(verb, str(place / "xlnet-base"), str(place / "text.txt"), "--out", str(out))
+    assert done.code == 0, done.stderr
+    assert "100%, 15 tokens, " in done.stderr

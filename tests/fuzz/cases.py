@@ -8,9 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import typer
-
-from segue.cli.app import app
+from segue.cli.app import VERBS, command_of
 
 FINETUNE = ["train.epochs=1", "train.restarts=0", "read.segment_length=32"]
 COMMANDS: dict[str, list[list[str]]] = {
@@ -199,10 +197,9 @@ class Case:
 
 def verbs() -> Mapping[str, list[str]]:
     """Every verb of the application, with its options."""
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     return {
-        name: [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
-        for name, command in commands.items()
+        name: [option for parameter in command_of(name).params for option in parameter.opts if option.startswith("--")]
+        for name in VERBS
     }
 
 

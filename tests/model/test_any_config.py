@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from segue.config import model_config
 from segue.errors import ConfigError
-from segue.evaluate.checks import check_model
+from segue.evaluation.checks import check_model
 from segue.model import Batch, LanguageModel
 from tests.tiny import noisy
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from segue.data.tables import open_table
 from segue.errors import DataError
-from segue.evaluate.metrics.ranking import ranking
+from segue.evaluation.metrics.ranking import ranking
 from segue.tasks.examples import column_names
 from segue.tasks.folder import load_task_model
 from segue.tasks.predict import answer_rows, answers_in_order

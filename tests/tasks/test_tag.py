@@ -11,7 +11,7 @@ import torch
 from segue.config import ReadConfig
 from segue.data.tables import TableSettings, open_table
 from segue.errors import DataError
-from segue.evaluate.metrics.entities import spans_of
+from segue.evaluation.metrics.entities import spans_of
 from segue.model.heads import TokenTagger
 from segue.tasks.examples import column_names, rows_with_roles
 from segue.tasks.folder import TaskModel, load_task_model

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from segue.checkpoint.convert import convert
 from segue.checkpoint.folder import NGRAMS, WEIGHTS
 from segue.errors import CheckpointError
-from segue.evaluate.baselines import NgramClassifier, log_softmax, probabilities
+from segue.evaluation.baselines import NgramClassifier, log_softmax, probabilities
 from segue.files import MANIFEST, manifest_text, sha256
 from segue.tasks.classify import CLASSIFY, PAIR
 from segue.tasks.folder import TaskModel, load_task_model, save_task_model

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from segue.errors import ConfigError, DataError
-from segue.evaluate.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import Metric
 from segue.tasks.table import TASKS
 from segue.train import tune as tuning
 from segue.train.events import Ended, Event, Prepared, Request, Validated

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from segue.checkpoint.find import ALIASES
 from segue.checkpoint.packaged import packaged_model, packaged_models
@@ -94,11 +94,17 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def overrides(settings: Mapping[str, Any] | None) -> list[str]:
+Settings: TypeAlias = Mapping[str, Any] | Sequence[str]
+"""Settings by their names, {"train.steps": 10} or nested, or as the command line writes them, ["train.steps=10"]."""
+
+
+def overrides(settings: Settings | None) -> list[str]:
     """Settings as they are written on the command line.
 
     >>> overrides({"train": {"steps": 10}, "data.store": Path("corpus")})
     ['train.steps=10', 'data.store=corpus']
     """
+    if settings is not None and not isinstance(settings, Mapping):
+        return list(settings)
     values = flat(settings or {})
     return [f"{key}={written(str(value) if isinstance(value, Path) else value)}" for key, value in values.items()]

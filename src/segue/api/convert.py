@@ -1,10 +1,10 @@
 """Checkpoints of other libraries, programs for other runtimes, and what a file or folder is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from segue.api.configs import overrides
+from segue.api.configs import Settings, overrides
 from segue.api.errors import python_errors
 from segue.checkpoint.convert import ConversionReport
 from segue.checkpoint.convert import convert as converted
@@ -20,7 +20,7 @@ def convert(
     out: str | Path,
     *,
     to: Target = "segue",
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     head: str | None = None,
     vocabulary: str | Path | None = None,
     sha256: Sequence[str] = (),

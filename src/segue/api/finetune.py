@@ -5,16 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from segue.api.configs import check_has_weights, overrides
+from segue.api.configs import Settings, check_has_weights, overrides
 from segue.api.errors import python_errors
 from segue.api.predict import FinetunedModel
 from segue.api.progress import StatusLine, duration
 from segue.api.tables import TableLike, table_source
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
-from segue.evaluate.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import Metric
 from segue.tasks.table import task_kind
 from segue.train.distributed import rank
 from segue.train.events import Compared, Ended, Event, Prepared, Request, Restarted, Updated, Validated
@@ -52,7 +51,7 @@ def finetune(
     valid: TableLike | None = None,
     test: TableLike | None = None,
     columns: Mapping[str, str] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     new_weights: bool = False,
     adapt: int | None = None,
     baselines: bool = True,
@@ -78,7 +77,7 @@ def finetune(
         new_weights: Whether only the shape and the tokeniser of the model are used, to see what pretraining brings.
         adapt: Number of epochs of pretraining on the training texts before fine-tuning. Default: none.
         baselines: Whether simple methods are measured beside a classifier.
-        wide: Whether TF-IDF answers with the classifier, as with `--wide`. Default: if it alone is better than the
+        wide: Whether TF-IDF answers with the classifier, and is saved with it. Default: if it alone is better than the
             model alone on the validation examples.
         tables: How files are written: `segue.TableSettings(encoding="gb18030", delimiter=";")`, say. Default: as their
             names say.
@@ -145,7 +144,8 @@ def finetuned(
             ended = event if isinstance(event, Ended) else ended
     finally:
         line.line.clear()
-    assert ended is not None
+    if ended is None:  # a signal came while the model was adapted: the same call goes on from there
+        raise KeyboardInterrupt
     methods = [] if compared is None else compared.methods
     return FinetuneResult(
         folder=ended.place,

@@ -78,6 +78,24 @@ def open(source: ModelLike, *, memory_length: int | None = None, int8: bool = Fa
     return Session(text_model(source), memory_length=memory_length, int8=int8, device=device)
 
 
+def with_folder(model: ModelLike) -> tuple[LanguageModel, Path | None]:
+    """The model, and the folder it came from; None for one that was made here."""
+    if isinstance(model, str | Path):
+        found = load(model)
+        return found, _READERS[found]
+    whole = model.model if isinstance(model, TextModel) else model
+    if not isinstance(whole, LanguageModel):
+        raise _no_model(model)
+    return whole, _READERS.get(whole)
+
+
+def _no_model(given: object) -> ConfigError:
+    return ConfigError(
+        f"a model must be given by its path or its name, or be a loaded one; got a {type(given).__name__}. Use "
+        'segue.load("run"), say.'
+    )
+
+
 def text_model(model: ModelLike) -> TextModel:
     """A model with its tokeniser, from anything that a model may be given as."""
     if isinstance(model, TextModel):
@@ -85,10 +103,7 @@ def text_model(model: ModelLike) -> TextModel:
     if isinstance(model, str | Path):
         return load_text_model(model)
     if not isinstance(model, LanguageModel):
-        raise ConfigError(
-            f"a model must be given by its path or its name, or be a loaded one; got a {type(model).__name__}. Use "
-            'segue.load("run"), say.'
-        )
+        raise _no_model(model)
     folder = _READERS.get(model)
     if folder is None or not (folder / TOKENIZER).is_dir():
         raise CheckpointError(

@@ -116,7 +116,8 @@ def predict(
     made = task_model_of(model)
     table = prediction_table(made.kind, rows, tables or TableSettings())
     with told("predict", unit="rows", progress=progress, on_event=on_event) as tell:
-        return [answer for _, answer in answers(made, table, columns or {}, batch_size=batch_size, tell=tell)]
+        found = answers(made, table, columns or {}, batch_size=batch_size, tell=tell)
+        return [answer if problem is None else {PROBLEM: problem} for _, answer, problem in found]
 
 
 def task_model_of(model: str | Path | FinetunedModel | TaskModel) -> TaskModel:
@@ -152,8 +153,8 @@ def _only_column(kind: TaskKind) -> str:
 
 def answers(
     made: TaskModel, table: Table, columns: Mapping[str, str], *, batch_size: int, tell: Tell
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each row as the table has it and its answer, in order, in constant memory."""
+) -> Iterator[tuple[dict[str, Any], dict[str, Any], str | None]]:
+    """Each row as the table has it, its answer, and why there is none, in order, in constant memory."""
     names = column_names(made.kind, table, columns, labelled=False)
     kept: list[dict[str, Any]] = []
 
@@ -166,9 +167,7 @@ def answers(
                 yield number, {role: record.get(name) for role, name in names.items()}
 
     for done, answered in enumerate(answer_rows(made, rows(), batch_size=batch_size), start=1):
-        if answered.prediction is None:
-            found = {PROBLEM: f"{table.unit} {answered.number}: {answered.problem}"}
-        else:
-            found = dict(answered.prediction.columns)
+        found = {} if answered.prediction is None else dict(answered.prediction.columns)
+        problem = None if answered.problem is None else f"{table.unit} {answered.number}: {answered.problem}"
         tell(done, None)
-        yield kept.pop(0), found
+        yield kept.pop(0), found, problem

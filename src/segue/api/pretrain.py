@@ -1,12 +1,12 @@
 """Pretraining runs, and what they will need."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from segue.api.configs import check_has_weights, overrides, run_config
+from segue.api.configs import Settings, check_has_weights, overrides, run_config
 from segue.api.errors import python_errors
 from segue.api.models import load
 from segue.api.progress import StatusLine, duration
@@ -20,7 +20,7 @@ from segue.train.plan import Plan
 from segue.train.plan import plan as plan_of
 from segue.train.pretrain import Ended, Event, Started, Validated
 from segue.train.pretrain import pretrain as events_of
-from segue.train.stages import find_origin
+from segue.train.stages import Origin, find_origin
 
 METRICS = "metrics.jsonl"
 
@@ -66,7 +66,7 @@ def pretrain(
     store: str | Path | Store | None = None,
     validation: str | Path | Store | None = None,
     start: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     verify: bool = True,
     command: str | None = None,
     progress: bool = True,
@@ -111,10 +111,26 @@ def pretrain(
     origin = find_origin(None if start is None else str(start), folder)
     base = None if origin is None else origin.config
     chosen = chosen_config(config, store=store, validation=validation, settings=settings, base=base)
+    return pretrained(
+        chosen, folder, origin=origin, verify=verify, command=command, progress=progress, on_event=on_event
+    )
+
+
+def pretrained(
+    config: Config,
+    folder: Path,
+    *,
+    origin: Origin | None = None,
+    verify: bool = True,
+    command: str | None = None,
+    progress: bool = True,
+    on_event: Callable[[Event], object] | None = None,
+) -> Run:
+    """The same for a config that is complete, and the model that the run starts from."""
     line = _Line(show=progress)
     ended = None
     try:
-        for event in events_of(chosen, folder, origin=origin, command=command, verify=verify):
+        for event in events_of(config, folder, origin=origin, command=command, verify=verify):
             if rank() == 0:
                 line.show(event)
             if on_event is not None:
@@ -131,7 +147,7 @@ def plan(
     config: str | Path | Config,
     *,
     store: str | Path | Store | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
 ) -> Plan:
     """Measure what a pretraining run will need, with a few updates on random ids.
 
@@ -160,15 +176,16 @@ def chosen_config(
     *,
     store: str | Path | Store | None = None,
     validation: str | Path | Store | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     base: ModelConfig | None = None,
 ) -> Config:
     """The config of a run from all that was given. `base` is the model that it starts from."""
-    values = dict(settings or {})
-    for key, one in (("data.store", store), ("data.validation", validation)):
-        if one is not None:
-            values[key] = one.path if isinstance(one, Store) else Path(one)
-    return run_config(config, overrides(values), base=base)
+    data = {
+        f"data.{key}": one.path if isinstance(one, Store) else Path(one)
+        for key, one in (("store", store), ("validation", validation))
+        if one is not None
+    }
+    return run_config(config, [*overrides(settings), *overrides(data)], base=base)
 
 
 class _Line:

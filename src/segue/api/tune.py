@@ -6,7 +6,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from segue.api.configs import check_has_weights, overrides
+from segue.api.configs import Settings, check_has_weights, overrides
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
 from segue.api.tables import TableLike, table_source
@@ -50,8 +50,8 @@ def tune(
     task: str = "classify",
     valid: TableLike | None = None,
     columns: Mapping[str, str] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    space: Mapping[str, str | Sequence[Any]] | None = None,
+    settings: Settings | None = None,
+    space: Mapping[str, str | Sequence[Any]] | Sequence[str] | None = None,
     trials: int = 20,
     hours: float | None = None,
     new_weights: bool = False,
@@ -92,8 +92,39 @@ def tune(
         >>> len(study.trials), study.model.name
         (1, 'best')
     """
+    search = search_for(
+        model,
+        train,
+        task=task,
+        valid=valid,
+        columns=columns,
+        settings=settings,
+        space=space,
+        trials=trials,
+        hours=hours,
+        new_weights=new_weights,
+        tables=tables,
+    )
+    return tuned(search, out, progress=progress, on_event=on_event)
+
+
+def search_for(
+    model: str | Path,
+    train: TableLike,
+    *,
+    task: str,
+    valid: TableLike | None,
+    columns: Mapping[str, str] | None,
+    settings: Settings | None,
+    space: Mapping[str, str | Sequence[Any]] | Sequence[str] | None,
+    trials: int,
+    hours: float | None,
+    new_weights: bool,
+    tables: TableSettings | None,
+) -> Search:
+    """What `tune` searches for."""
     if hours is not None and not 0 < hours < float("inf"):
-        raise ConfigError(f"hours must be above 0; got {hours:g}. Use 0.5, say, or leave it out.")
+        raise ConfigError(f"--hours must be above 0; got {hours:g}. Use 0.5, say, or leave it out.")
     kind = task_kind(task)
     check_has_weights(str(model))
     fixed = overrides(settings)
@@ -107,9 +138,11 @@ def tune(
         settings=finetune_settings(kind, {}, fixed),
         new_weights=new_weights,
     )
-    expressions = [f"{key}={_range(values)}" for key, values in (space or {}).items()]
-    search = Search(request=request, space=dimensions(request, expressions, fixed), trials=trials, hours=hours)
-    return tuned(search, out, progress=progress, on_event=on_event)
+    if space is not None and not isinstance(space, Mapping):
+        expressions = list(space)
+    else:
+        expressions = [f"{key}={_range(values)}" for key, values in (space or {}).items()]
+    return Search(request=request, space=dimensions(request, expressions, fixed), trials=trials, hours=hours)
 
 
 def dimensions(request: Request, expressions: Sequence[str], fixed: Sequence[str]) -> tuple[Dimension, ...]:

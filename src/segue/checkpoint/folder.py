@@ -8,11 +8,10 @@ weights are read.
 """
 
 import shutil
-import tomllib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -20,7 +19,19 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from segue.checkpoint.card import Facts, make_card
-from segue.checkpoint.files import CARD, inside, locate, read_small, shortened, verify
+from segue.checkpoint.files import CARD, inside, locate, shortened, verify
+from segue.checkpoint.parts import CONFIG as CONFIG
+from segue.checkpoint.parts import HEAD as HEAD
+from segue.checkpoint.parts import LARGEST_CONFIG as LARGEST_CONFIG
+from segue.checkpoint.parts import LARGEST_TASK as LARGEST_TASK
+from segue.checkpoint.parts import LONGEST_LINE as LONGEST_LINE
+from segue.checkpoint.parts import TASK as TASK
+from segue.checkpoint.parts import TOKENIZER as TOKENIZER
+from segue.checkpoint.parts import TRUNK as TRUNK
+from segue.checkpoint.parts import WEIGHTS as WEIGHTS
+from segue.checkpoint.parts import is_model_folder as is_model_folder
+from segue.checkpoint.parts import model_of_run as model_of_run
+from segue.checkpoint.parts import read_toml as read_toml
 from segue.checkpoint.safetensors_files import SafetensorsFile
 from segue.checkpoint.source import FLOATS, check_memory, readable
 from segue.config import Config, ModelConfig, dump, parse
@@ -30,15 +41,9 @@ from segue.model import LanguageModel
 from segue.model.build import shapes_only
 
 FORMAT = 1
-CONFIG, HEAD, WEIGHTS, TOKENIZER = "config.toml", "head.toml", "model.safetensors", "tokenizer"
-TASK, TRUNK = "task.toml", "trunk.toml"
-"""What a fine-tuned model is for; and the packaged model to which the weights are differences, where they are."""
 HALF = (torch.float16, torch.bfloat16)
 NGRAMS = "ngrams.safetensors"
 """N-grams that a classifier joins to its model, as `tasks.wide` writes them."""
-LARGEST_CONFIG, LONGEST_LINE = 1 << 16, 1 << 12
-LARGEST_TASK = 1 << 22
-"""Bytes: ten thousand labels have room."""
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -103,20 +108,6 @@ def read_config(folder: str | Path) -> tuple[ModelConfig, int]:
     with readable(Path(folder)):
         model = _language_model(locate(Path(folder)))
     return model.config, parameters_of(model)
-
-
-def is_model_folder(path: Path) -> bool:
-    """Whether the parts that make a model folder are there; they may still be broken."""
-    return (path / CONFIG).is_file() and (path / WEIGHTS).is_file()
-
-
-def model_of_run(path: Path) -> Path:
-    """The model in a run folder, its `best/` or else its `last/`; any other path is itself."""
-    for part in ("best", "last"):
-        model = locate(path / part)
-        if not is_model_folder(path) and is_model_folder(model):
-            return model
-    return path
 
 
 def parameters_of(model: nn.Module) -> int:
@@ -188,17 +179,6 @@ def fill(model: nn.Module, path: Path, *, as_stored: bool = False) -> None:
 def widened(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Those of 16 bits as float32: the same values."""
     return {name: value.float() if value.dtype in HALF else value for name, value in tensors.items()}
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The values of a small TOML file."""
-    data = read_small(path, limit=LARGEST_CONFIG)
-    if max(map(len, data.splitlines()), default=0) > LONGEST_LINE:  # keys with thousands of dots take long to read
-        raise CheckpointError(f"{path} must have lines of at most {LONGEST_LINE} bytes; got more. Use another copy.")
-    try:
-        return tomllib.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} must be TOML; got {shortened(error)}. Use another copy.") from None
 
 
 def _language_model(path: Path) -> LanguageModel:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import segue
 from segue.checkpoint.files import CARD, read_manifest, verify
-from segue.checkpoint.folder import is_model_folder
+from segue.checkpoint.parts import is_model_folder
 from segue.config.presets import preset_names
 from segue.errors import CheckpointError
 from segue.model.named import named_models

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
+import typer
 from rich.console import Console
 
-from segue.checkpoint.convert import REPORT, convert
+from segue.api.convert import convert as converted
+from segue.checkpoint.convert import REPORT
 from segue.checkpoint.families.family import Target
-from segue.cli.paragraphs import say
+from segue.cli.console import say
+from segue.cli.options import ReplaceFolderOption
 
 
 def run_conversion(
@@ -24,11 +28,11 @@ def run_conversion(
 ) -> None:
     """Converts, and prints what is to be known of it; the rest is in the report."""
     console = Console(highlight=False)
-    report = convert(
+    report = converted(
         source,
         out,
         to=to,
-        overrides=settings,
+        settings=settings,
         head=head,
         vocabulary=vocabulary,
         sha256=sha256,
@@ -40,3 +44,71 @@ def run_conversion(
     for line in lines:
         say(console, line, indent=2, hang=2)
     say(console, f"Every tensor: {out / REPORT}", indent=2, hang=2, style="dim")
+
+
+def convert(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Model folder; folder of transformers; TensorFlow checkpoint, by its prefix or folder; model.pt or "
+            "state dict of the original PyTorch code; safetensors file."
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    to: Annotated[
+        Literal["segue", "hf", "tf", "original"],
+        typer.Option(
+            help="Format to write. segue: a model folder. hf: for transformers. tf: for the TensorFlow code. original: "
+            "state dict of the original PyTorch code, as safetensors."
+        ),
+    ] = "segue",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Setting that the source does not say, e.g. model.memory.length=1600; repeatable.",
+        ),
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="Fine-tuned head of a TensorFlow checkpoint that has several; none: no head.")
+    ] = None,
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option(help="spiece.model, vocab.txt, pickled vocabulary or tokeniser folder that lies elsewhere."),
+    ] = None,
+    sha256: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]DIGEST",
+            help="Expected sha256 of the weights, or of the file NAME; repeatable. Others are refused.",
+        ),
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare/--no-compare",
+            help="Whether to compare logits with transformers, where it is installed. Default: yes.",
+        ),
+    ] = True,
+    replace: ReplaceFolderOption = False,
+) -> None:
+    """Convert a checkpoint from or to another library.
+
+    Transformer-XL and XLNet, with a report of every tensor. Pickles are read without running them, and never written.
+
+    \b
+    Example:
+      segue convert some-folder model
+    """
+    run_conversion(
+        source,
+        out,
+        to=to,
+        settings=settings or [],
+        head=head,
+        vocabulary=vocabulary,
+        sha256=sha256 or [],
+        compare=compare,
+        replace=replace,
+    )

@@ -10,14 +10,14 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from segue.checkpoint.folder import load
-from segue.cli.paragraphs import moving_line, progress_console, say
+from segue.cli.console import moving_line, progress_console, say
 from segue.cli.plot import plot_runs
 from segue.config import Config, parse
 from segue.data.manifest import StoreManifest
@@ -25,8 +25,8 @@ from segue.data.prepare import prepare
 from segue.data.samples import write_sample
 from segue.data.store import Store
 from segue.errors import SegueError
-from segue.evaluate.baselines import most_frequent, ngram_labels
-from segue.evaluate.perplexity import Score, evaluate_causal, evaluate_order
+from segue.evaluation.baselines import most_frequent, ngram_labels
+from segue.evaluation.perplexity import Score, evaluate_causal, evaluate_order
 from segue.files import write_file
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import open_session
@@ -314,3 +314,18 @@ def _typed(console: Console, run: Path) -> None:
         if not text:
             break
         show(text)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for everything that the demo writes.")] = Path("demo"),
+    steps: Annotated[int, typer.Option(min=1, help="Updates of each of the four models.")] = 500,
+) -> None:
+    """Run the main job in a few minutes: prepare, pretrain, evaluate, compare.
+
+    Real English and Chinese text; every model beside the same model without memory.
+
+    \b
+    Example:
+      segue demo --steps 100
+    """
+    run_demo(out, steps=steps)

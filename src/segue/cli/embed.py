@@ -4,20 +4,23 @@ import dataclasses
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
+import typer
 from rich.console import Console
 
 from segue.checkpoint.find import path_of
-from segue.cli.paragraphs import duration
-from segue.cli.rows import Kind, RowFormat, RowWriter, metered, row_writer, summarise, written
+from segue.cli.console import duration
+from segue.cli.options import ModelArgument, ReplaceFileOption, TextOptions
+from segue.cli.output_tables import Kind, RowFormat, RowWriter, metered, row_writer, summarise, written
 from segue.data.inputs import Format
 from segue.data.readers import ReadSettings
 from segue.errors import ConfigError
 from segue.files import check_file
 from segue.infer.documents import TextFiles
-from segue.infer.embed import Embedding, EmbedSettings, EmbedTotals, embed
+from segue.infer.embed import Embedding, EmbedSettings, EmbedTotals
+from segue.infer.embed import embed as embeddings
 from segue.infer.text_model import load_text_model
 
 _HEADER = 128  # bytes; room for any number of rows
@@ -55,7 +58,7 @@ def run_embedding(
     chosen = dataclasses.replace(settings, segment_length=length)
     with metered(console, files) as meter, written(out, replace=replace, inputs=read_from) as file:
         writer: RowWriter = _Npy(file, width) if to is None else row_writer(file, to, columns, width=width)
-        for one in embed(loaded.model, loaded.tokenizer, files, chosen, totals=totals, progress=meter.count):
+        for one in embeddings(loaded.model, loaded.tokenizer, files, chosen, totals=totals, progress=meter.count):
             writer.write({name: getattr(one, name) for name in columns} | {"vector": _vector(one, to)})
         writer.close()
         seconds = meter.seconds
@@ -97,3 +100,56 @@ class _Npy:
         shape = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({self.rows}, {self.width}), }}"
         text = shape.ljust(_HEADER - 11).encode("ascii") + b"\n"
         self.file.write(np.lib.format.magic(1, 0) + struct.pack("<H", len(text)) + text)
+
+
+def embed(
+    model: ModelArgument,
+    texts: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE|-", help="Text files and folders, as for segue prepare, or - for standard input."),
+    ],
+    reading: TextOptions,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .npy, .parquet or .jsonl.")],
+    replace: ReplaceFileOption = False,
+    by: Annotated[
+        Literal["document", "line"],
+        typer.Option(help="Unit to embed. A line is read after what comes before it in its document."),
+    ] = "document",
+    layer: Annotated[
+        int | None,
+        typer.Option(help="Layer to take states from; 0: the embeddings; negative: from the end. Default: the last."),
+    ] = None,
+    pool: Annotated[
+        Literal["mean", "last", "first", "max", "cls"], typer.Option(help="Pooling over the tokens.")
+    ] = "mean",
+    normalise: Annotated[
+        bool, typer.Option("--normalise/--no-normalise", help="Whether to scale vectors to length 1. Default: yes.")
+    ] = True,
+    memory: Annotated[
+        bool,
+        typer.Option(
+            "--memory/--no-memory", help="Whether to read long texts with memory; otherwise in windows. Default: yes."
+        ),
+    ] = True,
+    text: Annotated[bool, typer.Option("--text", help="Add a column with the text, in parquet and jsonl.")] = False,
+) -> None:
+    """Compute a vector for each document or line.
+
+    \b
+    Example:
+      segue embed model reviews.txt --out vectors.npy
+    """
+    settings = EmbedSettings(
+        by=by, layer=layer, pool=pool, normalise=normalise, memory=memory, batch_tokens=reading.batch_tokens
+    )
+    run_embedding(
+        model,
+        texts,
+        out=out,
+        replace=replace,
+        settings=settings,
+        segment_length=reading.segment_length,
+        text=text,
+        read=reading.read(),
+        standard_input=reading.input_format,
+    )

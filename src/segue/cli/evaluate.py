@@ -1,32 +1,22 @@
 """`segue evaluate`: perplexity and bits of a model on a store. --speed, --recl and --pairs have files of their own."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from shlex import quote
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from segue.api.evaluate import Evaluation, open_store
+from segue.api.evaluate import evaluate as evaluated
+from segue.api.models import load
 from segue.checkpoint.find import find, model_folder, path_of
-from segue.checkpoint.folder import TOKENIZER, load
+from segue.cli.options import ColumnOption, ModelArgument, ReplaceFileOption
 from segue.cli.plot import check_picture, figure, write_picture
 from segue.cli.reporting import reporting
-from segue.config import load as load_config
-from segue.data.store import Store
-from segue.errors import ConfigError, DataError
-from segue.evaluate.perplexity import (
-    Order,
-    Score,
-    evaluate_causal,
-    evaluate_order,
-    evaluate_pseudo,
-    evaluate_window,
-)
-from segue.model import LanguageModel
-from segue.text.coverage import ENOUGH, LanguageWatch
-from segue.text.files import load_tokenizer
+from segue.errors import ConfigError
+from segue.evaluation.perplexity import Order
 
 TAKES = {
     "--speed": {"--segment-length", "--lengths", "--repeats"},
@@ -94,100 +84,49 @@ def run_evaluation(
     inputs = [data, path_of(source)]
     if plot is not None:
         check_picture(plot, replace=replace, inputs=inputs)
-    folder = model_folder(find(source))
-    store, model = open_store(data, folder), load(folder)
-    check_tokenizer(store, folder, model)
-    segment = min(segment_length or _trained_segment(folder), max(1, store.length))
+    store = open_store(data, model_folder(find(source)) if data.is_file() else None)
+    model = load(source)
     lengths = _sweep_lengths(sweep) if sweep is not None else [memory_length]
     table = Table(
         "memory", "perplexity", "bits/token", "bits/character", "bits/byte", "tokens", box=None, pad_edge=False
     )
-    scores: list[tuple[int, Score]] = []
+    found: list[Evaluation] = []
     for length in lengths:
-        reader = _adjusted(model, memory_length=length, attention_span=attention_span, clamp_distance=clamp_distance)
         with reporting("evaluate" if length is None else f"evaluate, memory {length}") as report:
-            if pseudo:
-                mask = store.specials.get("mask")
-                score = evaluate_pseudo(reader, store, segment_length=segment, mask=mask, limit=limit, progress=report)
-            elif reader.config.objective == "permutation":
-                score = evaluate_order(reader, store, segment_length=segment, order=order, limit=limit, progress=report)
-            elif window is not None:
-                score = evaluate_window(
-                    reader, store, window=window, stride=stride, rows=lanes, limit=limit, progress=report
-                )
-            else:
-                score = evaluate_causal(
-                    reader, store, segment_length=segment, lanes=lanes, limit=limit, progress=report
-                )
-        memory = reader.config.memory.length if reader.config.memory else 0
-        scores.append((memory, score))
-        table.add_row(*_row(score, store, memory=memory, limit=limit))
+            one = evaluated(
+                model,
+                store,
+                segment_length=segment_length,
+                memory_length=length,
+                attention_span=attention_span,
+                clamp_distance=clamp_distance,
+                window=window,
+                stride=stride,
+                order=order,
+                pseudo=pseudo,
+                lanes=lanes,
+                limit=limit,
+                progress=False,
+                on_event=lambda event: report(event.done, event.total or 0),
+            )
+        found.append(one)
+        table.add_row(*_row(one))
     console.print(table)
     if plot is not None:
-        write_picture(_picture(scores), plot, replace=replace, inputs=inputs)
+        write_picture(_picture(found), plot, replace=replace, inputs=inputs)
         console.print(f"Plot: {plot}")
 
 
-def _row(score: Score, store: Store, *, memory: int, limit: int | None) -> list[str]:
-    share = score.targets / max(1, store.length)
-    characters, size = store.manifest.characters * share, store.manifest.bytes * share
-    approximate = "~" if limit is not None and limit < store.length else ""
+def _row(found: Evaluation) -> list[str]:
+    approximate = "" if found.exact else "~"
     return [
-        str(memory) if memory else "none",
-        f"{score.perplexity:,.3f}",
-        f"{score.bits:.4f}",
-        f"{approximate}{score.nll / math.log(2) / max(1.0, characters):.4f}",
-        f"{approximate}{score.nll / math.log(2) / max(1.0, size):.4f}",
-        f"{score.targets:,}",
+        str(found.memory_length) if found.memory_length else "none",
+        f"{found.perplexity:,.3f}",
+        f"{found.bits_per_token:.4f}",
+        f"{approximate}{found.bits_per_character:.4f}",
+        f"{approximate}{found.bits_per_byte:.4f}",
+        f"{found.tokens:,}",
     ]
-
-
-def _adjusted(
-    model: LanguageModel, *, memory_length: int | None, attention_span: int | None, clamp_distance: int | None
-) -> LanguageModel:
-    settings: dict[str, object] = {}
-    if memory_length is not None:
-        settings["memory"] = {"length": memory_length}
-    if attention_span is not None:
-        settings["attention_span"] = attention_span
-    if clamp_distance is not None:
-        settings["positions"] = {"clamp_distance": clamp_distance}
-    return model.adjusted(**settings) if settings else model
-
-
-def open_store(data: Path, folder: Path) -> Store:
-    """The store, verified. A text in its place is told how to become one, for the model in `folder`."""
-    own = folder / TOKENIZER
-    option = f" --tokenizer {quote(str(own))}" if own.is_dir() else ""
-    if data.is_file():
-        raise DataError(
-            f"a model is evaluated on a store; got the file {data}. Make a store of it first: "
-            f"segue prepare {quote(str(data))} --out {quote(str(data.with_suffix('.store')))}{option}."
-        )
-    return Store.open(data)
-
-
-def check_tokenizer(store: Store, folder: Path, model: LanguageModel) -> None:
-    """Refuses ids that mean something else to the model, and warns of a text in another language. A folder without a
-    tokeniser has only its size to go by."""
-    own, size = folder / TOKENIZER, model.config.vocabulary.size
-    if store.vocabulary_size != size:
-        got = f"{store.vocabulary_size} tokens for {size}"
-    elif own.is_dir() and load_tokenizer(own).fingerprint() != store.manifest.tokenizer:
-        got = f"another than {own}"
-    else:
-        if own.is_dir():
-            LanguageWatch(load_tokenizer(own)).read(store.read(0, min(store.length, ENOUGH)))
-        return
-    remedy = f"Prepare the text with --tokenizer {own}." if own.is_dir() else "Use the store it was trained on."
-    raise DataError(f"the store {store.path} must have the tokeniser of the model; got {got}. {remedy}")
-
-
-def _trained_segment(folder: Path) -> int:
-    data = load_config(folder / "config.toml").data
-    if data is None:
-        raise ConfigError("the model does not say its segment length; got none. Give --segment-length.")
-    return data.segment_length
 
 
 def _sweep_lengths(text: str) -> list[int | None]:
@@ -203,9 +142,165 @@ def _sweep_lengths(text: str) -> list[int | None]:
     return lengths
 
 
-def _picture(scores: list[tuple[int, Score]]) -> Any:
+def _picture(found: list[Evaluation]) -> Any:
     made, axes = figure()
-    axes.plot([length for length, _ in scores], [score.perplexity for _, score in scores], marker="o")
+    axes.plot([one.memory_length or 0 for one in found], [one.perplexity for one in found], marker="o")
     axes.set_xlabel("memory length")
     axes.set_ylabel("perplexity")
     return made
+
+
+def evaluate(
+    model: ModelArgument,
+    data: Annotated[
+        Path | None,
+        typer.Argument(metavar="STORE", help="Store with the tokeniser of the model; optional for --speed."),
+    ] = None,
+    segment_length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens per segment. Default: as in training.")
+    ] = None,
+    memory_length: Annotated[int | None, typer.Option(min=1, help="Memory length. Default: as in training.")] = None,
+    attention_span: Annotated[
+        int | None, typer.Option(min=1, help="Number of keys that each token sees, itself included. Default: no limit.")
+    ] = None,
+    clamp_distance: Annotated[
+        int | None, typer.Option(min=1, help="Largest relative distance; longer ones count as it. Default: no limit.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Length of a sliding window, read without memory. Default: no window.")
+    ] = None,
+    stride: Annotated[int, typer.Option(min=1, help="Tokens to advance per window.")] = 1,
+    order: Annotated[
+        Literal["forward", "backward", "random"],
+        typer.Option(help="Permutation models: order in which the tokens of a segment are predicted."),
+    ] = "forward",
+    pseudo: Annotated[
+        bool, typer.Option("--pseudo", help="Pseudo-likelihood, for masked and permutation models.")
+    ] = False,
+    lanes: Annotated[
+        int, typer.Option(min=1, help="Parts of the text that are read side by side. Changes the speed only.")
+    ] = 8,
+    limit: Annotated[int | None, typer.Option(min=1, help="Number of tokens to evaluate. Default: all.")] = None,
+    sweep: Annotated[
+        str | None, typer.Option(metavar="memory_length=N,N,...", help="Evaluate once for each memory length.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Picture of --sweep or --recl.")] = None,
+    replace: ReplaceFileOption = False,
+    speed: Annotated[
+        bool, typer.Option("--speed", help="Time per token with memory, against a vanilla model's sliding window.")
+    ] = False,
+    recl: Annotated[
+        bool, typer.Option("--recl", help="Relative effective context length of MODEL and those --against it.")
+    ] = False,
+    lengths: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="--speed, --recl: attention or context lengths.")
+    ] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="--speed: number of timed runs. Default: 3.")] = None,
+    against: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="--recl: another model of the group; repeatable.")
+    ] = None,
+    exact_context: Annotated[
+        bool, typer.Option("--exact-context", help="--recl: read a window from nothing for every token. Slow.")
+    ] = False,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE|FOLDER", help="Accuracy on minimal pairs (BLiMP): a jsonl file, also .gz or .xz, or a folder."
+        ),
+    ] = None,
+    column: ColumnOption = None,
+    orders: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="--pairs, permutation models: number of random orders to average over. Default: pseudo-likelihood.",
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="--orders: random seed. Default: 0.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="--pairs: table of both log-probabilities of each pair, .jsonl or .csv."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="--pairs: print all results as one JSON object.")] = False,
+) -> None:
+    """Measure perplexity, accuracy on minimal pairs, speed, or context length.
+
+    \b
+    Example:
+      segue evaluate run corpus-valid --memory-length 256
+      segue evaluate run --speed
+    """
+    given = {
+        "--segment-length": segment_length,
+        "--memory-length": memory_length,
+        "--attention-span": attention_span,
+        "--clamp-distance": clamp_distance,
+        "--window": window,
+        "--order": order if order != "forward" else None,
+        "--pseudo": pseudo,
+        "--limit": limit,
+        "--sweep": sweep,
+        "--plot": plot,
+        "--replace": replace,
+        "--lengths": lengths,
+        "--repeats": repeats,
+        "--against": against or None,
+        "--exact-context": exact_context,
+        "--column": column or None,
+        "--orders": orders,
+        # A seed of 0 is given too.
+        "--seed": None if seed is None else str(seed),
+        "--out": out,
+        "--json": as_json,
+    }
+    check_options(modes={"--speed": speed, "--recl": recl, "--pairs": pairs is not None}, given=given)
+    if pairs is not None:
+        from segue.cli.evaluate_pairs import run_pairs
+
+        run_pairs(
+            model,
+            data,
+            pairs,
+            columns=column or [],
+            orders=orders,
+            seed=seed or 0,
+            segment_length=segment_length,
+            out=out,
+            replace=replace,
+            as_json=as_json,
+        )
+    elif speed:
+        from segue.cli.evaluate_speed import run_speed
+
+        run_speed(model, data, lengths=lengths, segment_length=segment_length, repeats=repeats or 3)
+    elif recl:
+        from segue.cli.recl import run_recl
+
+        run_recl(
+            [model, *(against or [])],
+            data,
+            lengths=lengths,
+            limit=limit,
+            exact=exact_context,
+            clamp_distance=clamp_distance,
+            plot=plot,
+            replace=replace,
+        )
+    else:
+        run_evaluation(
+            model,
+            data,
+            segment_length=segment_length,
+            memory_length=memory_length,
+            attention_span=attention_span,
+            clamp_distance=clamp_distance,
+            window=window,
+            stride=stride,
+            order=order,
+            pseudo=pseudo,
+            lanes=lanes,
+            limit=limit,
+            sweep=sweep,
+            plot=plot,
+            replace=replace,
+        )

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 
 from segue.checkpoint.find import path_of
-from segue.cli.finetune import chosen_columns
-from segue.cli.paragraphs import say
+from segue.cli.console import say
+from segue.cli.options import chosen_columns
+from segue.cli.output_tables import Kind, row_format, row_writer, written
 from segue.cli.reporting import reporting
-from segue.cli.rows import Kind, row_format, row_writer, written
 from segue.data.pairs import Pair, read_pairs
 from segue.errors import ConfigError
-from segue.evaluate.metrics.pairs import Group, PairAccuracy, pair_accuracy
+from segue.evaluation.metrics.pairs import Group, PairAccuracy, pair_accuracy
 from segue.files import check_file
 from segue.infer.pairs import PairScores, PairSettings, score_pairs
 from segue.infer.text_model import TextModel, load_text_model

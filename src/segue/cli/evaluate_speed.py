@@ -6,14 +6,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from segue.api.evaluate import check_tokenizer, open_store
 from segue.checkpoint.find import find, is_here, model_folder
 from segue.checkpoint.folder import load
-from segue.cli.evaluate import check_tokenizer, open_store, whole_numbers
-from segue.cli.paragraphs import say
+from segue.cli.console import say
+from segue.cli.evaluate import whole_numbers
 from segue.cli.reporting import reporting
 from segue.config import load as load_config
 from segue.data.store import Store
-from segue.evaluate.speed import PUBLISHED, SpeedRow, measure_speed
+from segue.evaluation.speed import PUBLISHED, SpeedRow, measure_speed
 from segue.model import LanguageModel
 from segue.model.named import named
 

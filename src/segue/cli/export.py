@@ -1,17 +1,29 @@
 """`segue export`: a model as ONNX or as a program of torch.export, checked before it is done."""
 
 from pathlib import Path
+from typing import Annotated, Literal
 
+import typer
 from rich.console import Console
 
-from segue.cli.paragraphs import say
-from segue.infer.export import ExportSettings, export
+from segue.api.convert import export as exported_model
+from segue.cli.console import say
+from segue.cli.options import ModelArgument, ReplaceFolderOption
+from segue.infer.export import ExportSettings
 
 
 def run_export(model: str, out: Path, settings: ExportSettings, *, replace: bool) -> None:
     """Exports, and prints the files, how far the program is from the model, and how long a run took."""
     console = Console(highlight=False)
-    exported = export(model, out, settings, replace=replace)
+    exported = exported_model(
+        model,
+        out,
+        what=settings.what,
+        format=settings.format,
+        memory_length=settings.memory_length,
+        rows=settings.rows,
+        replace=replace,
+    )
     for name, size in exported.files.items():
         console.print(f"{size:>14,}  {name}", soft_wrap=True, markup=False)
     runner = "onnxruntime" if settings.format == "onnx" else "the program in memory"
@@ -22,3 +34,35 @@ def run_export(model: str, out: Path, settings: ExportSettings, *, replace: bool
         kind = exported.left_out.replace("_", " ")
         say(console, f"The head, a {kind}, is not part of it: the program ends before the head.", hang=2)
     console.print(f"{exported.folder}", soft_wrap=True, markup=False)
+
+
+def export(
+    model: ModelArgument,
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    what: Annotated[
+        Literal["encoder", "step"],
+        typer.Option(
+            help="Program to write. encoder: ids to the states of the last layer; a head is left out. step: one token "
+            "per row and the memory, to log-probabilities and the next memory."
+        ),
+    ],
+    format: Annotated[
+        Literal["onnx", "torch"], typer.Option(help="Format; torch: a .pt2 of torch.export, for PyTorch alone.")
+    ] = "onnx",
+    memory_length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Step: number of earlier tokens that each token sees. Default: as in the model."),
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Step: batch size. Default: 1.")] = None,
+    replace: ReplaceFolderOption = False,
+) -> None:
+    """Write a model as ONNX or for torch.export.
+
+    The program is checked: it must compute what the model does.
+
+    \b
+    Example:
+      segue export model --what step --out program
+    """
+    settings = ExportSettings(what=what, format=format, memory_length=memory_length, rows=rows)
+    run_export(model, out, settings, replace=replace)

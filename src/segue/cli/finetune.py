@@ -4,18 +4,22 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from signal import Signals
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import TaskID
 from rich.table import Table
 
 from segue.api.configs import check_has_weights
-from segue.cli.paragraphs import duration, finish, moving_line, progress_console, say
+from segue.api.finetune import finetuned
+from segue.cli.console import duration, finish, moving_line, progress_console, say
+from segue.cli.options import ModelArgument, OverridesArgument, TrainingTableOptions
 from segue.cli.pretrain import LiveView
 from segue.config import FinetuneConfig, ReadConfig, Section
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
-from segue.evaluate.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import Metric
 from segue.tasks.table import TASKS, task_kind
 from segue.train.distributed import rank
 from segue.train.finetune import (
@@ -32,7 +36,6 @@ from segue.train.finetune import (
     Unsaved,
     Updated,
     Validated,
-    finetune,
     finetune_settings,
 )
 from segue.train.pretrain import Ended as PretrainingEnded
@@ -47,7 +50,7 @@ def run_finetuning(
     train: str,
     valid: str | None,
     test: str | None,
-    columns: list[str],
+    columns: dict[str, str],
     tables: TableSettings,
     overrides: list[str],
     new_weights: bool,
@@ -64,7 +67,7 @@ def run_finetuning(
         train=train,
         valid=valid,
         test=test,
-        columns=chosen_columns(columns),
+        columns=columns,
         tables=tables,
         settings=finetune_settings(kind, {}, overrides),
         new_weights=new_weights,
@@ -72,13 +75,21 @@ def run_finetuning(
         adapt=adapt,
         wide=wide,
     )
-    stopped_by = None
+    stopped_by: Signals | None = None
     with _LiveView(progress_console(), run, tags=kind.name == "tag") as view:
-        for event in finetune(request, run):
+
+        def show(event: Event) -> None:
+            nonlocal stopped_by
             if rank() == 0:
                 view.show(event)
             if isinstance(event, Ended | Adapted):
                 stopped_by = event.stopped_by
+
+        try:
+            finetuned(request, run, progress=False, on_event=show)
+        except KeyboardInterrupt:
+            if stopped_by is None:
+                raise
     return stopped_by
 
 
@@ -100,17 +111,6 @@ def _print_settings(console: Console, section: str, settings: type[Section]) -> 
     for name, field in settings.model_fields.items():
         default = "" if field.default is None else field.default
         say(console, f"{section}.{name}={default}  {field.description}", indent=2, hang=2)
-
-
-def chosen_columns(texts: list[str]) -> dict[str, str]:
-    """Options ROLE=COLUMN as a table of them."""
-    chosen = {}
-    for text in texts:
-        role, equals, name = text.partition("=")
-        if not equals or not role or not name:
-            raise ConfigError(f"--column must read ROLE=COLUMN; got {text!r}. Write --column text=review, say.")
-        chosen[role] = name
-    return chosen
 
 
 class _LiveView:
@@ -267,3 +267,86 @@ def comparison_table(compared: Compared, judged: Sequence[Judged], metric: str, 
     for name, found in [(WITH_NGRAMS if alone else "this model", own), *beside_rows(compared.methods, alone)]:
         table.add_row(name, *(f"{found[part][metric].value:.4f}" if part in found else "" for part in parts))
     return table
+
+
+def finetune(
+    model: ModelArgument,
+    tables: TrainingTableOptions,
+    overrides: OverridesArgument = None,
+    task: Annotated[str | None, typer.Option(help="Task to learn. Default: list the tasks and their settings.")] = None,
+    train: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Training examples: csv, tsv, json, jsonl, parquet, CoNLL, SQuAD, or datasets:NAME."
+        ),
+    ] = None,
+    valid: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Validation examples. Default: hold out 10 % of the training examples."),
+    ] = None,
+    test: Annotated[str | None, typer.Option(metavar="FILE", help="Test examples, evaluated once at the end.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Run folder, a new one.")] = None,
+    new_weights: Annotated[
+        bool,
+        typer.Option(
+            "--new-weights", help="Use only the shape and the tokeniser of MODEL, to see what pretraining brings."
+        ),
+    ] = False,
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines/--no-baselines",
+            help="Whether to measure the most frequent class and a tuned TF-IDF beside a classifier. Default: yes.",
+        ),
+    ] = True,
+    adapt: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="EPOCHS", help="Epochs of pretraining on the training texts first, e.g. 10. Default: none."
+        ),
+    ] = None,
+    wide: Annotated[
+        bool | None,
+        typer.Option(
+            "--wide/--no-wide",
+            help="Whether a TF-IDF answers with the classifier and is saved with it. Default: if it alone is better "
+            "than the model alone on the validation examples.",
+        ),
+    ] = None,
+) -> None:
+    """Fine-tune a model for a task, and measure it.
+
+    Settings are read.KEY, train.KEY and task.KEY; `segue finetune MODEL` lists them. Documents longer than a segment
+    are read to their end with memory. Ctrl-C keeps the best model so far.
+
+    \b
+    Example:
+      segue finetune run --task classify --train train.csv --out topics
+    """
+    if task is None and (train is not None or out is not None):
+        raise ConfigError(
+            "fine-tuning needs a task; got no --task. Give one of classify, pair, regress, tag, answer, "
+            "choose, rank or generate; `segue finetune MODEL` alone describes them."
+        )
+    if task is None:
+        print_tasks()
+        return
+    if train is None or out is None:
+        raise ConfigError("fine-tuning needs examples and a folder; got none. Give --train FILE and --out RUN.")
+    stopped_by = run_finetuning(
+        model,
+        out,
+        task=task,
+        train=train,
+        valid=valid,
+        test=test,
+        columns=tables.roles(),
+        tables=tables.settings(),
+        overrides=overrides or [],
+        new_weights=new_weights,
+        baselines=baselines,
+        adapt=adapt,
+        wide=wide,
+    )
+    if stopped_by is not None:
+        raise typer.Exit(128 + stopped_by)

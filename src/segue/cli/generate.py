@@ -1,14 +1,17 @@
 """`segue generate`: a model goes on with a prompt, on the terminal, as the text becomes certain."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from segue.cli.chat import run_chat
+from segue.cli.options import InputEncodingOption, ModelArgument, ReplaceFileOption, SamplingOptions
 from segue.cli.writing import (
     STANDARD_INPUT,
-    SamplingOptions,
     Screen,
     biased,
     check_place,
@@ -63,22 +66,40 @@ _ONLY_WITH |= {"--replace": ("--save", "--chat")}
 class GenerateOptions(SamplingOptions):
     """What `segue generate` was asked to do; None is what was left out."""
 
-    max_tokens: int | None
-    stop: Sequence[str]
-    choices: Sequence[str]
-    beam: int | None
-    n_best: int | None
-    length_penalty: float | None
-    count: int | None
-    log_probabilities: bool
-    as_json: bool
-    chat: bool
-    memory_length: int | None
-    int8: bool
-    save: Path | None
-    replace: bool
-    load: Path | None
-    encoding: str
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Largest number of tokens to write. Default: 200, with --beam 64.")
+    ] = None
+    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Text before which to stop. Repeatable.")] = (
+        None
+    )
+    choices: Annotated[
+        list[str] | None, typer.Option("--choice", metavar="TEXT", help="Text of which one is written. Repeatable.")
+    ] = None
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Width of a beam search for the likeliest text. Default: sampling.")
+    ] = None
+    n_best: Annotated[int | None, typer.Option(min=1, help="Number of texts of the beam search. Default: 1.")] = None
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Length penalty of the beam search; larger favours longer texts. Default: 0.")
+    ] = None
+    count: Annotated[int | None, typer.Option(min=1, help="Number of samples. Default: 1.")] = None
+    log_probabilities: Annotated[
+        bool, typer.Option("--log-probabilities", help="Print a table of the tokens after the text.")
+    ] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for each token, or for each text of a beam search.")
+    ] = False
+    chat: Annotated[bool, typer.Option("--chat", help="Reply to each line of the terminal, or of a pipe.")] = False
+    memory_length: Annotated[
+        int | None, typer.Option(min=1, help="Number of earlier tokens that each token sees. Default: as in training.")
+    ] = None
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Round weights to 8 bits: faster on a CPU, nearly the same numbers.")
+    ] = False
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="File to save the session in.")] = None
+    replace: ReplaceFileOption = False
+    load: Annotated[Path | None, typer.Option(metavar="FILE", help="Saved session to go on with.")] = None
+    encoding: InputEncodingOption = "utf-8"
 
     def given(self) -> dict[str, object]:
         """The options of this run by the names that the user knows."""
@@ -103,7 +124,9 @@ def run_generation(model: str, prompt: str, options: GenerateOptions) -> None:
 def _generate(model: str, prompt: str, sampling: SamplingSettings, options: GenerateOptions) -> None:
     session = open_session(model, memory_length=options.memory_length, int8=options.int8)
     sampling = biased(sampling, options.bias, session.tokenizer)
-    session.generation(sampling=sampling, stop=options.stop, choices=options.choices)  # checks before reading
+    session.generation(
+        sampling=sampling, stop=options.stop or (), choices=options.choices or ()
+    )  # checks before reading
     load_session(session, options.load)
     feed(session, prompt_pieces(prompt, encoding=options.encoding))
     if options.chat:
@@ -111,8 +134,8 @@ def _generate(model: str, prompt: str, sampling: SamplingSettings, options: Gene
             session,
             max_tokens=options.max_tokens or MAX_TOKENS,
             sampling=sampling,
-            stop=options.stop,
-            choices=options.choices,
+            stop=options.stop or (),
+            choices=options.choices or (),
             encoding=options.encoding,
             replace=options.replace,
             loaded=options.load,
@@ -153,7 +176,10 @@ def _write_one(session: Session, sampling: SamplingSettings, options: GenerateOp
     tokens: list[GeneratedToken] = []
     with interrupts() as interrupt:
         written = session.write(
-            max_tokens=options.max_tokens or MAX_TOKENS, sampling=sampling, stop=options.stop, choices=options.choices
+            max_tokens=options.max_tokens or MAX_TOKENS,
+            sampling=sampling,
+            stop=options.stop or (),
+            choices=options.choices or (),
         )
         for one in written:
             screen.show(_line(one) if options.as_json else one.text)
@@ -182,7 +208,7 @@ def _write_samples(session: Session, sampling: SamplingSettings, options: Genera
         with interrupts() as interrupt:
             forks = [session.fork() for _ in numbers]
             written = write_batched(
-                forks, max_tokens=options.max_tokens or MAX_TOKENS, sampling=settings, stop=options.stop
+                forks, max_tokens=options.max_tokens or MAX_TOKENS, sampling=settings, stop=options.stop or ()
             )
             for number, one in written:
                 tokens[number].append(one)
@@ -243,3 +269,21 @@ def _line(one: GeneratedToken, *, sample: int | None = None) -> str:
 
 def _show_tokens(tokens: Iterable[GeneratedToken]) -> None:
     show_table([(one.token, one.log_probability, one.alternatives) for one in tokens if one.id is not None])
+
+
+def generate(
+    model: ModelArgument,
+    options: GenerateOptions,
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT|-", help="Text to continue, or - for standard input, of any size.")
+    ] = "",
+) -> None:
+    """Continue a prompt, streamed to the terminal; or chat.
+
+    Transformer-XL, GPT and XLNet. A prompt of any length is read at constant cost and memory.
+
+    \b
+    Example:
+      segue generate model "The room was" --max-tokens 40
+    """
+    run_generation(model, prompt, options)

@@ -3,15 +3,18 @@
 import json
 import re
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from segue.cli.evaluate import whole_numbers
-from segue.cli.writing import SamplingOptions, biased, prompt_pieces, refuse_task_models, sampling_settings, visible
+from segue.cli.options import InputEncodingOption, ModelArgument, SamplingOptions
+from segue.cli.writing import biased, prompt_pieces, refuse_task_models, sampling_settings, visible
 from segue.errors import ConfigError, DataError
-from segue.infer.infill import InfilledText, Order, infill_text
+from segue.infer.infill import InfilledText, infill_text
 from segue.infer.text_model import TextModel, load_text_model
 
 MOST_CHARACTERS = 20_000
@@ -22,11 +25,14 @@ MOST_CHARACTERS = 20_000
 class InfillOptions(SamplingOptions):
     """What `segue infill` was asked to do; None is what was left out."""
 
-    gap: str
-    length: str
-    order: Order
-    as_json: bool
-    encoding: str
+    gap: Annotated[str, typer.Option(metavar="MARK", help="Mark of a gap.")] = "___"
+    length: Annotated[str, typer.Option(metavar="N[,N...]", help="Number of tokens in all gaps, or in each.")] = "3"
+    order: Annotated[
+        Literal["left_to_right", "right_to_left", "random", "surest_first"],
+        typer.Option(help="Order in which tokens are filled in."),
+    ] = "left_to_right"
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
+    encoding: InputEncodingOption = "utf-8"
 
 
 def run_infilling(model: str, text: str, options: InfillOptions) -> None:
@@ -119,3 +125,20 @@ def _row(found: InfilledText, source: TextModel) -> dict[str, object]:
             for piece, one in zip(found.pieces, found.result.filled, strict=True)
         ],
     }
+
+
+def infill(
+    model: ModelArgument,
+    text: Annotated[str, typer.Argument(metavar="TEXT|-", help="Text with gaps, or - for standard input.")],
+    options: InfillOptions,
+) -> None:
+    """Fill the gaps of a text with an XLNet.
+
+    In any order, from what is on both sides. The most probable token is taken each time; --temperature, --top-k,
+    --top-p, --min-p and --typical sample instead.
+
+    \b
+    Example:
+      segue infill xlnet "The room was ___ and the staff were kind."
+    """
+    run_infilling(model, text, options)

@@ -3,16 +3,17 @@
 import sys
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from segue.checkpoint.card import licence_and_languages
-from segue.checkpoint.differences import read_trunk
-from segue.checkpoint.families.writing import only_for_segue
 from segue.checkpoint.files import CARD, LARGEST_CARD, read_small
-from segue.checkpoint.folder import CONFIG, LARGEST_TASK, TASK, TRUNK, read_toml
 from segue.checkpoint.packaged import VARIABLE, WITHOUT, Packaged, package_folder, packaged_model, packaged_models
-from segue.cli.paragraphs import say
+from segue.checkpoint.parts import CONFIG, LARGEST_TASK, TASK, TRUNK, read_toml
+from segue.cli.completion import complete_name
+from segue.cli.console import say
 from segue.config import Config, ModelConfig, dump, model_config, parameter_count, parse, toml
 from segue.config.presets import preset_names, preset_text
 from segue.errors import ConfigError
@@ -52,20 +53,22 @@ def print_one(name: str) -> None:
     if model is not None:
         model.verify()
         print(read_small(model.folder / CARD, limit=LARGEST_CARD).decode("utf-8").rstrip())
-        if why := only_for_segue(_config(model.folder)):
+        if why := _only_for_segue(_config(model.folder)):
             print(f"\n## In other libraries\n\nFor segue alone: {why}")
         return
     if name in named_models():
         config = named_models()[name].config
         text = dump(Config(model=config))
+        convertible = named_models()[name].for_transformers
     elif name in preset_names():
         text = preset_text(name)
         config = _preset_model(text, name)
+        convertible = False  # not known yet
     else:
         near = get_close_matches(name, [*packaged_models(), *named_models(), *preset_names()], n=1, cutoff=0.3)
         hint = WITHOUT if not package_folder().is_dir() else f"Did you mean {near[0]}?" if near else "See that list."
         raise ConfigError(f"a name must be one that `segue models` lists; got {name!r}. {hint}")
-    if why := only_for_segue(config):
+    if not convertible and (why := _only_for_segue(config)):
         print(f"For segue alone: {why}", file=sys.stderr)
     print(text, end="")
 
@@ -85,6 +88,8 @@ def _print_packaged(console: Console, model: Packaged) -> None:
     if (folder / TASK).is_file():
         facts.append(_task(folder))
         if (folder / TRUNK).is_file():
+            from segue.checkpoint.differences import read_trunk  # it needs torch
+
             facts.append(f"on {read_trunk(folder).name}")
     else:
         facts.insert(0, f"{parameter_count(config) / 1e6:.1f} M parameters")
@@ -93,7 +98,7 @@ def _print_packaged(console: Console, model: Packaged) -> None:
     say(console, f"{model.name}  {', '.join(facts)}", hang=2, style="bold")
     use = "answers rows and texts: segue predict" if (folder / TASK).is_file() else _USES[config.objective]
     say(console, use, indent=2)
-    if only_for_segue(config):
+    if _only_for_segue(config):
         say(console, "for segue alone: transformers cannot express it", indent=2, style="dim")
     if not model.comes_with_segue:
         say(console, f"in {folder.parent}, by {VARIABLE}", indent=2, style="dim")
@@ -109,3 +114,30 @@ def _task(folder: Path) -> str:
 
 def _config(folder: Path) -> ModelConfig:
     return parse(read_toml(folder / CONFIG)).model
+
+
+def models(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Model or config to show. Default: list them all.", autocompletion=complete_name),
+    ] = None,
+) -> None:
+    """List the models and configs that have a name.
+
+    With NAME: the card of a model, or a config as TOML to start from.
+
+    \b
+    Example:
+      segue models xlnet-base > my.toml
+    """
+    if name is None:
+        print_models()
+    else:
+        print_one(name)
+
+
+def _only_for_segue(config: ModelConfig) -> str | None:
+    """Why other libraries cannot have it; None if they can."""
+    from segue.checkpoint.families.writing import only_for_segue  # it needs torch
+
+    return only_for_segue(config)

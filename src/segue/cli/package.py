@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
-from segue.checkpoint.packing import package
-from segue.cli.paragraphs import say
+from segue.checkpoint.packing import package as packaged
+from segue.cli.console import say
+from segue.cli.options import ModelArgument, ReplaceFolderOption
+from segue.errors import ConfigError
 
 
 def run_packaging(
@@ -23,7 +27,7 @@ def run_packaging(
     """Packages, and prints the files and what is to be known of them."""
     console = Console(highlight=False)
     settings = {} if rank is None else {"rank": rank}
-    packed = package(
+    packed = packaged(
         model, out, licence=licence, languages=languages, notes=notes, trunk=trunk, replace=replace, **settings
     )
     for name, size in packed.files.items():
@@ -37,3 +41,41 @@ def run_packaging(
     if packed.unknown:
         say(console, f"The card says nothing of: {', '.join(packed.unknown)}. Add it with --notes FILE.", hang=2)
     console.print(f"{packed.folder}", soft_wrap=True, markup=False)
+
+
+def package(
+    model: ModelArgument,
+    out: Annotated[Path, typer.Argument(help="Folder to write; its name is the name of the model.")],
+    license: Annotated[str, typer.Option(help="Licence for the card, e.g. apache-2.0.")],
+    language: Annotated[list[str], typer.Option(help="Language tag for the card, e.g. en; repeatable.")],
+    notes: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Markdown for the end of the card: data, training, figures. Default: none."),
+    ] = None,
+    trunk: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Packaged model to which only the differences are kept, with the head."),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(min=1, help="--trunk: rank of the differences. Default: 8.")] = None,
+    replace: ReplaceFolderOption = False,
+) -> None:
+    """Write a model in 16 bits with its card, to be used by its name.
+
+    In the package, or with SEGUE_MODELS=FOLDER. Of a pretraining run, the averaged weights are written.
+
+    \b
+    Example:
+      segue package run models/my-model --license mit --language en
+    """
+    if rank is not None and trunk is None:
+        raise ConfigError("--rank must go with --trunk; got it alone. Name the packaged model, or leave it out.")
+    run_packaging(
+        model,
+        out,
+        licence=license,
+        languages=language,
+        notes=notes,
+        trunk=trunk,
+        rank=rank,
+        replace=replace,
+    )

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 
+from segue.cli.options import ReplaceFileOption
 from segue.errors import ConfigError, DataError
 from segue.files import check_file, new_file
 from segue.train.metrics import read_metrics
@@ -99,3 +101,17 @@ def smooth(values: list[float], weight: float = 0.8) -> list[float]:
         mean = weight * mean + (1 - weight) * value
         result.append(mean / (1 - math.pow(weight, number)))
     return result
+
+
+def plot(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
+    out: Annotated[Path, typer.Option(help="Picture to write.")] = Path("runs.png"),
+    replace: ReplaceFileOption = False,
+) -> None:
+    """Draw the losses of runs against each other.
+
+    \b
+    Example:
+      segue plot run other-run --out losses.png
+    """
+    plot_runs(runs, out, replace=replace)

@@ -9,24 +9,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Literal, TextIO
 
+import typer
 from rich.console import Console
 
+from segue.api.predict import answers
 from segue.checkpoint.find import path_of
-from segue.cli.finetune import chosen_columns
-from segue.cli.outputs import check_standard_output
-from segue.cli.paragraphs import moving_line, say
+from segue.cli.console import moving_line, say
+from segue.cli.options import ModelArgument, ReplaceFileOption, TableOptions
+from segue.cli.output_tables import check_standard_output
 from segue.cli.prediction_table import PROBLEM, PredictionFormat, PredictionWriter
 from segue.data.inputs import COMPRESSIONS
 from segue.data.problems import MEANING
-from segue.data.tables import DATASETS, ENDINGS, STANDARD_INPUT, Record, Table, TableSettings, Unread, open_table
+from segue.data.tables import DATASETS, ENDINGS, STANDARD_INPUT, Table, TableSettings, open_table
 from segue.data.tables.reader import TableRows
 from segue.errors import ConfigError
 from segue.files import check_file, new_text_file
-from segue.tasks.examples import column_names
 from segue.tasks.folder import TaskModel, load_task_model
-from segue.tasks.predict import answer_rows
 
 
 def run_prediction(
@@ -36,7 +36,7 @@ def run_prediction(
     out: Path | None,
     replace_existing: bool,
     to: PredictionFormat | None,
-    columns: list[str],
+    columns: dict[str, str],
     tables: TableSettings,
     batch_size: int,
     escape_formulas: bool,
@@ -50,17 +50,6 @@ def run_prediction(
         check_standard_output()
     made = load_task_model(model)
     table = open_table(sources[0], replace(tables, every_row=True)) if from_table else _text_table(sources, made)
-    names = column_names(made.kind, table, chosen_columns(columns), labelled=False)
-    kept: list[dict[str, Any]] = []
-
-    def rows() -> Iterator[tuple[int, Record]]:
-        for number, record in table.records():
-            kept.append(record.cells if isinstance(record, Unread) else record)
-            if isinstance(record, Unread):
-                yield number, record
-            else:
-                yield number, {role: record.get(name) for role, name in names.items()}
-
     written = problems = 0
     first_problem = ""
     console = Console(stderr=True, highlight=False)
@@ -70,16 +59,17 @@ def run_prediction(
     ):
         bar = progress.add_task("", total=None, line="")
         writer = PredictionWriter(file, to or _format_of(out), table.columns, escape_formulas=escape_formulas)
-        for answered in answer_rows(made, rows(), batch_size=batch_size):
-            found = {} if answered.prediction is None else dict(answered.prediction.columns)
-            why = None if answered.problem is None else f"{table.unit} {answered.number}: {answered.problem}"
-            problem = writer.write(kept.pop(0), found, why)
+
+        def tell(done: int, total: int | None) -> None:
+            if done % 100 == 0:
+                progress.update(bar, line=f"{done:,} rows")
+
+        for row, found, why in answers(made, table, columns, batch_size=batch_size, tell=tell):
+            problem = writer.write(row, found, why)
             if problem is not None:
                 problems += 1
                 first_problem = first_problem or problem
             written += 1
-            if written % 100 == 0:
-                progress.update(bar, line=f"{written:,} rows")
         writer.close()
         progress.remove_task(bar)
     if problems:
@@ -176,3 +166,49 @@ def _opened(out: Path | None, *, replace: bool, inputs: Iterable[str | Path]) ->
         return
     with new_text_file(out, replace=replace, inputs=inputs) as file:
         yield file
+
+
+def predict(
+    model: ModelArgument,
+    sources: Annotated[list[str], typer.Argument(metavar="FILE|-|TEXT", help="Table, - for standard input, or texts.")],
+    tables: TableOptions,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Table to write. Default: standard output.")] = None,
+    replace: ReplaceFileOption = False,
+    to: Annotated[
+        Literal["csv", "tsv", "jsonl"] | None,
+        typer.Option(help="Format of the output. Default: by its file name, else jsonl."),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Batch size. Changes the speed only.")] = 32,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas/--no-escape-formulas",
+            help="Whether to put a ' before text that a spreadsheet would run as a formula (= + - @), in csv and tsv. "
+            "Default: yes.",
+        ),
+    ] = True,
+) -> None:
+    """Answer rows of a table, or texts, with a fine-tuned model.
+
+    One argument that is a path, or ends as a table does (.csv, .jsonl, ...), is a table. All others are texts; a task
+    that reads two texts takes them in turn.
+
+    All rows come back, in order. A row that cannot be read or answered has no answer and says why in the column
+    `problem`; such rows are counted on standard error, and the exit status is 0.
+
+    \b
+    Example:
+      segue predict topics reviews.csv --out answers.csv
+      segue predict topics "The room was clean."
+    """
+    run_prediction(
+        model,
+        sources,
+        out=out,
+        replace_existing=replace,
+        to=to,
+        columns=tables.roles(),
+        tables=tables.settings(),
+        batch_size=batch_size,
+        escape_formulas=escape_formulas,
+    )

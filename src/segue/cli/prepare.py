@@ -1,31 +1,43 @@
 """`segue prepare`: progress while it runs, then what was found and what it looks like in tokens."""
 
 import time
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
 
+import typer
 from rich.console import Console
 from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
-from segue.cli.paragraphs import duration, progress_console, say
+from segue.api.prepare import prepared
+from segue.cli.console import duration, progress_console, say
+from segue.cli.options import (
+    DocumentsOption,
+    ExpansionOption,
+    FieldOption,
+    InputEncodingOption,
+    ReplaceFolderOption,
+)
 from segue.data.manifest import StoreManifest
-from segue.data.prepare import PreparationReport, PrepareSettings, Progress, examples, preparation
+from segue.data.prepare import PreparationReport, PrepareSettings, Progress, examples
 from segue.data.problems import MEANING
+from segue.data.readers import ReadSettings
 from segue.data.store import Store
 
 _STAGES = {"sample": "reading a sample", "train": "training the tokeniser", "encode": "encoding"}
+Show: TypeAlias = Callable[[Progress], object]
 _PLAIN_SECONDS = 10.0  # between lines where output is not a terminal
 
 
 def run(inputs: Sequence[str], *, out: Path, settings: PrepareSettings, workers: int | None, replace: bool) -> None:
     """Prepares and reports."""
-    progress = progress_console()
-    steps = preparation(inputs, out=out, settings=settings, workers=workers, replace=replace)
-    with closing(steps):  # an interrupt anywhere in here stops the workers and removes the work folder
-        report = _watch_live(progress, steps) if progress.is_terminal else _watch_plain(progress, steps)
+    console = progress_console()
+    watch = _watch_live if console.is_terminal else _watch_plain
+    with watch(console) as show:
+        report = prepared(inputs, out, settings, workers=workers, replace=replace, progress=False, on_event=show)
     _print_report(Console(highlight=False), report)
 
 
@@ -57,33 +69,28 @@ class _Meter:
         return ", ".join(parts)
 
 
-def _watch_live(console: Console, steps: Generator[Progress, None, PreparationReport]) -> PreparationReport:
+@contextmanager
+def _watch_live(console: Console) -> Iterator[Show]:
     """One line that changes; it is gone when all is done."""
     meter = _Meter()
     with Live(console=console, refresh_per_second=8, transient=True) as live:
-        while True:
-            try:
-                progress = next(steps)
-            except StopIteration as end:
-                report: PreparationReport = end.value
-                return report
-            live.update(Text(meter.line(progress), overflow="ellipsis", no_wrap=True))
+        yield lambda progress: live.update(Text(meter.line(progress), overflow="ellipsis", no_wrap=True))
 
 
-def _watch_plain(console: Console, steps: Generator[Progress, None, PreparationReport]) -> PreparationReport:
+@contextmanager
+def _watch_plain(console: Console) -> Iterator[Show]:
     """A line at the beginning of a stage, and now and then."""
     meter = _Meter()
     stage, told = "", 0.0
-    while True:
-        try:
-            progress = next(steps)
-        except StopIteration as end:
-            report: PreparationReport = end.value
-            return report
+
+    def show(progress: Progress) -> None:
+        nonlocal stage, told
         line = meter.line(progress)
         if progress.stage != stage or time.perf_counter() - told > _PLAIN_SECONDS:
             stage, told = progress.stage, time.perf_counter()
             say(console, line, hang=2)
+
+    yield show
 
 
 def _print_report(console: Console, report: PreparationReport) -> None:
@@ -138,3 +145,69 @@ def _short(number: float) -> str:
         if number >= size:
             return f"{number / size:.1f} {unit}"
     return f"{number:.0f}"
+
+
+def prepare(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT",
+            help="Files, folders or quoted globs: txt, jsonl, csv, tsv, parquet, each also as .gz, .xz, .zst or .bz2.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the new store; a validation store goes to OUT-valid.")],
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Folder of a tokeniser, or store whose tokeniser is used. Default: train a new one."),
+    ] = None,
+    kind: Annotated[
+        Literal["unigram", "bpe", "words", "characters", "bytes"], typer.Option(help="Kind of tokeniser to train.")
+    ] = "unigram",
+    vocabulary_size: Annotated[
+        int | None,
+        typer.Option(help="Vocabulary size. Default: 8000 for unigram and bpe, no limit for words and characters."),
+    ] = None,
+    sample_characters: Annotated[
+        int, typer.Option(help="Characters of text, drawn at random, that unigram and bpe are trained on at most.")
+    ] = 2**22,
+    documents: DocumentsOption = None,
+    field: FieldOption = "text",
+    encoding: InputEncodingOption = "utf-8",
+    workers: Annotated[int | None, typer.Option(help="Number of processes. Default: one per core.")] = None,
+    validation_share: Annotated[
+        float | None,
+        typer.Option(help="Share of the documents for the validation store, e.g. 0.01. Default: no validation store."),
+    ] = None,
+    malformed_share: Annotated[
+        float, typer.Option(help="Largest share of unreadable records in a file. More is an error.")
+    ] = 0.05,
+    largest_expansion: ExpansionOption = None,
+    seed: Annotated[int, typer.Option(help="Random seed for the sample and the validation documents.")] = 0,
+    replace: ReplaceFolderOption = False,
+) -> None:
+    """Turn text into a store: ids on disk that training reads.
+
+    Malformed bytes become U+FFFD, NULs are dropped, lines above 65,536 characters are cut, empty and duplicate files
+    are left out; all of it is counted and reported. A run that is stopped leaves nothing that looks like a store.
+
+    \b
+    Example:
+      segue prepare texts/ --out corpus --validation-share 0.01
+    """
+    read = ReadSettings(
+        document=documents,
+        field=field,
+        encoding=encoding,
+        malformed_share=malformed_share,
+        largest_expansion=largest_expansion,
+    )
+    settings = PrepareSettings(
+        read=read,
+        tokenizer=tokenizer,
+        kind=kind,
+        vocabulary_size=vocabulary_size,
+        sample_characters=sample_characters,
+        validation_share=validation_share,
+        seed=seed,
+    )
+    run(inputs, out=out, settings=settings, workers=workers, replace=replace)

@@ -1,4 +1,4 @@
-"""`segue pretrain` and `segue plan`: a live view of a run, and what it will need before it starts."""
+"""`segue pretrain`: a live view of a run."""
 
 import math
 import shlex
@@ -8,23 +8,28 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from signal import Signals
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import torch
+import typer
 from rich.console import Console
 from rich.progress import TaskID
 
+from segue.api.configs import check_has_weights, run_config
+from segue.api.pretrain import pretrained
 from segue.checkpoint.families.writing import only_for_segue
-from segue.cli.paragraphs import duration, finish, moving_line, progress_console, say
+from segue.cli.completion import complete_model
+from segue.cli.console import duration, finish, moving_line, progress_console, say
+from segue.cli.options import ConfigArgument, OverridesArgument
 from segue.config import Config, ModelConfig
 from segue.errors import ConfigError, DataError
-from segue.evaluate.cost import matrix_product_peak, multiply_adds
+from segue.evaluation.cost import matrix_product_peak, multiply_adds
 from segue.train.distributed import rank, world
 from segue.train.loop import StepReport
 from segue.train.machine import peak_memory
-from segue.train.plan import plan, predicted_positions
-from segue.train.pretrain import Ended, Event, Saved, Started, Validated, pretrain
-from segue.train.stages import Origin
+from segue.train.plan import predicted_positions
+from segue.train.pretrain import Ended, Event, Saved, Started, Validated
+from segue.train.stages import Origin, find_origin
 
 Board: TypeAlias = Callable[[str, float, int], object]
 """Takes a name, a value and a step, to show them elsewhere."""
@@ -44,17 +49,17 @@ def run_pretraining(
     """Shows the run; returns the signal that stopped it, or None if all steps are done."""
     boards = ([_tensorboard(run)] if tensorboard else []) + ([_wandb(run, config)] if wandb else [])
     view = LiveView(progress_console(), config, run, boards=[])
-    stopped_by = None
+
+    def show(event: Event) -> None:
+        if rank() == 0:
+            if isinstance(event, Started):  # the folder is that of a run by now
+                view.boards = [board() for board in boards]
+            view.show(event)
+
+    command = shlex.join(["segue", *sys.argv[1:]])
     with view:
-        command = shlex.join(["segue", *sys.argv[1:]])
-        for event in pretrain(config, run, origin=origin, command=command, verify=verify):
-            if rank() == 0:
-                if isinstance(event, Started):  # the folder is that of a run by now
-                    view.boards = [board() for board in boards]
-                view.show(event)
-            if isinstance(event, Ended):
-                stopped_by = event.stopped_by
-    return stopped_by
+        made = pretrained(config, run, origin=origin, command=command, verify=verify, progress=False, on_event=show)
+    return made.stopped_by
 
 
 class LiveView:
@@ -188,26 +193,6 @@ def loss_in_words(loss: float, model: ModelConfig) -> str:
     return f"loss {loss:.3f} = perplexity {math.exp(loss):,.1f}" if loss < 50 else f"loss {loss:.3f}"
 
 
-def print_plan(config: Config) -> None:
-    """Parameters, memory and time of a run."""
-    assert config.train is not None
-    console = Console(highlight=False)
-    say(progress_console(), "Measuring a few updates with random ids ...", style="dim")
-    needed = plan(config)
-    console.print(f"parameters  {needed.parameters:,}")
-    console.print(f"tokens      {needed.tokens:,} in {config.train.steps:,} steps")
-    if why := only_for_segue(config.model):
-        say(console, f"written     for segue alone: {why}", hang=12)
-    if needed.measured_memory is None or needed.seconds_per_step is None:
-        console.print(
-            f"memory      {needed.formula_memory / 2**30:.1f} GiB by formula, more than is free: not measured"
-        )
-        return
-    console.print(f"memory      {needed.measured_memory / 2**30:.2f} GiB (measured)")
-    console.print(f"step        {needed.seconds_per_step:.3f} s (measured)")
-    console.print(f"time        {duration(needed.seconds_per_step * config.train.steps)}")
-
-
 def _tensorboard(run: Path) -> Callable[[], Board]:
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -237,3 +222,49 @@ def _wandb(run: Path, config: Config) -> Callable[[], Board]:
         return lambda name, value, step: started.log({name: value}, step=step)
 
     return board
+
+
+def pretrain(
+    config: ConfigArgument,
+    overrides: OverridesArgument = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; a run that is in it is resumed.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Model to start from: a folder, a run or a name. Its [model] settings are used. Default: new weights.",
+            autocompletion=complete_model,
+        ),
+    ] = None,
+    new_weights: Annotated[bool, typer.Option("--new-weights", hidden=True)] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
+    wandb: Annotated[bool, typer.Option("--wandb", help="Also send metrics to Weights & Biases.")] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Skip the comparison of stores with their checksums.")
+    ] = False,
+) -> None:
+    """Pretrain a model on a store, or resume a run.
+
+    Ctrl-C or SIGTERM saves the state and stops; the same command resumes it, to the bit.
+
+    \b
+    Example:
+      segue pretrain small-xlnet data.store=corpus --out run
+    """
+    if out is None:
+        raise ConfigError("a run needs a folder; got no --out. Give --out RUN.")
+    if new_weights:
+        raise ConfigError(
+            "pretraining starts with new weights unless --from names a model; got --new-weights, which is for "
+            "fine-tuning. Leave it out."
+        )
+    if start is not None:
+        check_has_weights(start)
+    origin = find_origin(start, out)
+    settings = run_config(config, overrides or [], base=None if origin is None else origin.config)
+    stopped_by = run_pretraining(
+        settings, out, origin=origin, tensorboard=tensorboard, wandb=wandb, verify=not no_verify
+    )
+    if stopped_by is not None:
+        raise typer.Exit(128 + stopped_by)

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
-from segue.checkpoint.hub import plan_push, push
-from segue.cli.paragraphs import say
+from segue.checkpoint.hub import plan_push
+from segue.checkpoint.hub import push as pushed_model
+from segue.cli.console import say
 
 
 def run_push(
@@ -32,7 +35,7 @@ def run_push(
     if dry_run:
         say(console, f"{total}: would go to {name}. Nothing was written or sent.", hang=2)
         return
-    pushed = push(upload, private=private, revision=revision, message=message)
+    pushed = pushed_model(upload, private=private, revision=revision, message=message)
     say(console, f"{total}: are at {pushed.url}, commit {pushed.commit}.", hang=2)
     say(console, f'Next: segue.load("{name}", revision="{pushed.commit}")', hang=2, style="dim")
 
@@ -42,3 +45,35 @@ def _size(number: int) -> str:
         if number >= size:
             return f"{number / size:.1f} {unit}"
     return f"{number} B"
+
+
+def push(
+    folder: Annotated[Path, typer.Argument(help="Model folder or run folder.")],
+    name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Name of the model on the hub.")],
+    private: Annotated[bool, typer.Option("--private", help="Make a new model private.")] = False,
+    revision: Annotated[
+        str | None, typer.Option(metavar="BRANCH", help="Branch; made if it does not exist. Default: main.")
+    ] = None,
+    message: Annotated[str | None, typer.Option(help="Commit message. Default: Upload a segue model.")] = None,
+    license: Annotated[str | None, typer.Option(help="Licence for the card, e.g. apache-2.0.")] = None,
+    language: Annotated[list[str] | None, typer.Option(help="Language tag for the card, e.g. en; repeatable.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files and their sizes.")] = False,
+) -> None:
+    """Upload a model folder with its card to the hub.
+
+    The files are checked first; paths of this machine stay here.
+
+    \b
+    Example:
+      segue push run/best owner/name --license mit --language en --dry-run
+    """
+    run_push(
+        folder,
+        name,
+        private=private,
+        revision=revision,
+        message=message,
+        licence=license,
+        languages=language or [],
+        dry_run=dry_run,
+    )

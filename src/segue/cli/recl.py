@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from segue.api.evaluate import check_tokenizer, open_store
 from segue.checkpoint.find import find, model_folder, path_of
 from segue.checkpoint.folder import load, parameters_of
-from segue.cli.evaluate import check_tokenizer, open_store, whole_numbers
-from segue.cli.paragraphs import say
+from segue.cli.console import say
+from segue.cli.evaluate import whole_numbers
 from segue.cli.plot import check_picture, figure, write_picture
 from segue.cli.reporting import reporting
 from segue.errors import ConfigError
-from segue.evaluate.recl import (
+from segue.evaluation.recl import (
     CONTEXTS,
     SHARES,
     THRESHOLD,

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from segue.cli.paragraphs import duration
+from segue.cli.console import duration
 
 Report: TypeAlias = Callable[[int, int], None]
 """Takes how much is done, and of how much."""

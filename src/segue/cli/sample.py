@@ -1,10 +1,13 @@
 """`segue sample`: corpora for a first try."""
 
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
-from segue.cli.paragraphs import say
+from segue.cli.console import say
+from segue.cli.options import ReplaceFileOption
 from segue.data.samples import labelled_samples, samples, write_sample
 
 
@@ -38,3 +41,22 @@ def write(name: str, out: Path, *, replace: bool) -> None:
 def default_name(name: str) -> Path:
     """What the file is called if nobody says."""
     return Path(f"{name}.jsonl" if name in labelled_samples() else f"{name}.txt")
+
+
+def sample(
+    name: Annotated[str | None, typer.Argument(help="Corpus to write. Default: describe them all.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write. Default: NAME.txt, or NAME.jsonl for labelled texts.")
+    ] = None,
+    replace: ReplaceFileOption = False,
+) -> None:
+    """Write a real corpus for a first try, English or Chinese, plain or labelled.
+
+    \b
+    Example:
+      segue sample english-modules --out modules.jsonl
+    """
+    if name is None:
+        print_samples()
+    else:
+        write(name, default_name(name) if out is None else out, replace=replace)

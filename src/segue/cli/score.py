@@ -3,17 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Annotated, Literal
 
+import typer
 from rich.console import Console
 
 from segue.checkpoint.find import path_of
-from segue.cli.paragraphs import duration
-from segue.cli.rows import Kind, RowFormat, metered, row_format, row_writer, summarise, warn, written
+from segue.cli.console import duration
+from segue.cli.options import ModelArgument, ReplaceFileOption, TextOptions
+from segue.cli.output_tables import Kind, RowFormat, metered, row_format, row_writer, summarise, warn, written
 from segue.data.inputs import Format
 from segue.data.readers import ReadSettings
 from segue.files import check_file
 from segue.infer.documents import TextFiles
-from segue.infer.score import By, Order, ScoreSettings, ScoreTotals, TextScore, TokenScore, score
+from segue.infer.score import By, Order, ScoreSettings, ScoreTotals, TextScore, TokenScore
+from segue.infer.score import score as scores
 from segue.infer.text_model import load_text_model
 
 _KINDS: dict[str, Kind] = {
@@ -64,7 +68,7 @@ def run_scoring(
     count = 0
     with metered(console, files) as meter, written(out, replace=replace, inputs=read_from) as file:
         writer = row_writer(file, written_as, {name: _KINDS.get(name, "int64") for name in names})
-        for row in score(loaded.model, loaded.tokenizer, files, settings, totals=totals, progress=meter.count):
+        for row in scores(loaded.model, loaded.tokenizer, files, settings, totals=totals, progress=meter.count):
             writer.write({name: getattr(row, name) for name in names})
             count += 1
         writer.close()
@@ -93,3 +97,48 @@ def run_scoring(
 
 def _shown(value: float | None) -> str:
     return "none" if value is None else f"{value:,.4f}"
+
+
+def score(
+    model: ModelArgument,
+    texts: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE|-", help="Text files and folders, as for segue prepare, or - for standard input."),
+    ],
+    reading: TextOptions,
+    by: Annotated[Literal["token", "line", "document"], typer.Option(help="Unit of a row.")] = "document",
+    order: Annotated[
+        Literal["forward", "backward", "random"],
+        typer.Option(help="Permutation models: order in which the tokens of a segment are predicted."),
+    ] = "forward",
+    seed: Annotated[int, typer.Option(min=0, help="Seed for random orders.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Table to write. Default: standard output.")] = None,
+    replace: ReplaceFileOption = False,
+    to: Annotated[
+        Literal["jsonl", "csv", "tsv", "parquet"] | None,
+        typer.Option(help="Format of the output. Default: by its file name, else jsonl."),
+    ] = None,
+) -> None:
+    """Compute log-probabilities of texts, by token, line or document.
+
+    A causal model predicts each token from those before it, a permutation model in an order of each segment, a masked
+    model from all others of its window (pseudo-likelihood). Logarithms are natural.
+
+    \b
+    Example:
+      segue score model reviews.txt --out scores.csv
+    """
+    run_scoring(
+        model,
+        texts,
+        out=out,
+        replace=replace,
+        to=to,
+        by=by,
+        order=order,
+        seed=seed,
+        segment_length=reading.segment_length,
+        batch_tokens=reading.batch_tokens,
+        read=reading.read(),
+        standard_input=reading.input_format,
+    )

@@ -5,7 +5,9 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from segue.config import settings
@@ -83,3 +85,39 @@ def _check_installed() -> None:
             f"segue serve needs fastapi, uvicorn and prometheus-client; got none of: {', '.join(missing)}. Install "
             "them: pip install fastapi uvicorn prometheus-client."
         )
+
+
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=]MODEL",
+            help="Model folders, run folders, fine-tuned models, checkpoints or names; NAME is what requests call it, "
+            "by default the name of the folder. Default: all packaged models.",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine needs --keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8000,
+    keys: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with a line TENANT KEY for each key. Default: no keys.")
+    ] = None,
+    sessions: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="File that keeps sessions over a restart. Default: a temporary one."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Limit, e.g. max_tokens=1000; repeatable."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Load the models, open what is needed, and stop.")] = False,
+) -> None:
+    """Serve models over HTTP, with sessions that remember.
+
+    OpenAI's interface for text, and one route for each task. Ctrl-C or SIGTERM lets requests end, saves all sessions
+    and stops.
+
+    \b
+    Example:
+      segue serve run --port 8000
+    """
+    run_server(models or [], host=host, port=port, keys=keys, sessions=sessions, overrides=settings or [], check=check)

@@ -7,9 +7,9 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from segue.cli.paragraphs import finding, say
+from segue.cli.console import finding, say
 from segue.config import ModelConfig, changed
-from segue.evaluate.checks import check_model
+from segue.evaluation.checks import check_model
 from segue.model import Batch, LanguageModel
 from segue.model.language_model import order_batch
 from segue.model.named import named
@@ -138,3 +138,15 @@ def _exactness(console: Console) -> None:
         for check in check_model(_model(name, 100)):
             if check.passed is not None:
                 finding(console, check.passed, f"{check.name}: {check.measured}")
+
+
+def tour() -> None:
+    """Show what makes these models what they are, computed as you watch.
+
+    Memory, permutations, any order, exactness: on small models, in seconds.
+
+    \b
+    Example:
+      segue tour
+    """
+    run()

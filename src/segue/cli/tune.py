@@ -2,20 +2,19 @@
 
 from pathlib import Path
 from signal import Signals
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 
-from segue.cli.finetune import chosen_columns
-from segue.cli.paragraphs import duration, progress_console, say
+from segue.api.tune import search_for, tuned
+from segue.cli.console import duration, progress_console, say
+from segue.cli.options import ModelArgument, OverridesArgument, TrainingTableOptions
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
 from segue.report.charts import number
-from segue.tasks.table import task_kind
-from segue.train.events import Prepared, Request, Restarted, Validated
-from segue.train.finetune import finetune_settings
-from segue.train.search_space import search_space
-from segue.train.tune import Began, Inside, Search, SearchEnded, TrialEnded, TuneEvent, tune, usual_space
+from segue.train.events import Prepared, Restarted, Validated
+from segue.train.tune import Began, Inside, SearchEnded, TrialEnded, TuneEvent
 
 
 def run_search(
@@ -25,7 +24,7 @@ def run_search(
     task: str,
     train: str,
     valid: str | None,
-    columns: list[str],
+    columns: dict[str, str],
     tables: TableSettings,
     fixed: list[str],
     searched: list[str],
@@ -34,31 +33,24 @@ def run_search(
     new_weights: bool,
 ) -> Signals | None:
     """Shows the search; returns the signal that stopped it, or None if it came to its end."""
-    if hours is not None and not 0 < hours < float("inf"):
-        raise ConfigError(f"--hours must be above 0; got {hours:g}. Use 0.5, say, or leave it out.")
-    kind = task_kind(task)
-    request = Request(
-        model=model,
-        kind=kind,
-        train=train,
+    search = search_for(
+        model,
+        train,
+        task=task,
         valid=valid,
-        columns=chosen_columns(columns),
-        tables=tables,
-        settings=finetune_settings(kind, {}, fixed),
+        columns=columns,
+        settings=fixed,
+        space=searched or None,
+        trials=trials,
+        hours=hours,
         new_weights=new_weights,
+        tables=tables,
     )
-    keys = {one.partition("=")[0].strip(): one for one in fixed}
-    space = search_space(searched, kind=kind, fixed=fixed) if searched else usual_space(request, keys)
     console = progress_console()
-    for one in space:
+    for one in search.space:
         say(console, f"Searching {one}")
     view = _View(console, folder, trials)
-    stopped_by = None
-    for event in tune(Search(request=request, space=tuple(space), trials=trials, hours=hours), folder):
-        view.show(event)
-        if isinstance(event, SearchEnded):
-            stopped_by = event.stopped_by
-    return stopped_by
+    return tuned(search, folder, progress=False, on_event=view.show).stopped_by
 
 
 class _View:
@@ -126,3 +118,64 @@ class _View:
 
 def _shown(value: Any) -> str:
     return number(value) if isinstance(value, float) else str(value)
+
+
+def tune(
+    model: ModelArgument,
+    tables: TrainingTableOptions,
+    overrides: OverridesArgument = None,
+    task: Annotated[str, typer.Option(help="Task to learn; `segue finetune MODEL` lists the tasks.")] = "classify",
+    train: Annotated[str | None, typer.Option(metavar="FILE", help="Training examples, as for segue finetune.")] = None,
+    valid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Validation examples, by which trials are judged. Default: hold out 10 % of the training examples.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="STUDY", help="Study folder; one that exists is continued.")
+    ] = None,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Number of trials of the whole study, earlier ones included.")
+    ] = 20,
+    hours: Annotated[
+        float | None, typer.Option(help="Hours after which no new trial begins. Default: no limit.")
+    ] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=LOW..HIGH[:log]|KEY=A,B,C",
+            help="Setting to search, e.g. train.learning_rate=1e-5..1e-3:log; repeatable. Default: the usual ones.",
+        ),
+    ] = None,
+    new_weights: Annotated[
+        bool, typer.Option("--new-weights", help="Use only the shape and the tokeniser of MODEL, not its weights.")
+    ] = False,
+) -> None:
+    """Search for settings with many fine-tuning runs.
+
+    Ctrl-C loses nothing: the same command continues the search.
+
+    \b
+    Example:
+      segue tune run --train train.csv --out study --trials 30
+    """
+    if train is None or out is None:
+        raise ConfigError("a search needs examples and a folder; got none. Give --train FILE and --out STUDY.")
+    stopped_by = run_search(
+        model,
+        out,
+        task=task,
+        train=train,
+        valid=valid,
+        columns=tables.roles(),
+        tables=tables.settings(),
+        fixed=overrides or [],
+        searched=search or [],
+        trials=trials,
+        hours=hours,
+        new_weights=new_weights,
+    )
+    if stopped_by is not None:
+        raise typer.Exit(128 + stopped_by)

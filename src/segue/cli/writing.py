@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -21,8 +21,9 @@ from rich.text import Text
 
 from segue.checkpoint.find import path_of
 from segue.checkpoint.folder import TASK, read_toml
+from segue.cli.console import say
 from segue.cli.errors import first_line, is_memory
-from segue.cli.paragraphs import say
+from segue.cli.options import SamplingOptions
 from segue.cli.reporting import reporting
 from segue.data.decode import CHUNK, check_encoding, decoded
 from segue.data.problems import MEANING, Problems
@@ -53,22 +54,6 @@ def refuse_task_models(model: str) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SamplingOptions:
-    """How tokens are chosen, as it was asked for; None is what was left out."""
-
-    temperature: float | None
-    top_k: str | None
-    top_p: float | None
-    min_p: float | None
-    typical: float | None
-    repetition_penalty: float | None
-    bias: Sequence[str]
-    seed: int | None
-    greedy: bool
-    alternatives: int | None
-
-
 def sampling_settings(options: SamplingOptions, *, show_alternatives: bool) -> SamplingSettings:
     """From the options that were given; all that is wrong with them is said at once. `show_alternatives`: also where
     nobody said how many."""
@@ -91,9 +76,9 @@ def sampling_settings(options: SamplingOptions, *, show_alternatives: bool) -> S
     return replace(SamplingSettings(), **values)  # type: ignore[arg-type]  # their names are those of its fields
 
 
-def biased(settings: SamplingSettings, bias: Sequence[str], tokenizer: Tokenizer) -> SamplingSettings:
+def biased(settings: SamplingSettings, bias: Sequence[str] | None, tokenizer: Tokenizer) -> SamplingSettings:
     """With --bias, which only the tokeniser understands."""
-    return replace(settings, logit_bias=dict(_bias(one, tokenizer) for one in bias))
+    return replace(settings, logit_bias=dict(_bias(one, tokenizer) for one in bias or ()))
 
 
 def _top_k(text: str) -> int | None:

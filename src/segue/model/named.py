@@ -19,6 +19,8 @@ class NamedModel:
     config: ModelConfig
     about: str
     paper: str
+    for_transformers: bool = True
+    """Whether transformers can express it, if it is a Transformer-XL or an XLNet."""
 
     def parameters(self) -> int:
         """Number of parameters of the language model."""
@@ -185,6 +187,7 @@ def named_models() -> dict[str, NamedModel]:
             ),
             about="Transformer-XL, words of One Billion Word, as released",
             paper=_TRANSFORMER_XL,
+            for_transformers=False,
         ),
         "xlnet-base": NamedModel(config=xlnet(**_BASE), about="XLNet, English, base", paper=_XLNET),
         "xlnet-large": NamedModel(config=xlnet(**_LARGE), about="XLNet, English, large", paper=_XLNET),
@@ -235,6 +238,7 @@ def named_models() -> dict[str, NamedModel]:
             config=transformer_xl(vocabulary_size=32000, memory_length=128, directions="both", num_layers=6),
             about="One causal reader each way, states joined (ELMo's idea)",
             paper=_ELMO,
+            for_transformers=False,
         ),
     }
 

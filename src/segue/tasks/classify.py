@@ -16,8 +16,8 @@ from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
 from segue.data.tables import Row
 from segue.errors import DataError
-from segue.evaluate.metrics.bootstrap import Metric
-from segue.evaluate.metrics.classification import classification, multilabel
+from segue.evaluation.metrics.bootstrap import Metric
+from segue.evaluation.metrics.classification import classification, multilabel
 from segue.model.heads import SequenceClassifier
 from segue.tasks.labels import check_missing, in_order, index_of, label_text, looks_missing, shares
 from segue.tasks.layout import Layout

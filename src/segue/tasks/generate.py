@@ -30,8 +30,8 @@ from segue.config import ModelConfig, ReadConfig, Section
 from segue.config.schema import Length, SmallCount
 from segue.data.tables import Row
 from segue.errors import ConfigError, DataError
-from segue.evaluate.metrics.bootstrap import Metric, measure_means
-from segue.evaluate.metrics.translation import Tokenize, translation
+from segue.evaluation.metrics.bootstrap import Metric, measure_means
+from segue.evaluation.metrics.translation import Tokenize, translation
 from segue.infer.beam import BeamSettings, Hypothesis, beam_search
 from segue.model import Batch, LanguageModel, Memory
 from segue.model.cache import Cache

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from segue.evaluate.metrics.bootstrap import FEWEST
+from segue.evaluation.metrics.bootstrap import FEWEST
 from segue.tasks.answer import Answer
 from segue.tasks.generate import Generate
 from segue.tasks.rank import Rank

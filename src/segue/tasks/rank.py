@@ -25,8 +25,8 @@ from segue.config import ReadConfig, Section
 from segue.config.schema import PositiveInt
 from segue.data.tables import Row
 from segue.errors import DataError
-from segue.evaluate.metrics.bootstrap import Metric
-from segue.evaluate.metrics.ranking import MAX_GRADE, ranking
+from segue.evaluation.metrics.bootstrap import Metric
+from segue.evaluation.metrics.ranking import MAX_GRADE, ranking
 from segue.model.heads import SequenceScorer
 from segue.tasks.classify import text_of
 from segue.tasks.layout import Layout

@@ -18,8 +18,8 @@ from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
 from segue.data.tables import Row
 from segue.errors import DataError
-from segue.evaluate.metrics.bootstrap import Metric
-from segue.evaluate.metrics.regression import CONSTANT, regression
+from segue.evaluation.metrics.bootstrap import Metric
+from segue.evaluation.metrics.regression import CONSTANT, regression
 from segue.model.heads import SequenceClassifier
 from segue.tasks.classify import text_of
 from segue.tasks.layout import Layout

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
 from segue.data.tables import Row
-from segue.evaluate.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import Metric
 from segue.model.reading import TokenDocument
 from segue.tasks.layout import Layout
 from segue.tasks.reader import Reader

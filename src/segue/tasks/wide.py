@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segue.evaluate.baselines import Floats, NgramClassifier, Score, log_softmax, probabilities
+from segue.evaluation.baselines import Floats, NgramClassifier, Score, log_softmax, probabilities
 from segue.text.ngrams import Ngrams, Texts
 
 SMALLEST = 1e-7

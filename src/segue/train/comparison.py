@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.evaluate.baselines import (
+from segue.evaluation.baselines import (
     MOST_LETTERS,
     Floats,
     class_shares,

@@ -8,7 +8,7 @@ from typing import Any
 
 from segue.config import Config
 from segue.data.tables import Table, TableSettings
-from segue.evaluate.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import Metric
 from segue.tasks.task import Example, Prediction, Task, TaskKind
 from segue.train.pretrain import Event as PretrainEvent
 

@@ -30,7 +30,7 @@ from segue.checkpoint.folder import TOKENIZER
 from segue.config import FinetuneConfig, ReadConfig, Section, settings
 from segue.data.tables import Table, open_table
 from segue.errors import DataError
-from segue.evaluate.metrics.bootstrap import FEWEST
+from segue.evaluation.metrics.bootstrap import FEWEST
 from segue.files import write_file
 from segue.tasks.automatic import Situation, choose_reading, choose_training
 from segue.tasks.build import Source, build_task_model, open_source, segment_length_of

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from segue.checkpoint.card import Facts
 from segue.checkpoint.card import Metric as CardMetric
 from segue.errors import ConfigError
-from segue.evaluate.baselines import Floats, NgramClassifier, probabilities
-from segue.evaluate.metrics.bootstrap import FEWEST, Metric
-from segue.evaluate.metrics.classification import multilabel
+from segue.evaluation.baselines import Floats, NgramClassifier, probabilities
+from segue.evaluation.metrics.bootstrap import FEWEST, Metric
+from segue.evaluation.metrics.classification import multilabel
 from segue.tasks.classify import Classify
 from segue.tasks.predict import join_ngrams
 from segue.tasks.task import Example, Prediction, Task

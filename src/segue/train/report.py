@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from segue.evaluate.metrics.bootstrap import FEWEST, Metric
+from segue.evaluation.metrics.bootstrap import FEWEST, Metric
 from segue.files import write_file
 from segue.report.charts import Point, Series, averaged, chart, number
 from segue.report.pages import Block, Bullets, Code, Heading, Paragraph, Picture, Table, clean, to_html, to_markdown

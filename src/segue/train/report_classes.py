@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.evaluate.metrics.bootstrap import Metric, wilson
-from segue.evaluate.metrics.classification import CALIBRATION_BINS, confusion, per_class, reliability
+from segue.evaluation.metrics.bootstrap import Metric, wilson
+from segue.evaluation.metrics.classification import CALIBRATION_BINS, confusion, per_class, reliability
 from segue.report.charts import Point, Series, chart
 from segue.report.pages import Block, Heading, Paragraph, Picture, Table, clean
 from segue.tasks.classify import Classify

@@ -15,8 +15,8 @@ from segue.config import ReadConfig, Section
 from segue.config.schema import Length, SmallCount
 from segue.data.tables import Row
 from segue.errors import ConfigError, DataError
-from segue.evaluate.metrics.answers import Script, answer_scores, answers, best_threshold
-from segue.evaluate.metrics.bootstrap import Metric
+from segue.evaluation.metrics.answers import Script, answer_scores, answers, best_threshold
+from segue.evaluation.metrics.bootstrap import Metric
 from segue.model.answers import BeamAnswerer, SimpleAnswerer, Spans
 from segue.tasks.answer.rows import Gold, given_answers, gold_of
 from segue.tasks.answer.windows import Found, Window, allowed, best_spans, characters, token_span, windows

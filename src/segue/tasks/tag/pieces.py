@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.evaluate.metrics.entities import Span
+from segue.evaluation.metrics.entities import Span
 from segue.tasks.layout import Part
 from segue.tasks.tag.rows import Marked
 from segue.text.tokenizer import Encoding, Tokenizer

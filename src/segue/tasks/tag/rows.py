@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from segue.data.tables import Row
 from segue.errors import DataError
-from segue.evaluate.metrics.entities import Scheme, Span, spans_of, tags_of
+from segue.evaluation.metrics.entities import Scheme, Span, spans_of, tags_of
 from segue.tasks.labels import label_text
 from segue.tasks.task import UnusableRowError
 from segue.text.unicode import begins_word, is_unspaced

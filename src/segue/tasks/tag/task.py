@@ -17,8 +17,8 @@ from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
 from segue.data.tables import Row
 from segue.errors import DataError
-from segue.evaluate.metrics.bootstrap import Metric
-from segue.evaluate.metrics.entities import UNTYPED, Span, entity_f1
+from segue.evaluation.metrics.bootstrap import Metric
+from segue.evaluation.metrics.entities import UNTYPED, Span, entity_f1
 from segue.model.heads import TokenTagger
 from segue.tasks.labels import index_of
 from segue.tasks.layout import Layout

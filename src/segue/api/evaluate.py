@@ -1,0 +1,193 @@
+"""How well a model predicts a store: perplexity, and bits for each token, character and byte."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from segue.api.errors import python_errors
+from segue.api.models import ModelLike, with_folder
+from segue.api.progress import Progress, told
+from segue.checkpoint.folder import CONFIG, TOKENIZER
+from segue.config import load as load_config
+from segue.data.store import Store
+from segue.errors import ConfigError, DataError
+from segue.evaluation.perplexity import (
+    Order,
+    Score,
+    evaluate_causal,
+    evaluate_order,
+    evaluate_pseudo,
+    evaluate_window,
+)
+from segue.model import LanguageModel
+from segue.text.coverage import ENOUGH, LanguageWatch
+from segue.text.files import load_tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How well a model predicts a text."""
+
+    nll: float
+    """-log p of the text, in nats."""
+    tokens: int
+    """Tokens that were predicted."""
+    characters: float
+    bytes: float
+    """Of the text that was read; estimated from the share of its tokens where not all of it was."""
+    exact: bool
+    """Whether all of the text was read."""
+    memory_length: int | None
+    """None for a model without memory."""
+
+    @property
+    def loss(self) -> float:
+        """Mean -log p of a token, in nats."""
+        return self.nll / self.tokens
+
+    @property
+    def perplexity(self) -> float:
+        """Perplexity of a token."""
+        return math.exp(min(self.loss, 700.0))
+
+    @property
+    def bits_per_token(self) -> float:
+        return self.loss / math.log(2)
+
+    @property
+    def bits_per_character(self) -> float:
+        return self.nll / math.log(2) / max(1.0, self.characters)
+
+    @property
+    def bits_per_byte(self) -> float:
+        return self.nll / math.log(2) / max(1.0, self.bytes)
+
+
+@python_errors
+def evaluate(
+    model: ModelLike,
+    data: str | Path | Store,
+    *,
+    segment_length: int | None = None,
+    memory_length: int | None = None,
+    attention_span: int | None = None,
+    clamp_distance: int | None = None,
+    window: int | None = None,
+    stride: int = 1,
+    order: Order = "forward",
+    pseudo: bool = False,
+    lanes: int = 8,
+    limit: int | None = None,
+    progress: bool = True,
+    on_event: Callable[[Progress], object] | None = None,
+) -> Evaluation:
+    """Measure the perplexity of a model on a store, and its bits for each token, character and byte.
+
+    Args:
+        model: A name, a folder, or a loaded model.
+        data: A store that was prepared with the tokeniser of the model.
+        segment_length: Tokens that are read at a time. Default: as in training.
+        memory_length: Length of the memory. Default: as in training.
+        attention_span: Number of keys that each token sees, itself included. Default: no limit.
+        clamp_distance: Largest relative distance; longer ones count as it. Default: no limit.
+        window: Length of a sliding window that is read without memory. Default: no window.
+        stride: Tokens to advance per window.
+        order: For a permutation model: "forward", "backward" or "random".
+        pseudo: Whether to measure pseudo-likelihood, for masked and permutation models.
+        lanes: Parts of the text that are read side by side. It changes the speed, not the result.
+        limit: Number of tokens to read. Default: all.
+        progress: Whether progress is shown on standard error.
+        on_event: Called with a `Progress` as the work goes on.
+
+    Returns:
+        The loss over all tokens that were predicted, with `perplexity`, `bits_per_character` and others.
+
+    Raises:
+        ConfigError: If a setting is not possible for this model.
+        DataError: If the store is damaged, or has another tokeniser.
+
+    Examples:
+        >>> store = segue.prepare("texts.txt", "corpus", tokenizer="model/tokenizer", progress=False)
+        >>> found = segue.evaluate("model", store, segment_length=32, progress=False)
+        >>> found.perplexity == math.exp(found.loss), found.tokens == store.length - 1
+        (True, True)
+    """
+    whole, folder = with_folder(model)
+    store = data if isinstance(data, Store) else open_store(Path(data), folder)
+    check_tokenizer(store, folder, whole)
+    segment = min(segment_length or _trained_segment(folder), max(1, store.length))
+    reader = _adjusted(whole, memory_length=memory_length, attention_span=attention_span, clamp_distance=clamp_distance)
+    with told("evaluate", unit="steps", progress=progress, on_event=on_event) as tell:
+        score: Score
+        if pseudo:
+            mask = store.specials.get("mask")
+            score = evaluate_pseudo(reader, store, segment_length=segment, mask=mask, limit=limit, progress=tell)
+        elif reader.config.objective == "permutation":
+            score = evaluate_order(reader, store, segment_length=segment, order=order, limit=limit, progress=tell)
+        elif window is not None:
+            score = evaluate_window(reader, store, window=window, stride=stride, rows=lanes, limit=limit, progress=tell)
+        else:
+            score = evaluate_causal(reader, store, segment_length=segment, lanes=lanes, limit=limit, progress=tell)
+    share = score.targets / max(1, store.length)
+    return Evaluation(
+        nll=score.nll,
+        tokens=score.targets,
+        characters=store.manifest.characters * share,
+        bytes=store.manifest.bytes * share,
+        exact=limit is None or limit >= store.length,
+        memory_length=reader.config.memory.length if reader.config.memory else None,
+    )
+
+
+def open_store(data: Path, folder: Path | None) -> Store:
+    """The store, verified. A text in its place is told how to become one, for the model in `folder`."""
+    own = None if folder is None or not (folder / TOKENIZER).is_dir() else folder / TOKENIZER
+    if data.is_file():
+        out = data.with_suffix(".store")
+        option = "" if own is None else f" --tokenizer {quote(str(own))}"
+        argument = "" if own is None else f", tokenizer={str(own)!r}"
+        raise DataError(
+            f"a model is evaluated on a store; got the file {data}. Make a store of it first:",
+            remedy=f"segue.prepare({str(data)!r}, {str(out)!r}{argument}).",
+            option=f"segue prepare {quote(str(data))} --out {quote(str(out))}{option}.",
+        )
+    return Store.open(data)
+
+
+def check_tokenizer(store: Store, folder: Path | None, model: LanguageModel) -> None:
+    """Refuses ids that mean something else to the model, and warns of a text in another language. A folder without a
+    tokeniser has only its size to go by."""
+    own = None if folder is None or not (folder / TOKENIZER).is_dir() else folder / TOKENIZER
+    size = model.config.vocabulary.size
+    if store.vocabulary_size != size:
+        got = f"{store.vocabulary_size} tokens for {size}"
+    elif own is not None and load_tokenizer(own).fingerprint() != store.manifest.tokenizer:
+        got = f"another than {own}"
+    else:
+        if own is not None:
+            LanguageWatch(load_tokenizer(own)).read(store.read(0, min(store.length, ENOUGH)))
+        return
+    remedy = f"Prepare the text with --tokenizer {own}." if own is not None else "Use the store it was trained on."
+    raise DataError(f"the store {store.path} must have the tokeniser of the model; got {got}. {remedy}")
+
+
+def _trained_segment(folder: Path | None) -> int:
+    data = None if folder is None else load_config(folder / CONFIG).data
+    if data is None:
+        raise ConfigError("the model does not say its segment length; got none. Give --segment-length.")
+    return data.segment_length
+
+
+def _adjusted(
+    model: LanguageModel, *, memory_length: int | None, attention_span: int | None, clamp_distance: int | None
+) -> LanguageModel:
+    settings: dict[str, object] = {}
+    if memory_length is not None:
+        settings["memory"] = {"length": memory_length}
+    if attention_span is not None:
+        settings["attention_span"] = attention_span
+    if clamp_distance is not None:
+        settings["positions"] = {"clamp_distance": clamp_distance}
+    return model.adjusted(**settings) if settings else model

@@ -1,0 +1,218 @@
+"""Rows to a file or to standard output as they come: JSON lines, csv, tsv, Parquet. A file appears when it is whole.
+
+In: rows with the same columns each, and the kinds of these columns. What is in them is for the verbs.
+"""
+
+import csv
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Protocol, get_args
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from segue.cli.console import moving_line, say
+from segue.cli.reporting import LINE_EVERY
+from segue.data.problems import MEANING
+from segue.errors import ConfigError, DataError
+from segue.files import new_file
+from segue.infer.documents import TextFiles
+
+RowFormat = Literal["jsonl", "csv", "tsv", "parquet"]
+Kind = Literal["text", "int64", "float64", "vector"]
+_GROUP = 4096  # rows of a Parquet row group, at most
+_GROUP_NUMBERS = 2**22  # numbers in vectors of a row group, at most
+
+
+class RowWriter(Protocol):
+    """Takes rows, in order."""
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """The next one."""
+
+    def close(self) -> None:
+        """After the last."""
+
+
+def row_format(out: Path | None, to: RowFormat | None) -> RowFormat:
+    """As asked for, or by the name of the file; JSON lines for standard output."""
+    found = to or ("jsonl" if out is None else out.suffix.removeprefix(".").lower())
+    if found not in get_args(RowFormat):
+        raise ConfigError(
+            f"{out} must end in .jsonl, .csv, .tsv or .parquet; got {out.suffix if out else ''!r}. Rename it, or say "
+            "its format: --to jsonl."
+        )
+    if found == "parquet" and out is None:
+        raise ConfigError("parquet must go to a file; got standard output. Give --out FILE.parquet.")
+    return found  # type: ignore[return-value]  # it is one of them
+
+
+def row_writer(file: BinaryIO, to: RowFormat, columns: Mapping[str, Kind], *, width: int | None = None) -> RowWriter:
+    """Writes to an open file. `width` is that of vectors."""
+    if to == "parquet":
+        return _Parquet(file, columns, width=width)
+    return _Lines(file) if to == "jsonl" else _Delimited(file, columns, "," if to == "csv" else "\t")
+
+
+class _Lines:
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self.file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+
+    def close(self) -> None:
+        self.file.flush()
+
+
+class _Delimited:
+    def __init__(self, file: BinaryIO, columns: Mapping[str, Kind], delimiter: str) -> None:
+        self.file, self.columns = file, columns
+        self.table = csv.writer(self, delimiter=delimiter, lineterminator="\n")
+        self.table.writerow(columns)
+
+    def write(self, row: Mapping[str, Any] | str) -> None:
+        """A row; or, from the csv writer, the text of one."""
+        if isinstance(row, str):
+            self.file.write(row.encode())
+        else:
+            self.table.writerow(["" if row[name] is None else row[name] for name in self.columns])
+
+    def close(self) -> None:
+        self.file.flush()
+
+
+class _Sink:
+    """A file for pyarrow, whose writer ends its table when it is collected: if an error closed the file before, what it
+    writes then goes nowhere."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def write(self, data: bytes) -> int:
+        return len(data) if self.file.closed else self.file.write(data)
+
+    def flush(self) -> None:
+        if not self.file.closed:
+            self.file.flush()
+
+
+class _Parquet:
+    """Some rows at a time."""
+
+    def __init__(self, file: BinaryIO, columns: Mapping[str, Kind], *, width: int | None) -> None:
+        self.arrow = pyarrow()
+        types = {"text": self.arrow.string(), "int64": self.arrow.int64(), "float64": self.arrow.float64()}
+        if width is not None:
+            types["vector"] = self.arrow.list_(self.arrow.float32(), width)
+        self.schema = self.arrow.schema([(name, types[kind]) for name, kind in columns.items()])
+        self.writer = import_module("pyarrow.parquet").ParquetWriter(_Sink(file), self.schema)
+        self.size = _GROUP if width is None else max(1, min(_GROUP, _GROUP_NUMBERS // width))
+        self.rows: list[Mapping[str, Any]] = []
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self.rows.append(row)
+        if len(self.rows) >= self.size:
+            self._flush()
+
+    def close(self) -> None:
+        if self.rows:
+            self._flush()
+        self.writer.close()
+
+    def _flush(self) -> None:
+        self.writer.write_table(self.arrow.Table.from_pylist(self.rows, schema=self.schema))
+        self.rows = []
+
+
+def pyarrow() -> Any:
+    """The library, or an error that says how to get it."""
+    try:
+        import_module("pyarrow.parquet")
+        return import_module("pyarrow")
+    except ImportError:
+        raise DataError("parquet needs pyarrow to be written; got none. Install it: pip install pyarrow.") from None
+
+
+def check_regular(out: Path) -> None:
+    """Refuses a device or a pipe: a file that takes its name when it is whole would remove it."""
+    if os.path.exists(out) and not os.path.isfile(out):
+        raise DataError(f"{out} must be a file to write; got a folder, a device or a pipe. Choose another name.")
+
+
+def check_standard_output() -> None:
+    """Refuses a standard output that was closed (`>&-`), where rows would be lost. Another stands in for it, so that
+    messages do no harm (`segue.cli`)."""
+    if getattr(sys.stdout, "name", None) == os.devnull:
+        raise ConfigError("rows must go to a file or to standard output; got one that is closed. Give --out FILE.")
+
+
+@contextmanager
+def written(out: Path | None, *, replace: bool, inputs: Iterable[str | Path]) -> Iterator[BinaryIO]:
+    """Standard output, or a file that appears when it is whole."""
+    if out is None:
+        check_standard_output()
+        yield sys.stdout.buffer
+        return
+    with new_file(out, replace=replace, inputs=inputs) as file:
+        yield file
+
+
+class Meter:
+    """How far the reading is and how fast: a line that moves in a terminal, elsewhere a line now and then."""
+
+    def __init__(self, progress: Progress, files: TextFiles) -> None:
+        self.progress, self.files = progress, files
+        self.bar = progress.add_task("", total=files.bytes_total, line="")
+        self.started = self.said = time.perf_counter()
+        self.tokens = 0
+
+    def count(self, tokens: int) -> None:
+        """So many more were read."""
+        self.tokens += tokens
+        now = time.perf_counter()
+        line = f"{self.tokens:,} tokens, {self.tokens / max(1e-9, now - self.started):,.0f} tokens/s"
+        self.progress.update(self.bar, completed=self.files.bytes_read, line=line)
+        if not self.progress.console.is_terminal and now - self.said >= LINE_EVERY:
+            self.said = now
+            total = self.files.bytes_total
+            share = f"{min(1.0, self.files.bytes_read / total):.0%}, " if total else ""
+            self.progress.console.print(f"{share}{line}", soft_wrap=True)
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+
+@contextmanager
+def metered(console: Console, files: TextFiles) -> Iterator[Meter]:
+    """Shows a Meter while the work is done."""
+    with moving_line(console) as progress:
+        yield Meter(progress, files)
+
+
+def summarise(console: Console, files: TextFiles, values: Mapping[str, str]) -> None:
+    """Names and values below each other, then what was wrong with the text."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in values.items():
+        table.add_row(name, value)
+    console.print(table)
+    warn(console, files)
+
+
+def warn(console: Console, files: TextFiles) -> None:
+    """What was wrong with the text and how it was mended."""
+    for kind, number in files.problems.counts.items():
+        if kind != "cut_lines":  # long lines are put together again
+            say(console, f"{number:,} {MEANING[kind]}; first: {files.problems.first[kind]}", hang=2, style="yellow")

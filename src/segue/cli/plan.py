@@ -1,0 +1,42 @@
+"""`segue plan`: what a pretraining run will need before it starts."""
+
+from rich.console import Console
+
+from segue.api.configs import run_config
+from segue.api.pretrain import plan as planned
+from segue.checkpoint.families.writing import only_for_segue
+from segue.cli.console import duration, progress_console, say
+from segue.cli.options import ConfigArgument, OverridesArgument
+from segue.config import Config
+
+
+def print_plan(config: Config) -> None:
+    """Parameters, memory and time of a run."""
+    assert config.train is not None
+    console = Console(highlight=False)
+    say(progress_console(), "Measuring a few updates with random ids ...", style="dim")
+    needed = planned(config)
+    console.print(f"parameters  {needed.parameters:,}")
+    console.print(f"tokens      {needed.tokens:,} in {config.train.steps:,} steps")
+    if why := only_for_segue(config.model):
+        say(console, f"written     for segue alone: {why}", hang=12)
+    if needed.measured_memory is None or needed.seconds_per_step is None:
+        console.print(
+            f"memory      {needed.formula_memory / 2**30:.1f} GiB by formula, more than is free: not measured"
+        )
+        return
+    console.print(f"memory      {needed.measured_memory / 2**30:.2f} GiB (measured)")
+    console.print(f"step        {needed.seconds_per_step:.3f} s (measured)")
+    console.print(f"time        {duration(needed.seconds_per_step * config.train.steps)}")
+
+
+def plan(config: ConfigArgument, overrides: OverridesArgument = None) -> None:
+    """Measure what a pretraining run will need: parameters, memory, time.
+
+    A few updates are made with random ids. Nothing is written.
+
+    \b
+    Example:
+      segue plan small-xlnet data.store=corpus model.width=256
+    """
+    print_plan(run_config(config, overrides or []))

@@ -1,0 +1,170 @@
+"""Relative effective context length: up to which length a longer context still helps a model, in a group of models.
+
+In: the loss of each model of a group at each token and context length, or the models and a text. Out: the length for
+each model. The definition is that of Dai et al. 2019, appendix C (arXiv 1901.02860), with l_i(c, t) the loss of model i
+at token t from the c tokens before it:
+
+    b(c, t)    = min over i of l_i(c, t)                       what the best of the group knows from the short context
+    f_i(c, c') = mean over t in T of min(b(c, t), l_i(c', t))  T: the share r of all tokens where b(c, t) is largest
+    g_i(c, c') = 1 - exp f_i(c, c') / exp f_i(c, c)            the part of the perplexity that the longer context saves
+
+From the shortest c on, c' is the next length; the result is the first c with g_i(c, c') below 0.01. All models must
+improve on the same b, so a model is not helped by being bad at short contexts. Losses that only scatter count as gains
+too, for the minimum takes what falls and leaves what rises: look at the perplexities beside it, and take steps that are
+long enough, as the paper's of 100 tokens.
+
+The paper does not say how a context is cut to c tokens. Here a model with memory sees exactly c keys, the token it
+reads included: in one layer nothing else; through the states in memory, several layers reach further,
+as they do when the model is used. With `exact`, and for models without memory or with learned positions, each token is
+predicted from a window of c tokens that is read from nothing, as the formula has it: c times the work. A model with
+learned positions reads no more tokens than it has positions, so longer contexts are to it as the longest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.errors import DataError
+from segue.evaluation.perplexity import Progress, TokenSource, causal_losses, window_losses
+from segue.model import LanguageModel
+
+CONTEXTS = tuple(range(100, 1001, 100))
+"""The context lengths of the paper's plots."""
+SHARES = (0.1, 0.5, 1.0)
+"""The share r of the paper's table."""
+THRESHOLD = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffectiveLength:
+    """The result for one model."""
+
+    context: int
+    """Up to this length more context helped. The shortest that was measured: perhaps less would have done."""
+    open_end: bool
+    """Whether it helped up to the longest length that was measured, so that the true one may be longer."""
+    gains: tuple[float, ...]
+    """g_i(c, c') for each c and the next."""
+
+
+def effective_lengths(
+    losses_NCT: NDArray[np.float64],
+    contexts: Sequence[int],
+    *,
+    share: float,
+    threshold: float = THRESHOLD,
+) -> list[EffectiveLength]:
+    """One for each of N models, from its loss in nats at C context lengths and T tokens."""
+    check_contexts(contexts)
+    if losses_NCT.ndim != 3 or losses_NCT.shape[1] != len(contexts) or 0 in losses_NCT.shape:
+        raise DataError(
+            f"losses must have the shape [models, {len(contexts)} contexts, tokens], none zero; got "
+            f"{list(losses_NCT.shape)}. Measure every model at every length, on the same tokens."
+        )
+    if not np.isfinite(losses_NCT).all():
+        raise DataError("losses must be finite; got NaN or infinity. Check the models: segue doctor MODEL.")
+    if not 0 < share <= 1 or not 0 < threshold < 1:
+        raise DataError(
+            f"the share of tokens must be above 0 and at most 1, the threshold between 0 and 1; got {share} and "
+            f"{threshold}. Use 0.1 and 0.01, say."
+        )
+    gains_NC = np.stack([_gains(losses_NCT, at, share=share) for at in range(len(contexts) - 1)], axis=1)
+    return [_first_below(gains_C, contexts, threshold=threshold) for gains_C in gains_NC]
+
+
+def _gains(losses_NCT: NDArray[np.float64], at: int, *, share: float) -> NDArray[np.float64]:
+    """g_i(c, c') of every model, for the context number `at` and the next."""
+    baseline_T = losses_NCT[:, at].min(axis=0)
+    count = max(1, round(share * len(baseline_T)))
+    hardest = np.argsort(-baseline_T, kind="stable")[:count]
+    short = baseline_T[hardest].mean()  # f_i(c, c) is the same for all: no model is below the baseline
+    long_N = np.minimum(baseline_T[hardest], losses_NCT[:, at + 1, hardest]).mean(axis=1)
+    return cast(NDArray[np.float64], -np.expm1(long_N - short))
+
+
+def _first_below(gains_C: NDArray[np.float64], contexts: Sequence[int], *, threshold: float) -> EffectiveLength:
+    gains = tuple(float(gain) for gain in gains_C)
+    for context, gain in zip(contexts, gains, strict=False):
+        if gain < threshold:
+            return EffectiveLength(context=context, open_end=False, gains=gains)
+    return EffectiveLength(context=contexts[-1], open_end=True, gains=gains)
+
+
+# --------------------------------------------------------------------------------------------- losses of a model
+
+
+def context_losses(
+    model: LanguageModel,
+    tokens: TokenSource,
+    *,
+    contexts: Sequence[int] = CONTEXTS,
+    limit: int | None = None,
+    exact: bool = False,
+    progress: Progress | None = None,
+) -> NDArray[np.float64]:
+    """-log p at each context length, [contexts, tokens]: of the tokens that have the longest context before them, among
+    the first `limit`. `progress` hears how many tokens went through the model, of how many."""
+    check_contexts(contexts)
+    longest = contexts[-1]
+    length = tokens.length if limit is None else limit
+    if not longest < length <= tokens.length:
+        raise DataError(
+            f"the limit must be above the longest context and at most the length of the text; got {length:,}, "
+            f"{longest:,} and {tokens.length:,} tokens. Use shorter contexts, another limit, or a longer text."
+        )
+    _check_model(model)
+    by_window = exact or reads_windows(model)
+    costs = [(length - longest) * context if by_window else length for context in contexts]
+    losses = []
+    for number, context in enumerate(contexts):
+        report = _part_of(progress, costs, number)
+        if by_window:
+            window = min(context, model.config.learned_positions or context)
+            reader = model.adjusted(memory=None, attention_span=None)
+            losses.append(window_losses(reader, tokens, window=window, first=longest, stop=length, progress=report))
+        else:
+            reader = model.adjusted(memory={"length": context}, attention_span=context)
+            segment = min(512, max(64, context))  # changes the speed only: the span cuts each token's context alike
+            found = causal_losses(reader, tokens, segment_length=segment, lanes=1, limit=length, progress=report)
+            losses.append(found[longest - 1 :])
+    return np.stack(losses)
+
+
+def reads_windows(model: LanguageModel) -> bool:
+    """Whether its contexts can only be windows read from nothing."""
+    return model.config.memory is None or model.config.learned_positions is not None
+
+
+def _part_of(progress: Progress | None, costs: Sequence[int], number: int) -> Progress | None:
+    """From the progress of one length to that of all."""
+    if progress is None:
+        return None
+    before, total = sum(costs[:number]), sum(costs)
+
+    def report(done: int, of: int) -> None:
+        progress(before + round(costs[number] * done / of), total)
+
+    return report
+
+
+# ----------------------------------------------------------------------------------------------------- checks
+
+
+def check_contexts(contexts: Sequence[int]) -> None:
+    """Raises unless they ascend from 1 or more, two or more of them."""
+    if len(contexts) < 2 or contexts[0] < 1 or list(contexts) != sorted(set(contexts)):
+        raise DataError(
+            "context lengths must be two or more that ascend from at least 1, because each is compared with the next; "
+            f"got {list(contexts)}. Use 100,200,300, say."
+        )
+
+
+def _check_model(model: LanguageModel) -> None:
+    if model.config.objective != "causal":
+        raise DataError(
+            'the effective context length is for objective "causal", where all context comes before the token; got '
+            f'"{model.config.objective}". Use a causal model.'
+        )
