@@ -4,6 +4,7 @@
 #   make test-long the slow ones, which make test leaves out: hostile commands for half an hour (FUZZ_SECONDS=60 for less), and more
 #   make soak      the server under load for a quarter of an hour: overload, thousands of sessions, thousands of requests made from
 #                  its description (SOAK_SECONDS=60 for less)
+#   make browser   the page of segue serve in Chromium, which must be installed
 #   make check     lint, format and types
 #   make parity    the comparisons with other libraries, in environments of their own
 #   make wheel     builds the wheel and uses it, in an environment with the required packages alone
@@ -17,13 +18,13 @@
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long soak check parity wheel docs pictures bench bench-quick clean
+.PHONY: demo test test-long browser soak check parity wheel docs pictures bench bench-quick clean
 
 demo: .venv/ready
 	.venv/bin/segue demo
 
 test: .venv/ready
-	.venv/bin/python -m pytest -q -n auto --dist worksteal --ignore=tests/parity
+	.venv/bin/python -m pytest -q -n auto --dist worksteal --ignore=tests/parity --ignore=tests/browser
 
 test-long: .venv/ready
 	.venv/bin/python -m pytest -q -n auto --dist worksteal -m long --ignore=tests/parity
@@ -31,6 +32,11 @@ test-long: .venv/ready
 soak: .venv/ready
 	DESCRIPTION_EXAMPLES=500 .venv/bin/python -m pytest -q tests/serve/test_description.py
 	.venv/bin/python -m pytest -q -m long tests/serve
+
+browser: .venv/ready
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	  { echo "make browser needs Chromium; none is installed. On Debian: apt-get install chromium fonts-wqy-microhei" >&2; exit 1; }
+	.venv/bin/python -m pytest -q tests/browser
 
 check: .venv/ready
 	.venv/bin/ruff check .
@@ -70,7 +76,7 @@ KERNELS = hatch_build.py $(wildcard src/segue/model/kernels/*.cpp src/segue/mode
 .venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures,hub,tokenizers,tune,export,serve]'
+	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures,hub,tokenizers,tune,export,serve,browser]'
 	touch $@
 
 .venv-docs/ready: constraints.txt

@@ -24,7 +24,7 @@ def commands() -> list[str]:
 
 
 def test_both_languages_show_the_same_code() -> None:
-    for language, count in (("bash", 5), ("python", 4)):
+    for language, count in (("bash", 6), ("python", 4)):
         assert blocks(READMES[0], language) == blocks(READMES[1], language)
         assert len(blocks(READMES[0], language)) == count
 
@@ -68,6 +68,7 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ["segue", "score"],
         ["segue", "embed"],
         ["segue", "evaluate"],
+        ["segue", "serve"],
         ["segue", "models"],
         ["segue", "models"],
         ["segue", "doctor"],
@@ -82,6 +83,8 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         if arguments[0] in ("plan", "pretrain"):
             arguments[2:2] = [text for text in SMALLER if not (text.startswith("train") and arguments[0] == "pretrain")]
             arguments = [text.replace("train.steps=200", "train.steps=4") for text in arguments]
+        if arguments[0] == "serve":
+            arguments += ["--check", "--port", "0"]
         assert not app(arguments, standalone_mode=False), command
     (code,) = (code for code in blocks(READMES[0], "python") if OPENS_A_RUN in code)
     exec(compile(code, "README.md", "exec"), {})

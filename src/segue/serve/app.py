@@ -6,6 +6,7 @@ import segue
 from segue.serve import completions, service_routes, session_routes, task_routes, text_routes
 from segue.serve.answers import add_error_answers
 from segue.serve.guard import Guard
+from segue.serve.page_routes import page_router
 from segue.serve.serving import Serving
 
 
@@ -23,6 +24,7 @@ def make_app(serving: Serving) -> FastAPI:
     for part in (completions, session_routes, text_routes, task_routes, service_routes):
         app.include_router(part.router)
     app.include_router(session_routes.plain)
+    app.include_router(page_router())
     add_error_answers(app)
     for path in app.openapi()["paths"].values():
         for route in path.values():

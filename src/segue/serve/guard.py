@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from segue.serve.answers import answer
 from segue.serve.errors import ApiError, shown
 from segue.serve.keys import LOCAL
+from segue.serve.page_routes import PREFIX, START
 from segue.serve.serving import Serving
 
 OPEN = ("/health", "/ready")
@@ -74,7 +75,7 @@ class Guard:
                     code="wrong_origin",
                 )
             return LOCAL
-        if path in OPEN:
+        if path in OPEN or path == START or path.startswith(PREFIX):
             return ""
         tenant = serving.keys.tenant(headers.get("authorization"))
         if tenant is None:

@@ -1,0 +1,94 @@
+// Elements, made without markup: all text goes in as text.
+import { say, translateOne } from "./words.js";
+
+/** An element. `t` names its text in words.js, with the values `v`; `text` is text as it is; `on` are listeners. */
+export function el(tag, options = {}, ...children) {
+  const made = document.createElement(tag);
+  const { t, v, text, on, label, placeholder, title, ...rest } = options;
+  for (const [name, value] of Object.entries(rest)) {
+    if (value === true) made.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, String(value));
+  }
+  if (label) made.dataset.tLabel = label;
+  if (placeholder) made.dataset.tPlaceholder = placeholder;
+  if (title) made.dataset.tTitle = title;
+  if (t) put(made, t, v);
+  else translateOne(made);
+  if (text !== undefined) made.textContent = text;
+  for (const [event, listener] of Object.entries(on ?? {})) made.addEventListener(event, listener);
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** Puts a text of words.js into an element; it follows the language. */
+export function put(element, key, values = {}) {
+  element.dataset.t = key;
+  element.dataset.tValues = JSON.stringify(values);
+  element.textContent = say(key, values);
+}
+
+/** Puts text into an element as it is. */
+export function putText(element, text) {
+  delete element.dataset.t;
+  element.textContent = text;
+}
+
+/** A field with its name above it. */
+export function field(key, input) {
+  return el("label", { class: "field" }, el("span", { t: key }), input);
+}
+
+export function button(key, listener, options = {}) {
+  return el("button", { type: "button", t: key, ...options, on: { click: listener } });
+}
+
+/** A choice between models; `refill` puts other models into it. */
+export function modelChoice() {
+  const choice = el("select");
+  choice.refill = (models) => {
+    const chosen = choice.value;
+    choice.replaceChildren(...models.map((model) => el("option", { value: model.id, text: model.id })));
+    if (models.some((model) => model.id === chosen)) choice.value = chosen;
+  };
+  return choice;
+}
+
+/** A bar for a part of 1, with a name and a figure. */
+export function bar(name, part, figure, options = {}) {
+  const fill = el("span", { class: "bar-fill" });
+  fill.style.width = `${Math.max(0, Math.min(1, part)) * 100}%`;
+  return el(
+    options.on ? "button" : "div",
+    { class: "bar", type: options.on ? "button" : null, ...options },
+    fill,
+    el("span", { class: "bar-name", text: name }),
+    el("span", { class: "bar-figure", text: figure }),
+  );
+}
+
+/** Runs `action` on Ctrl+Enter or Cmd+Enter in a field. */
+export function onEnter(input, action) {
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.isComposing) {
+      event.preventDefault();
+      action();
+    }
+  });
+}
+
+const numbers = { en: new Intl.NumberFormat("en"), zh: new Intl.NumberFormat("zh-CN") };
+
+export function count(value) {
+  return (numbers[document.documentElement.lang.slice(0, 2)] ?? numbers.en).format(value);
+}
+
+export function bytes(value) {
+  for (const [size, unit] of [[2 ** 30, "GB"], [2 ** 20, "MB"], [2 ** 10, "KB"]])
+    if (value >= size) return `${(value / size).toFixed(value >= 10 * size ? 0 : 1)} ${unit}`;
+  return `${value} B`;
+}
+
+export function percent(part) {
+  const value = 100 * part;
+  return value >= 9.95 ? `${value.toFixed(0)} %` : value >= 0.095 ? `${value.toFixed(1)} %` : "< 0.1 %";
+}

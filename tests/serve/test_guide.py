@@ -1,0 +1,86 @@
+"""The guide on serving, in both languages: commands, Python and JavaScript run as they stand, on a server."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from segue.checkpoint.folder import TOKENIZER
+from segue.tasks.folder import save_task_model
+from segue.tasks.table import TASKS
+from tests.serve.running import Server, running
+from tests.tasks.made import task_model
+from tests.tasks.models import CHINESE, ENGLISH, write_model
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {"english": DOCS / "serve.md", "chinese": DOCS / "serve.zh-CN.md"}
+ADDRESS = "http://localhost:8000"
+BLOCK = re.compile(r"^```(bash|python|javascript)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module", params=list(PAGES))
+def guide(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Path, Server]]:
+    """The models that the page names, and a server with them."""
+    language, folder = request.param, tmp_path_factory.mktemp("guide")
+    write_model(folder / "model", objective="causal", language=language)
+    base = write_model(folder / "xlnet", language=language)
+    rows = [{"text": "The room was clean", "label": "good"}, {"text": "A dull film", "label": "bad"}]
+    save_task_model(task_model(TASKS["classify"], base, rows), folder / "sentiment", tokenizer=base / TOKENIZER)
+    (folder / "book.txt").write_text({"english": ENGLISH, "chinese": CHINESE}[language] * 20, encoding="utf-8")
+    with running([folder / name for name in ("model", "xlnet", "sentiment")], folder) as server:
+        yield language, folder, server
+
+
+def run(command: list[str], folder: Path) -> str:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "NO_PROXY": "*", "PYTHONIOENCODING": "utf-8"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_all_of_the_guide_runs(guide: tuple[str, Path, Server]) -> None:
+    language, folder, server = guide
+    text = PAGES[language].read_text(encoding="utf-8").replace(ADDRESS, server.url)
+    ran = dict.fromkeys(("bash", "python", "javascript"), 0)
+    for kind, code in BLOCK.findall(text):
+        if kind == "python":
+            run([sys.executable, "-c", code], folder)
+        elif kind == "javascript":
+            if shutil.which("node") is None:
+                continue
+            assert "completion_tokens" in run(["node", "--input-type=module", "-e", code], folder)
+        else:
+            commands(code, folder)
+        ran[kind] += 1
+    assert ran["bash"] == 6
+    assert ran["python"] == 2
+    assert ran["javascript"] == (shutil.which("node") is not None)
+
+
+def commands(code: str, folder: Path) -> None:
+    """Servers only load and stop; what curl gets must not be an error."""
+    for command in code.replace("\\\n", " ").splitlines():
+        more = " --check --port 0" if command.startswith("segue serve") else ""
+        said = run(["bash", "-c", command + more], folder)
+        if "curl" in command:
+            assert said
+            assert '"error"' not in said
+
+
+def test_both_languages_have_the_same_parts() -> None:
+    first, second = (path.read_text(encoding="utf-8") for path in PAGES.values())
+    assert [kind for kind, _ in BLOCK.findall(first)] == [kind for kind, _ in BLOCK.findall(second)]
+    assert len(re.findall("^## ", first, re.MULTILINE)) == len(re.findall("^## ", second, re.MULTILINE))
+    routes = set(re.findall(r"`(?:\w+, )?(?:GET|POST|PUT|DELETE)?[`, 、]*(/[\w/{}]+)`", first))
+    assert routes
+    assert routes <= set(re.findall(r"(/[\w/{}]+)`", second))
