@@ -82,6 +82,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     ],
     "sample": [["sample"], ["sample", "english", "--out", "english.txt"], ["sample", "nonsense"]],
     "push": [["push", "model", "me/model", "--dry-run"], ["push", "run", "me/model", "--dry-run"]],
+    "package": [["package", "run", "new", "--license", "mit", "--language", "en"]],
     "convert": [
         ["convert", "hf", "new"],
         ["convert", "plain", "new", "--to", "hf"],

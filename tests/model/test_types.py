@@ -25,7 +25,7 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a dict as config": (lambda: segue.LanguageModel({"width": 8}), "is made of a ModelConfig; got a dict"),
     "a number to load": (lambda: segue.load(5), "must be given by its path or its name; got a int"),
-    "nothing to open": (lambda: segue.open(None), "must be given by its path or its name; got a NoneType"),
+    "nothing to open": (lambda: segue.open(None), "given by its path or its name, or be a loaded one; got a NoneType"),
     "a number as name": (lambda: segue.named(5), "a named model must be one of"),
     "a text as number": (lambda: segue.SamplingSettings(temperature="hot"), "temperature must be a number; got 'hot'"),
     "a path as session": (lambda: segue.Session("run"), "a session is made of a TextModel; got a str"),

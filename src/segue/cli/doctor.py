@@ -39,9 +39,10 @@ EXTRAS = {
     "tune": "The search of segue tune.",
     "export": "ONNX programs.",
     "serve": "The server of segue serve.",
+    "lm-eval": "lm-evaluation-harness, through segue-lm-eval.",
 }
 """What each optional extra is for."""
-NOT_FOR_USERS = {"test", "check", "docs"}
+NOT_FOR_USERS = {"test", "check", "browser"}
 
 
 def examine(model: str | None) -> bool:
