@@ -77,6 +77,15 @@ def commands(code: str, folder: Path) -> None:
             assert '"error"' not in said
 
 
+def test_what_deploys_it_names_options_that_there_are(tmp_path: Path) -> None:
+    known = set(re.findall(r"--[a-z]+", run([sys.executable, "-m", "segue", "serve", "--help"], tmp_path)))
+    for name, line in (("segue.service", "ExecStart="), ("Dockerfile", "ENTRYPOINT")):
+        text = (DOCS.parent / "deploy" / name).read_text(encoding="utf-8")
+        (command,) = [one for one in text.splitlines() if one.startswith(line)]
+        used = set(re.findall(r"--[a-z]+", command))
+        assert {"--host", "--keys", "--sessions"} <= used <= known
+
+
 def test_both_languages_have_the_same_parts() -> None:
     first, second = (path.read_text(encoding="utf-8") for path in PAGES.values())
     assert [kind for kind, _ in BLOCK.findall(first)] == [kind for kind, _ in BLOCK.findall(second)]

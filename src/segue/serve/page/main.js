@@ -42,7 +42,7 @@ for (const panel of panels) {
   panel.missing = el("p", { class: "card missing", t: `missing.${panel.name}`, hidden: true });
   panel.place = el("section", { id: `panel-${panel.name}`, role: "tabpanel", "aria-labelledby": `tab-${panel.name}`, hidden: true }, panel.missing, panel.root);
   panel.tab = el("button", { type: "button", role: "tab", id: `tab-${panel.name}`, t: `tab.${panel.name}`, "aria-controls": `panel-${panel.name}`,
-    on: { click: () => (location.hash = panel.name) } });
+    on: { click: () => go(panel) } });
   tabs.append(panel.tab);
   places.append(panel.place);
 }
@@ -61,11 +61,16 @@ function show(name) {
   chosen.show?.();
 }
 
+function go(panel) {
+  location.hash = panel.name;
+  show(panel.name);
+}
+
 tabs.addEventListener("keydown", (event) => {
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (!step) return;
   const next = panels[(panels.indexOf(open) + step + panels.length) % panels.length];
-  location.hash = next.name;
+  go(next);
   next.tab.focus();
   event.preventDefault();
 });

@@ -16,7 +16,7 @@ function heat(logprob, tokens = 1) {
 /** A piece of text as an element; `piece` is {text, ids, logprob, top, read}. */
 export function tokenElement(piece) {
   const made = el("span", { class: piece.read ? "token read" : "token", role: "button", tabindex: -1 });
-  const text = piece.text || "⏹";
+  const text = piece.text || "¶";
   const space = /^ +(?=.)/.exec(text)?.[0] ?? ""; // not coloured: at the end of a line it would hang over
   made.append(space, el("span", { class: "tint", text: text.slice(space.length) }));
   if (piece.logprob !== null) made.dataset.heat = heat(piece.logprob, piece.ids.length);

@@ -198,6 +198,7 @@ export function writePanel({ fail, failed }) {
     paper.replaceChildren(...elements);
     if (!elements.length && !ways) paper.append(el("p", { class: "empty", t: "write.empty" }));
     columns.hidden = !ways;
+    feed.hidden = Boolean(ways); // a file is for one text
     columns.replaceChildren(...(ways ?? []).map((one, place) => way(one, place)));
     fade();
     reachable(paper);
