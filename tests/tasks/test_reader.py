@@ -50,8 +50,6 @@ def test_groups_give_the_numbers_of_one_reading(model_of_each_objective: dict[st
         assert isinstance(whole, DocumentStates)
         means = [one.summaries(lambda hidden, real: (hidden * real[:, :, None]).sum(1)) for one in (found, whole)]
         tokens = [one.tokens() for one in (found, whole)]
-        assert [ids.tolist() for ids in found.ids] == [document.ids.tolist() for document in documents]
-        assert [ids.tolist() for ids in whole.ids] == [document.ids.tolist() for document in documents]
     assert reader.tokens == sum(map(len, documents))
     assert reader.positions < 1.1 * reader.tokens < whole.positions_computed
     for (ours, mask), (expected, expected_mask) in (means, tokens):
