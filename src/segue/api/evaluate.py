@@ -36,7 +36,7 @@ class Evaluation:
     """Tokens that were predicted."""
     characters: float
     bytes: float
-    """Of the text that was read; estimated from the share of its tokens where not all of it was."""
+    """Number of bytes of the text that was read; estimated from the share of its tokens where not all of it was."""
     exact: bool
     """Whether all of the text was read."""
     memory_length: int | None

@@ -58,7 +58,7 @@ class TrunkReference:
 
     name: str
     sha256: str
-    """Of its weights."""
+    """SHA-256 of its weights."""
 
 
 def read_trunk(folder: Path) -> TrunkReference:

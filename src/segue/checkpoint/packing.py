@@ -51,7 +51,7 @@ class Packed:
     unknown: Sequence[str]
     """Sections of the card that say nothing yet."""
     kept: float | None
-    """Of differences: the part of their squared size that is left at this rank and precision."""
+    """For differences: the share of their squared norm that is left at this rank and precision."""
 
 
 def package(
@@ -144,7 +144,7 @@ def _trunk(name: str, folder: Path) -> Packaged:
 
 
 def _kept(tensors: dict[str, Tensor], trunk: Packaged, written: Path) -> float:
-    """Of the differences to the trunk, in the file that was written."""
+    """Share of the squared differences to the trunk that the written file keeps."""
     base = widened(read_tensors(trunk.folder / WEIGHTS))
     again = sums(read_tensors(written / WEIGHTS), base, tensors)
     shared = [name for name, value in tensors.items() if name in base and base[name].shape == value.shape]

@@ -33,7 +33,7 @@ from segue.infer.session import Session, open_session
 
 MAX_TOKENS, MAX_BEAM_TOKENS = 200, 64
 MOST_PENALTY = 10
-"""Of length in beam search: beyond it numbers overflow."""
+"""Largest length penalty in beam search: beyond it numbers overflow."""
 _TOGETHER = 16
 """Samples that are written at the same time."""
 _OF_BEAM = {"--n-best", "--length-penalty"}

@@ -85,7 +85,7 @@ def log_softmax(scores_NC: Floats) -> Floats:
 
 
 def probabilities(scores_NC: Floats, *, multiple: bool) -> Floats:
-    """Of classes that exclude each other from any scores, and else from log-odds."""
+    """Class probabilities: a softmax of the scores, or with several labels the sigmoid of each."""
     found_NC: Floats = np.exp(-np.logaddexp(0, -scores_NC)) if multiple else np.exp(log_softmax(scores_NC))
     return found_NC
 
@@ -216,7 +216,7 @@ class _Regression:
 
 
 class _Products:
-    """Of a sparse matrix [N, V] with dense ones."""
+    """Products of a sparse matrix [N, V] with dense ones."""
 
     def __init__(self, vectors: Vectors) -> None:
         rows, width = len(vectors), vectors.width

@@ -39,7 +39,7 @@ class Completing:
         self.complete = False
 
     def number(self, job: Job, choice: int) -> int:
-        """Of a text, over all prompts."""
+        """Index of a text over all prompts."""
         return next(place for place, own in enumerate(self.jobs) if own is job) * self.n + choice
 
     def take(self, job: Job, found: object) -> dict[str, Any] | None:
@@ -88,7 +88,7 @@ class Completing:
         return found | {"model": self.served.name}
 
     def usage(self) -> dict[str, Any]:
-        """Of all prompts and texts so far."""
+        """Usage of all prompts and texts so far."""
         return usage_of([job.counted for job in self.jobs], sum(text.written for text in self.texts))
 
     def whole(self) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class Counted:
     given: int
     """Those of the text that was given, with the mark that begins a document."""
     skipped: int
-    """Of these, those that the model did not have to read, because nothing later can see them."""
+    """Those of them that the model did not have to read, because nothing later can see them."""
 
 
 class Reading(Job):
@@ -172,7 +172,7 @@ class Reading(Job):
 
     @property
     def counted(self) -> Counted:
-        """So far."""
+        """Counts so far."""
         reused = 0 if self.kept is None else self.kept.tokens
         return Counted(reused=reused, given=len(self.given), skipped=self.skipped)
 

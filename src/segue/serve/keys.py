@@ -28,7 +28,7 @@ class Keys:
     tenants: tuple[tuple[bytes, str], ...]
 
     def tenant(self, header: str | None) -> str | None:
-        """Of a request with this Authorization header; None: it has no right key."""
+        """Tenant of a request with this Authorization header; None without a valid key."""
         scheme, _, key = (header or "").partition(" ")
         given = hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
         found = None

@@ -13,7 +13,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300
 
 
 class Metrics:
-    """Of one server, in a registry of its own."""
+    """Metrics of one server, in a registry of its own."""
 
     def __init__(self, serving: "Serving") -> None:
         self.registry = CollectorRegistry()

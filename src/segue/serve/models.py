@@ -32,7 +32,7 @@ class Stream:
     streamer: Streamer
     window: int | None
     fingerprints: dict[str, str]
-    """Of the model as it is read, and of the tokeniser: what a saved session is bound to."""
+    """Fingerprints of the model as it is read, and of the tokeniser: what a saved session is bound to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +67,13 @@ class Served:
 
     @property
     def vocabulary_size(self) -> int:
-        """Of the model; the tokeniser may have fewer ids."""
+        """Vocabulary size of the model; the tokeniser may have fewer ids."""
         config = self.task.config if self.task is not None else self.text.model.config if self.text else None
         assert config is not None
         return config.vocabulary.size
 
     def streaming(self) -> Stream:
-        """Of a model that can write; an error for others."""
+        """The stream of a model that can write; an error for others."""
         if self.stream is None:
             raise ApiError(
                 400,

@@ -79,7 +79,7 @@ class CompletionRequest(Writing):
     echo: bool | None = None
     """Whether the prompt comes back before the text, with its log-probabilities where these are asked for."""
     logprobs: Whole | None = None
-    """So many of the likeliest tokens come with each token, and its log-probability. Default: none of it."""
+    """Number of likeliest tokens to return with each token and its log-probability. Default: none."""
     stream_options: StreamOptions | None = None
     """What else a stream has."""
     presence_penalty: float | None = None
@@ -105,7 +105,7 @@ class WriteRequest(Writing):
     prompt: str = ""
     """Text that the session reads first."""
     logprobs: Whole | None = None
-    """So many of the likeliest tokens come with each token. Default: 0."""
+    """Number of likeliest tokens to return with each token. Default: 0."""
 
 
 class ScoreRequest(Body):
@@ -114,7 +114,7 @@ class ScoreRequest(Body):
     text: str
     """The text."""
     logprobs: Whole | None = None
-    """So many of the likeliest tokens come with each token. Default: 0."""
+    """Number of likeliest tokens to return with each token. Default: 0."""
     keep: bool = True
     """Whether the session reads on from the end of the text; otherwise it stays where it was."""
 
@@ -163,7 +163,7 @@ class Usage(BaseModel):
     total_tokens: int
     """Both."""
     prompt_tokens_details: PromptDetails
-    """Of the first."""
+    """How many of the prompt tokens were reused."""
 
 
 class LogProbabilities(BaseModel):
@@ -196,7 +196,7 @@ class Completion(BaseModel):
     """What was written."""
 
     id: str
-    """Of the request."""
+    """Id of the request."""
     object: Literal["text_completion"]
     """What this is."""
     created: int
@@ -294,7 +294,7 @@ class FedAnswer(BaseModel):
     object: Literal["session.fed"]
     """What this is."""
     characters: int
-    """Of the text."""
+    """Number of characters of the text."""
     usage: Usage
     """Tokens."""
     session: SessionAnswer
@@ -324,9 +324,9 @@ class ScoredAnswer(BaseModel):
     object: Literal["session.scored"]
     """What this is."""
     logprob: float
-    """Of all tokens that have one."""
+    """Sum of the log-probabilities of all tokens that have one."""
     perplexity: float | None
-    """Of a token, on average."""
+    """Perplexity per token."""
     tokens: list[ScoredPart]
     """One by one."""
     usage: Usage

@@ -99,5 +99,5 @@ async def docs(request: Request) -> Response:
 
 @router.get("/version")
 async def version() -> Response:
-    """Of segue."""
+    """Version of segue."""
     return answer({"version": segue.__version__})

@@ -37,7 +37,7 @@ class Serving:
         self.engine = Engine(models, settings)
         self.sessions = Sessions(models, SqliteStore(sessions), settings)
         self.runs: set[Run] = set()
-        """Of requests that have jobs."""
+        """Runs of the requests that have jobs."""
         self.tokens_reused = 0
         self.metrics = Metrics(self)
         self.ready = False
@@ -99,7 +99,7 @@ class Serving:
 
 
 def serving_of(request: Request) -> Serving:
-    """Of the application that a request came to."""
+    """The state of the application that a request came to."""
     found: Any = request.app.state.serving
     assert isinstance(found, Serving)
     return found

@@ -64,9 +64,9 @@ class ServeSettings(Section):
     batch_window: Annotated[float, Field(ge=0, le=1)] = 0.005
     """Seconds that texts to classify or to embed wait for others to be read together with."""
     batch_rows: Count = 32
-    """Of these, how many are read together."""
+    """Number of encoder requests that are batched together."""
     batch_tokens: Count = 8192
-    """Of these, how many tokens are read together."""
+    """Number of their tokens that are batched together."""
     drain: Annotated[float, Field(ge=0, le=10**6)] = 30.0
     """Seconds that requests have to end after SIGTERM."""
 

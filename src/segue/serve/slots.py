@@ -69,7 +69,7 @@ class Slots:
             stream.note(stream.unread)
 
     def logits(self) -> Tensor:
-        """Of the next token of each: logits_BV."""
+        """Logits of the next token of each row: logits_BV."""
         states = [stream.hidden_1D for stream in self.streams if stream.hidden_1D is not None]
         assert len(states) == len(self.streams)
         return self._streamer.logits(torch.cat(states))

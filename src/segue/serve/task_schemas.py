@@ -103,10 +103,10 @@ class LikelihoodRequest(Body):
     input: str | list[str]
     """A text or several, each a document."""
     order: Literal["forward", "backward", "random"] | list[Annotated[int, Field(ge=0)]] = "forward"
-    """Of a permutation model: in what order the tokens of a segment are predicted; or the places of the tokens of a
-    text, from 0, in that order."""
+    """For permutation models: the order in which the tokens of a segment are predicted; or the places of the tokens of
+    a text, from 0, in that order."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
-    """Of random orders."""
+    """Seed for random orders."""
     tokens: bool = False
     """Whether each token comes with its log-probability."""
 
@@ -125,7 +125,7 @@ class InfillRequest(Sampling):
     order: Literal["left_to_right", "right_to_left", "random", "surest_first"] = "left_to_right"
     """In which order the places are filled."""
     logprobs: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """So many of the likeliest tokens come with each place. Default: 0."""
+    """Number of likeliest tokens to return with each place. Default: 0."""
 
 
 class TokenizeRequest(Body):

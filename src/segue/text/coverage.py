@@ -69,7 +69,7 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """Of tokens that say that the text is of another language."""
+        """Share of tokens which suggest that the text is in another language."""
         return (self.fallback + self.rare) / max(1, self.tokens)
 
     @property
