@@ -106,7 +106,7 @@ def export(
 
 @python_errors
 def inspect(path: str | Path) -> Detected:
-    """Say what a file or folder is, of anyone's format, without loading weights.
+    """Say what a file or folder is, in any supported format, without loading weights.
 
     Args:
         path: A model, a run, a store, a tokeniser, a session, an export, or a checkpoint of another library.

@@ -87,7 +87,7 @@ def unknown_sections(card: str) -> list[str]:
 
 
 def licence_and_languages(card: str) -> tuple[str, list[str]]:
-    """As its front matter says them; `unknown`, and none, where it does not."""
+    """Licence and languages from its front matter; `unknown`, and none, where it names none."""
     front, _ = _split(card)
     licence, languages, key = UNKNOWN, list[str](), ""
     for line in front:

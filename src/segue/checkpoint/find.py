@@ -102,7 +102,7 @@ def path_of(source: str | Path) -> Path:
 
 
 def local_folder(source: str | Path) -> Path:
-    """The files of a model on this machine, of anyone's format: those of a path or of a packaged model, which is made
+    """The files of a model on this machine, in any format: those of a path or of a packaged model, which is made
     whole where it holds differences. What is neither is a path to nothing."""
     if not is_here(source):
         return Path(source)

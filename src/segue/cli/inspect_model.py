@@ -1,4 +1,4 @@
-"""`segue inspect`: what a file or folder is, of anyone's format, without loading weights."""
+"""`segue inspect`: what a file or folder is, in any supported format, without loading weights."""
 
 import math
 from collections import Counter

@@ -193,7 +193,7 @@ class _Regression:
             optimizer.step(closure)  # type: ignore[no-untyped-call]
 
     def classifier(self) -> NgramClassifier:
-        """As it was fitted last."""
+        """The classifier of the last fit."""
         weight_VC, bias_C = self._of_all_classes()
         return NgramClassifier(
             ngrams=self.ngrams, weight_VC=weight_VC.astype(np.float32), bias_C=bias_C, multiple=self.multiple
