@@ -72,7 +72,7 @@ def measure_speed(config: ModelConfig, *, rounds: int, tokens: int, memory: int)
 
 @torch.no_grad()
 def perplexity(streamer: Streamer, ids_Q: Tensor) -> float:
-    """Of all ids but the first, read as one stream."""
+    """Perplexity of all ids but the first, read as one stream."""
     cache, total = streamer.new_cache(), 0.0
     for start in range(0, len(ids_Q) - 1, streamer.most_at_once):
         piece_Q = ids_Q[start : start + streamer.most_at_once + 1]

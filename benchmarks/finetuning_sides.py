@@ -41,7 +41,7 @@ class Plan:
     shape: Mapping[str, int]
     vocabulary: int
     tokenizer_texts: int
-    """Of the training texts, those that the tokeniser is trained on."""
+    """Number of training texts that the tokeniser is trained on."""
     train: int
     valid: int
     test: int
@@ -159,7 +159,7 @@ def filler() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Of one run."""
+    """The result of one run."""
 
     updates: int
     update_seconds: float
@@ -261,7 +261,7 @@ def run_theirs(prepared: Prepared, *, padding: str, sampling: str, seed: int = 0
 
 
 def logits_of(given: Any) -> Any:
-    """Of what Trainer collected: only logits, or logits and memories."""
+    """The logits in what Trainer collected, which is logits alone, or logits and memories."""
     return given.predictions[0] if isinstance(given.predictions, tuple) else given.predictions
 
 

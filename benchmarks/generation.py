@@ -80,7 +80,7 @@ class Clock:
         return scores
 
     def seconds_a_token(self) -> float:
-        """Of those behind the first one, which waits for the prompt."""
+        """Seconds for each token after the first one, which waits for the prompt."""
         return (self.stamps[-1] - self.stamps[0]) / (len(self.stamps) - 1)
 
 

@@ -99,8 +99,8 @@ class KneserNey:
         )
 
     def log_probabilities(self, symbols: Ints, *, known: Ints | None = None) -> Floats:
-        """Of each symbol, given those before it: at most order - 1, and at most `known`, which is how many before it
-        belong to the same text. Default: all."""
+        """The log-probability of each symbol, given those before it: at most order - 1, and at most `known`, which is
+        how many before it belong to the same text. Default: all."""
         known = np.arange(len(symbols)) if known is None else known
         probability = np.full(len(symbols), 1.0 / self.vocabulary_size)
         context: Ints = np.zeros(len(symbols), dtype=np.int64)  # its number, -1 where it was never seen

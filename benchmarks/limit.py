@@ -53,6 +53,6 @@ class Step:
         return self._queries() * 3 * seen * self.width
 
     def _queries(self) -> int:
-        """Of all layers, rows and streams."""
+        """Number of queries over all layers, rows and streams."""
         content_layers = self.layers - 1 if self.predicted else self.layers
         return self.rows * (content_layers * self.length + self.layers * self.predicted)

@@ -86,7 +86,7 @@ def language_model_like(theirs: Peer, config: ModelConfig) -> LanguageModel:
 
 
 def gradients(theirs: Peer) -> Mapping[str, Tensor]:
-    """Of an XLNet of transformers, under the names of our language model."""
+    """Gradients of an XLNet of transformers, under the names of our language model."""
     return xlnet_state({name: value.grad for name, value in theirs.named_parameters() if value.grad is not None})
 
 

@@ -125,7 +125,7 @@ def command() -> str:
 
 
 def seconds_since(started: float) -> float:
-    """Of `time.monotonic`."""
+    """Seconds since a time of `time.monotonic`."""
     return round(time.monotonic() - started, 1)
 
 

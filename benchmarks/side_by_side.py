@@ -139,7 +139,7 @@ def interleave(sides: Mapping[str, Callable[[], float | None]], *, rounds: int, 
 
 
 def product_seconds(times: int = PRODUCTS_A_TURN) -> list[float]:
-    """Of a plain float32 matrix product, some times; only the best of all of them says something."""
+    """Times of a plain float32 matrix product; only the best of all of them says something."""
     a, b, out = (torch.ones(PRODUCT_SIZE, PRODUCT_SIZE) for _ in range(3))
     seconds = []
     for _ in range(times):

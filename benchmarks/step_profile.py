@@ -26,7 +26,7 @@ from segue.train.optim import make_optimizer
 
 ROWS, LENGTH, PREDICTED = 4, 512, 85
 MOST = 0.15
-"""Of the step, for anything but matrix products."""
+"""Largest share of the step for anything but matrix products."""
 OTHER, KERNEL = "other", "attention kernel"
 GROUPS: dict[str, tuple[str, ...]] = {
     "matrix products": (

@@ -48,7 +48,7 @@ SUITES = [
 
 
 def read_text(path: Path) -> str:
-    """Of a file cut out of a longer one, the bytes of half a character are left out."""
+    """The text of a file; where it was cut out of a longer one, the bytes of half a character are left out."""
     with lzma.open(path, "rt", encoding="utf-8", errors="ignore", newline="\n") as file:
         return file.read()
 

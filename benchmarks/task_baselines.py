@@ -79,7 +79,7 @@ class Baseline:
     """The 95 % interval."""
     metric: str
     seconds: float
-    """Of the processor, to learn and to answer; reading rows and the interval are not counted."""
+    """Processor time to learn and to answer; reading rows and the interval are not counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,7 +293,7 @@ def _characters(kind: int, first: int, end: int, task: Tag, example: Example) ->
 
 
 def _features(units: Sequence[str]) -> Iterator[list[str]]:
-    """Of each unit: itself, its form, beginnings and ends, the two before and after it, and these together."""
+    """Features of each unit: itself, its form, beginnings and ends, the two before and after it, and these together."""
     padded = ["<", "<", *units, ">", ">"]
     lower = [unit.lower() for unit in padded]
     shapes = [_shape(unit) for unit in padded]

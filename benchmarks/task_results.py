@@ -89,7 +89,7 @@ TRAIN = ["train.dropout=0.1", "train.early_stopping=10"]
 SHORT = 120.0
 """Seconds: runs below this are made with three seeds."""
 SPENT = "seconds.json"
-"""Of the work folder: what all calls took."""
+"""File in the work folder that says what all calls took."""
 
 
 @dataclass(frozen=True, kw_only=True)

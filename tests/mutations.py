@@ -74,7 +74,7 @@ def missing_file(files: Files, chance: random.Random) -> dict[Path, bytes | None
 
 
 def exchanged_files(files: Files, chance: random.Random) -> dict[Path, bytes | None]:
-    """Of one kind, such as two shards, where there are some."""
+    """Two files of one kind exchanged, such as two shards, where there are some."""
     path, data = _one(files, chance)
     alike = [other for other in files if other.suffix == path.suffix and other != path]
     if not alike:

@@ -222,7 +222,7 @@ def test_a_long_prompt_is_read_in_pieces() -> None:
 
 
 def test_weights_that_a_token_needs() -> None:
-    """Of two layers of width 16: all but one matrix of 16 x 16 each, which makes the position keys."""
+    """Two layers of width 16: all but one matrix of 16 x 16 each, which makes the position keys."""
     model, _ = small_stream()
     everything = sum(value.numel() for value in model.parameters())
     assert streaming.numbers_read(model) == everything - 2 * 16 * 16

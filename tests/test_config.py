@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
 from segue.config import Config, ModelConfig, changed, dump, load, model_config, parse
+from segue.config.presets import preset_names, preset_text
 from segue.errors import ConfigError
-from segue.model.named import named_models
+from segue.model.named import named, named_models
 from tests.tiny import MODELS
 
 GOOD = {"model": {"vocabulary": {"size": 100}}}
@@ -247,3 +249,33 @@ def test_named_models_have_the_published_sizes() -> None:
     }
     for name, millions in published.items():
         assert round(named_models()[name].parameters() / 1e6, 1) == millions, name
+
+
+# ------------------------------------------------------------------------------------------------ presets and names
+
+SAME_MODEL = {
+    "enwik8-base": "transformer-xl-enwik8-base",
+    "enwik8-large": "transformer-xl-enwik8",
+    "lm1b-large": "transformer-xl-lm1b",
+    "text8-large": "transformer-xl-text8",
+    "wt103-base": "transformer-xl-wt103-base",
+    "wt103-large": "transformer-xl-wt103",
+    "xlnet-base": "xlnet-base",
+    "xlnet-chinese-base": "xlnet-chinese-base",
+    "xlnet-chinese-mid": "xlnet-chinese-mid",
+    "xlnet-large": "xlnet-large",
+}
+"""Presets of whole runs by the published model that they train."""
+
+
+def test_every_preset_of_a_published_model_is_in_the_table() -> None:
+    assert set(SAME_MODEL) == {name for name in preset_names() if not name.startswith("small-")}
+
+
+@pytest.mark.parametrize("preset", SAME_MODEL)
+def test_a_preset_trains_the_model_of_that_name(preset: str) -> None:
+    """Setting by setting; a vocabulary that the preset leaves to the store is that of the published model."""
+    published = named(SAME_MODEL[preset])
+    values = tomllib.loads(preset_text(preset))["model"]
+    values.setdefault("vocabulary", {}).setdefault("size", published.vocabulary.size)
+    assert model_config(**values) == published

@@ -20,6 +20,7 @@ from segue.checkpoint.heads import build, head_config, save_head
 from segue.checkpoint.tensorflow import write_tensorflow
 from segue.cli.app import app
 from segue.tasks.table import TASKS
+from tests.command import standard_input
 from tests.originals import FIXTURES, arrays, tensors
 from tests.tasks.models import ENGLISH, write_model
 
@@ -50,6 +51,10 @@ SMALLER = {
 COMPILER = ("fullgraph=True", 'fullgraph=True, backend="aot_eager"')
 """The compiler's default backend builds C++ code for a minute; what the guide shows is that it finds one graph."""
 BLOCK = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PIPED = re.compile(r"""echo "(?P<text>[^"$`\\\\]*)" \| (?P<command>segue [^|<>&;$]*)""")
+"""A text on standard input, which needs no shell either."""
+IN_A_SHELL = "segue generate"
+"""What is run in a shell all the same, to see that pipes work."""
 LANGUAGES = {"english": "", "chinese": ".zh-CN"}
 
 
@@ -202,6 +207,11 @@ def run(command: str) -> None:
     command += next((more for beginnings, more in SMALLER.items() if command.startswith(beginnings)), "")
     if command.startswith("segue ") and not set(command) & set("|<>&;$"):
         app(shlex.split(command)[1:], standalone_mode=False)
+        return
+    piped = PIPED.fullmatch(command)
+    if piped is not None and not piped["command"].startswith(IN_A_SHELL):
+        with standard_input(f"{piped['text']}\n"):
+            app(shlex.split(piped["command"])[1:], standalone_mode=False)
         return
     path = shlex.quote(str(Path(sys.executable).parent))
     result = subprocess.run(

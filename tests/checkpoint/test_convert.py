@@ -119,7 +119,7 @@ def test_transformer_xl_from_tensorflow_and_back(name: str, tmp_path: Path) -> N
 
 
 def test_the_step_of_the_training_goes_along(tmp_path: Path) -> None:
-    """Of a run's state, or of TensorFlow; a model alone has none, and 0 is written."""
+    """From the state of a run, or from TensorFlow; a model alone has none, and 0 is written."""
 
     def also(new: Path) -> None:
         (new / "training").mkdir()

@@ -121,7 +121,8 @@ HOSTILE = {
 }
 # A dict whose foreign state is dropped, and a memo that takes no more for a far place.
 MOST_CALLS = 300_000
-"""Of functions, to read or refuse a hostile pickle: the most that any here takes is 100,133."""
+"""Most calls of functions that reading or refusing a hostile pickle may take: the most that any here takes is
+100,133."""
 HARMLESS = {"build", "memo far"}
 
 

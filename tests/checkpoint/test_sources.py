@@ -231,7 +231,7 @@ def test_a_call_in_a_pickled_vocabulary(tmp_path: Path) -> None:
 
 
 def test_a_file_larger_than_memory(tmp_path: Path) -> None:
-    """Of real length, but sparse, with the config that it claims."""
+    """A sparse file of real length, with the config that it claims."""
     folder = hf(tmp_path)
     path, rows = folder / "model.safetensors", 4 * 10**9
     with path.open("rb") as file:
@@ -295,7 +295,7 @@ def test_models_that_only_segue_reads() -> None:
 
 
 def test_messages_speak_to_who_reads_them(tmp_path: Path) -> None:
-    """Of arguments to callers of the library, of options to who typed a command."""
+    """They name arguments to callers of the library, and options to whoever typed a command."""
     source = tensorflow(FIXTURES / "transformer_xl_tf" / "D1_wt103_like", "model", tmp_path)
     with pytest.raises(CheckpointError) as caught:
         segue.load(source)

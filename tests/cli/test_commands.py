@@ -1,44 +1,32 @@
-"""The command line as a user meets it: through the installed script."""
+"""The verbs that need no data: `models`, `doctor` and `tour`; the first of each through the installed script."""
 
-import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from segue.api.doctor import EXTRAS, NOT_FOR_USERS, extras
 from segue.checkpoint.folder import save
-from segue.cli.doctor import EXTRAS, NOT_FOR_USERS, extras
 from segue.config import Config, dump, load
 from segue.model import LanguageModel
 from segue.model.kernels import library
 from segue.model.named import named, named_models
+from tests.command import command, script
 from tests.tiny import MODELS
-
-SCRIPT = Path(sys.executable).parent / "segue"
-
-
-def segue(*arguments: str, width: int = 80) -> subprocess.CompletedProcess[str]:
-    environment = {"COLUMNS": str(width), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
-    environment |= {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-    return subprocess.run(
-        [str(SCRIPT), *arguments], capture_output=True, text=True, check=False, env=environment, timeout=300
-    )
 
 
 def test_help_and_version() -> None:
-    help_text = segue("--help")
+    help_text = script("--help")
     assert help_text.returncode == 0
     for verb in ("models", "doctor", "tour"):
         assert verb in help_text.stdout
-    assert segue("--version").stdout.strip() == __import__("segue").__version__
-    assert segue("nonsense").returncode == 2
+    assert script("--version").stdout.strip() == __import__("segue").__version__
+    assert script("nonsense").returncode == 2
 
 
 @pytest.mark.parametrize("width", [40, 120])
 def test_models_fits_the_terminal(width: int) -> None:
-    result = segue("models", width=width)
+    result = (script if width == 40 else command)("models", width=width)
     assert result.returncode == 0, result.stderr
     assert max(len(line) for line in result.stdout.splitlines()) <= width
     for name in named_models():
@@ -48,12 +36,12 @@ def test_models_fits_the_terminal(width: int) -> None:
 
 def test_models_prints_a_config_that_loads(tmp_path) -> None:
     path = tmp_path / "xlnet.toml"
-    path.write_text(segue("models", "xlnet-base").stdout)
+    path.write_text(command("models", "xlnet-base").stdout)
     assert load(path).model == named("xlnet-base")
 
 
 def test_doctor_on_small_models_in_a_narrow_terminal() -> None:
-    result = segue("doctor", width=44)
+    result = script("doctor", width=44)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "All is well." in result.stdout
     assert "FAILED" not in result.stdout
@@ -69,13 +57,13 @@ def test_doctor_on_small_models_in_a_narrow_terminal() -> None:
 def test_doctor_takes_a_config_or_a_folder(tmp_path) -> None:
     path = tmp_path / "model.toml"
     path.write_text(dump(Config(model=MODELS["shaw"])))
-    assert "random weights" in segue("doctor", str(path), width=200).stdout
+    assert "random weights" in command("doctor", str(path), width=200).stdout
     model = LanguageModel(MODELS["gpt"])
     save(model, tmp_path / "good")
-    assert segue("doctor", str(tmp_path / "good")).returncode == 0
+    assert command("doctor", str(tmp_path / "good")).returncode == 0
     model.trunk.vocabulary.tables[0].data[0, 0] = float("nan")
     save(model, tmp_path / "bad")
-    result = segue("doctor", str(tmp_path / "bad"), width=200)
+    result = command("doctor", str(tmp_path / "bad"), width=200)
     assert result.returncode == 1
     assert "FAILED  weights: not finite: trunk.vocabulary.tables.0" in result.stdout
 
@@ -90,7 +78,7 @@ def test_doctor_takes_a_config_or_a_folder(tmp_path) -> None:
     ],
 )
 def test_errors_are_one_message_without_a_traceback(arguments: tuple[str, ...], message: str) -> None:
-    result = segue(*arguments)
+    result = command(*arguments)
     assert result.returncode == 2
     assert result.stderr.startswith("segue: ")
     assert message in result.stderr
@@ -98,7 +86,7 @@ def test_errors_are_one_message_without_a_traceback(arguments: tuple[str, ...], 
 
 
 def test_the_tour_computes_what_it_says() -> None:
-    result = segue("tour", width=200)
+    result = command("tour", width=200)
     assert result.returncode == 0, result.stderr
     assert "no memory  ······ ······ ······ ██████  6 tokens" in result.stdout
     assert "memory 6   ······ ██████ ██████ ██████  18 tokens" in result.stdout
@@ -108,12 +96,15 @@ def test_the_tour_computes_what_it_says() -> None:
     assert result.stderr == ""
 
 
-def test_doctor_lists_every_extra_and_what_it_is_for() -> None:
+def test_doctor_lists_every_extra_and_what_it_is_for(tmp_path: Path) -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = set(project["optional-dependencies"]) - NOT_FOR_USERS
     assert declared <= set(EXTRAS)
-    said = " ".join(segue("doctor", width=200).stdout.split())
-    for name, packages in extras().items():
-        assert f"{name}: " in said
-        assert EXTRAS.get(name, "") in said
-        assert all(package in said for package in packages)
+    path = tmp_path / "model.toml"
+    path.write_text(dump(Config(model=MODELS["gpt"])))
+    said = " ".join(command("doctor", path, width=200).stdout.split())
+    assert {extra.name for extra in extras()} <= declared
+    for extra in extras():
+        assert f"{extra.name}: " in said
+        assert extra.purpose in said
+        assert all(package in said for package in extra.packages)

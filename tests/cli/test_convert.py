@@ -18,7 +18,7 @@ from segue.infer.text_model import TextModel
 from segue.model import LanguageModel
 from segue.text.files import save_tokenizer
 from tests.checkpoint.test_names import XLNET_CONFIG, head_of
-from tests.cli.test_commands import segue
+from tests.command import command as segue
 from tests.originals import FIXTURES, arrays, tensors
 from tests.text.samples import characters, released_model
 

@@ -16,10 +16,10 @@ from rich.console import Console
 from segue.cli.console import moving_line
 from segue.cli.errors import ended, explained
 from segue.cli.writing import enough_memory
-from segue.data.prepare import prepare
 from segue.errors import ConfigError, DataError
 from segue.model.named import named_models
 from tests.cli.test_pretrain import both, segue
+from tests.command import command
 
 COMMAND = [sys.executable, "-m", "segue"]
 
@@ -145,7 +145,7 @@ def test_rows_are_not_lost_in_a_closed_output(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_store_does_not_ask_for_the_vocabulary() -> None:
-    result = run("plan", "small-transformer-xl", "data.stor=somewhere")
+    result = command("plan", "small-transformer-xl", "data.stor=somewhere")
     assert result.returncode == 2
     assert "Did you mean data.store?" in result.stderr
     assert "vocabulary" not in result.stderr
@@ -153,7 +153,7 @@ def test_a_misspelt_store_does_not_ask_for_the_vocabulary() -> None:
 
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     name = os.fsdecode(b"\xff\xfe.toml")
-    result = run("prepare", name, "--out", "store", cwd=tmp_path)
+    result = command("prepare", name, "--out", "store", folder=tmp_path)
     assert result.returncode == 2
     assert "\\udcff\\udcfe.toml must exist" in result.stderr
     assert "Traceback" not in result.stderr
@@ -172,22 +172,6 @@ def test_an_interrupt_at_any_moment_leaves_no_traceback(seconds: float) -> None:
     output, errors = process.communicate(timeout=120)
     assert "Traceback" not in output + errors
     assert process.returncode in (130, -signal.SIGINT, 0)
-
-
-# ------------------------------------------------------------------------------------------------- no torch, no waste
-
-
-@pytest.mark.parametrize("arguments", [["models"], ["models", "xlnet-base"], ["--help"], ["inspect", "store"]])
-def test_verbs_that_need_no_torch_do_not_import_it(arguments: list[str], tmp_path: Path) -> None:
-    if arguments[0] == "inspect":
-        (tmp_path / "a.txt").write_text("some text\n")
-        prepare([tmp_path / "a.txt"], out=tmp_path / "store", kind="bytes", workers=1)
-    code = "import sys; sys.argv[1:] = sys.argv[1:]\nfrom segue.cli import main\ntry:\n main()\nfinally:\n"
-    code += " print('torch' in sys.modules, file=sys.stderr)"
-    command = [sys.executable, "-c", code, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert result.stderr.splitlines()[-1] == "False"
-    assert result.returncode == 0
 
 
 def test_models_are_listed_with_their_sizes() -> None:

@@ -113,7 +113,7 @@ def test_mistakes_are_explained(work: Path, arguments: tuple[str, ...], message:
 
 
 def test_a_group_has_one_tokeniser(work: Path) -> None:
-    """Of the same size, but another: the ids would mean other things."""
+    """Another tokeniser of the same size is refused: its ids mean other things."""
     lines = (work / "text.txt").read_text(encoding="utf-8").translate(str.maketrans("话说", "風雲"))
     (work / "other.txt").write_text(lines, encoding="utf-8")
     segue("prepare", work / "other.txt", "--out", work / "other", "--kind", "characters")

@@ -7,7 +7,7 @@ import pytest
 
 from segue.checkpoint.folder import save
 from segue.config import changed
-from tests.cli.test_commands import segue
+from tests.command import command as segue
 from tests.tiny import MODELS, noisy
 
 

@@ -110,7 +110,7 @@ def test_a_terminal_is_shown_characters_and_given_no_commands() -> None:
 
 
 def test_a_prompt_from_standard_input(place: Path) -> None:
-    """Of several reads, of any encoding; the newline at its end is part of it."""
+    """In several reads, in any encoding; the newline at its end is part of it."""
     text = "他出生于北京，后来随父母搬到上海。\n" * 700
     expected = segue("generate", place / "xlnet", text, "--max-tokens", 9)
     assert typed(text.encode(), place / "xlnet", "-", "--max-tokens", 9) == expected

@@ -58,7 +58,7 @@ class Verb:
     arguments: list[str]
     """OUT stands for what is written."""
     name: str
-    """Of what is written."""
+    """Name of what is written."""
     folder: bool = False
     replace: bool = True
     """Whether it has --replace; others go on in their own folder, or refuse one."""

@@ -1,25 +1,18 @@
 """`segue prepare` and `segue sample` as a user meets them."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from segue.data.store import Store
-
-SCRIPT = Path(sys.executable).parent / "segue"
+from tests.command import command, script
 
 
 def segue(*arguments: str, folder: Path, width: int = 80) -> subprocess.CompletedProcess[str]:
-    environment = {"COLUMNS": str(width), "PATH": "/usr/bin:/bin", "PYTHONUTF8": "1", "HOME": str(folder)}
-    environment |= {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-    return subprocess.run(
-        [str(SCRIPT), *arguments], cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=120
-    )
+    return command(*arguments, folder=folder, width=width, environment={"HOME": str(folder)})
 
 
 @pytest.fixture
@@ -41,7 +34,7 @@ def test_help_is_enough_to_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [40, 100])
 def test_prepare_reports_in_any_terminal(corpus: Path, width: int) -> None:
     arguments = ("a.txt", "--out", "s", "--vocabulary-size", "320", "--validation-share", "0.1")
-    result = segue("prepare", *arguments, folder=corpus, width=width)
+    result = (script if width == 40 else command)("prepare", *arguments, folder=corpus, width=width)
     assert result.returncode == 0, result.stderr
     assert result.stderr.splitlines()[0].startswith("training the tokeniser")
     assert "encoding" not in result.stdout

@@ -67,7 +67,7 @@ def test_causal_memory_is_the_reading_token_by_token() -> None:
 
 
 def test_bidirectional_memory_segment_by_segment() -> None:
-    """Of 20 positions, in segments of 7: the last but one takes the remainder, the last is full."""
+    """20 positions in segments of 7: the last but one takes the remainder, the last is full."""
     model = noisy(XLNET)
     remembering = model.adjusted(memory={"reuse_length": None})
     ids = [EOD, *TOKENIZER.encode(TEXT).tolist()]

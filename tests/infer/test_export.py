@@ -313,7 +313,7 @@ def test_settings_that_mean_nothing(folders: dict[str, Path], tmp_path: Path) ->
 
 
 def test_a_head_is_left_out_and_said_so(tmp_path: Path) -> None:
-    """Of a model that reads in both directions, too."""
+    """Also for a model that reads in both directions."""
     head = HeadConfig(kind="sequence_classifier", num_labels=3)
     config = changed(MODELS["transformer-xl-enwik8-base"], memory=None, directions="both", num_layers=1)
     save_head(build(config, head), head, tmp_path / "model")

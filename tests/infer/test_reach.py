@@ -1,4 +1,4 @@
-"""Of a long prompt only what can matter is read, and not one token less (float64)."""
+"""Only what can matter of a long prompt is read, and not one token less (float64)."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def streamer(name: str, *, span: int | None = None) -> Streamer:
 
 
 def logits_after(stream: TokenStream) -> torch.Tensor:
-    """Of what comes next, and of what comes after each of some further ids."""
+    """Logits of what comes next, and of what comes after each of some further ids."""
     found = [stream.logits()]
     for index in LATER:
         stream.read([index])

@@ -122,7 +122,7 @@ def close_memory(memory: Memory, mems: list[Tensor], dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("choices", CHOICES.values(), ids=CHOICES)
 def test_gradients(choices: dict[str, object], dtype: torch.dtype) -> None:
-    """Of the loss of the second segment, whose memory is a constant in both."""
+    """Gradients of the loss of the second segment, whose memory is a constant in both."""
     settings = tiny(**choices)
     other = theirs(transformers.TransfoXLLMHeadModel, settings, dtype)
     model = filled(LanguageModel(transfo_xl_config(settings)), transfo_xl_state(other.state_dict(), settings))

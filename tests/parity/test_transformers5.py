@@ -220,7 +220,7 @@ def test_xlnet_two_streams(padded: bool, both: bool, dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("padded", [False, True], ids=["", "padded"])
 def test_xlnet_gradients(padded: bool, dtype: torch.dtype) -> None:
-    """Of the permutation loss, for every parameter: none has another gradient, none goes without."""
+    """Gradients of the permutation loss, for every parameter: none has another gradient, none goes without."""
     other, model = xlnet_models(dtype)
     batch = permutation_batch(seed=7, padded=padded)
     other(**as_theirs(batch, dtype)).loss.backward()

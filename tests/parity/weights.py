@@ -19,8 +19,8 @@ from tests.originals import TOLERANCE, mapped
 Model = TypeVar("Model", bound=nn.Module)
 StateMap = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 SCALE = 0.2
-"""Of the noise in the weights. At 0.3 some log-probabilities reach 100, and float32 results on either side are up to
-3e-5 from the float64 ones; at 0.2 both are well within the tolerance, and what a map forgets still shows."""
+"""Scale of the noise in the weights. At 0.3 some log-probabilities reach 100, and float32 results on either side are up
+to 3e-5 from the float64 ones; at 0.2 both are well within the tolerance, and what a map forgets still shows."""
 Settings = Any
 """A config of transformers, which not every environment has."""
 
@@ -65,7 +65,7 @@ def close_gradients(ours: nn.Module, theirs: nn.Module, to_ours: StateMap, dtype
 
 
 def inverse_frequencies(width: int) -> Tensor:
-    """Of the sinusoids, in float64: transformers makes them in float32 whatever the dtype of the model."""
+    """Frequencies of the sinusoids, in float64: transformers makes them in float32 whatever the dtype of the model."""
     return 10000.0 ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
 
 

@@ -76,7 +76,7 @@ def classifier(texts: int = 1, *, multiple: bool = False, classes: int = 2) -> N
 
 @pytest.mark.parametrize("seed", range(8))
 def test_together_they_are_no_worse_than_the_better_one(seed: int) -> None:
-    """Of few examples, where the smallest loss need not make the fewest mistakes."""
+    """With few examples, where the smallest loss need not make the fewest mistakes."""
     gold_NC = gold(20)
     network_NC = np.exp(noisy(gold_NC, 1.0, seed=seed)).astype(np.float32)
     ngrams_NC = noisy(gold_NC, 1.2, seed=100 + seed)

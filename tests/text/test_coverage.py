@@ -26,7 +26,7 @@ def english() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def chinese() -> Tokenizer:
-    """Of text with some English in it, as Chinese text has: the letters have pieces of their own."""
+    """Trained on text with some English in it, as Chinese text has: the letters have pieces of their own."""
     draw = np.random.default_rng(0)
     lines = ["".join(map(chr, draw.integers(0x4E00, 0x4E00 + 500, 40).tolist())) for _ in range(200)]
     return train_pieces([*lines, "abcdefg hijklmnopq rstuvwxyz"], kind="unigram", vocabulary_size=850)

@@ -10,6 +10,7 @@ from pathlib import Path
 from segue.api.configs import run_config
 from segue.config import Config
 from segue.data.prepare import prepare
+from tests.command import command as in_this_process
 
 CONFIG = """
 [data]
@@ -69,6 +70,12 @@ def command(work: Path, run: str, *overrides: str, **options: object) -> subproc
         env=environment,
         **options,
     )
+
+
+def done(work: Path, run: str, *overrides: str) -> tuple[int, str, str]:
+    """The command in this process, to its end, as `finish(command(...))` would have it."""
+    result = in_this_process("pretrain", *arguments(work, run, *overrides), width=200)
+    return result.returncode, result.stdout, result.stderr
 
 
 def finish(process: subprocess.Popen) -> tuple[int, str, str]:

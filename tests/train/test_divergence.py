@@ -29,7 +29,7 @@ def events(work: Path, run: str, *overrides: str) -> Iterator[Event]:
 
 
 def contents(run: Path, *folders: str) -> dict[str, bytes]:
-    """Of all files but the cards and configs, which name the run and its settings."""
+    """The bytes of all files but the cards and configs, which name the run and its settings."""
     files = [path for name in folders for path in (run / name).rglob("*") if path.suffix == ".safetensors"]
     assert files
     return {path.relative_to(run).as_posix(): path.read_bytes() for path in files}

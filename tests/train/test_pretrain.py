@@ -17,7 +17,7 @@ from segue.config.presets import preset_names
 from segue.errors import ConfigError, DataError
 from segue.model import LanguageModel
 from segue.train.pretrain import Ended, Validated, pretrain
-from tests.train.runs import arguments, command, finish, steps_logged, wait_for_step, write_inputs
+from tests.train.runs import arguments, command, done, finish, steps_logged, wait_for_step, write_inputs
 
 
 @pytest.fixture(scope="module")
@@ -69,24 +69,24 @@ def test_the_cards_say_what_is_known(work: Path, straight: Path) -> None:
 
 def test_a_finished_run_has_nothing_to_do(work: Path, straight: Path) -> None:
     before = (straight / "last/model.safetensors").read_bytes()
-    code, output, _ = finish(command(work, "straight"))
+    code, output, _ = done(work, "straight")
     assert code == 0
     assert "Done at step 60" in output
     assert (straight / "last/model.safetensors").read_bytes() == before
 
 
 def test_a_run_can_be_made_longer_and_says_what_changed(work: Path, straight: Path) -> None:
-    assert finish(command(work, "longer", "train.steps=6", "train.schedule=constant"))[0] == 0
-    code, _, errors = finish(command(work, "longer", "train.steps=8", "train.schedule=constant"))
+    assert done(work, "longer", "train.steps=6", "train.schedule=constant")[0] == 0
+    code, _, errors = done(work, "longer", "train.steps=8", "train.schedule=constant")
     assert code == 0, errors
     assert "changed: train.steps: 6 -> 8" in errors
-    code, _, errors = finish(command(work, "straight", "train.steps=62"))
+    code, _, errors = done(work, "straight", "train.steps=62")
     assert code == 2
     assert "must keep the learning rates of the 60 steps that it has done; got train.steps = 62" in errors
 
 
 def test_other_data_or_another_model_is_refused(work: Path, straight: Path) -> None:
-    code, _, errors = finish(command(work, "straight", "model.width=32"))
+    code, _, errors = done(work, "straight", "model.width=32")
     assert code == 2
     assert "same [model]; got other values for width" in errors
 
@@ -94,7 +94,7 @@ def test_other_data_or_another_model_is_refused(work: Path, straight: Path) -> N
 def test_two_runs_in_one_folder_are_refused(work: Path) -> None:
     first = command(work, "shared", "train.steps=5000")
     wait_for_step(work / "shared", 2, first)
-    code, _, errors = finish(command(work, "shared", "train.steps=5000"))
+    code, _, errors = done(work, "shared", "train.steps=5000")
     assert code == 2
     assert "one run at a time" in errors
     first.send_signal(signal.SIGTERM)
@@ -103,7 +103,7 @@ def test_two_runs_in_one_folder_are_refused(work: Path) -> None:
 
 def test_a_full_disk_is_an_error_that_leaves_the_last_state(work: Path) -> None:
     """Files may not grow beyond a few bytes: saving fails, what was saved before stays."""
-    code, _, errors = finish(command(work, "disk", "train.steps=10", "train.schedule=constant"))
+    code, _, errors = done(work, "disk", "train.steps=10", "train.schedule=constant")
     assert code == 0, errors
     before = (work / "disk/last/model.safetensors").read_bytes()
     size, longer = 4096, ["train.steps=20", "train.schedule=constant"]
@@ -117,7 +117,7 @@ def test_a_full_disk_is_an_error_that_leaves_the_last_state(work: Path) -> None:
     assert "must be writable" in errors
     assert "untouched" in errors
     assert (work / "disk/last/model.safetensors").read_bytes() == before
-    assert finish(command(work, "disk", *longer))[0] == 0
+    assert done(work, "disk", *longer)[0] == 0
 
 
 def test_a_run_that_was_killed_before_its_first_state_starts_again(work: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_run_that_was_killed_before_its_first_state_starts_again(work: Path) -
     finish(process)
     assert (work / "early/best").exists()
     assert not (work / "early/last").exists()
-    assert finish(command(work, "early", *overrides, "train.steps=6"))[0] == 0
+    assert done(work, "early", *overrides, "train.steps=6")[0] == 0
 
 
 def test_events_and_validation(work: Path) -> None:
@@ -182,7 +182,7 @@ def test_two_processes_through_the_command(work: Path) -> None:
         lines = [json.loads(line) for line in (work / run / "metrics.jsonl").read_text().splitlines()]
         return [line["validation_loss"] for line in lines if "validation_loss" in line]
 
-    assert finish(command(work, "one", *settings, "train.steps=12"))[0] == 0
+    assert done(work, "one", *settings, "train.steps=12")[0] == 0
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "segue"]
     result = subprocess.run(
         [*launcher, "pretrain", *arguments(work, "two", *settings, "train.steps=8")],
@@ -193,7 +193,7 @@ def test_two_processes_through_the_command(work: Path) -> None:
         timeout=240,
     )
     assert result.returncode == 0, result.stderr[-2000:]
-    assert finish(command(work, "two", *settings, "train.steps=12"))[0] == 0
+    assert done(work, "two", *settings, "train.steps=12")[0] == 0
     first, second = losses("one"), losses("two")
     assert sorted(second) == list(range(1, 13))
     assert list(second.values()) == pytest.approx(list(first.values()), abs=1e-4)

@@ -379,7 +379,7 @@ def test_a_longer_run_equals_one_that_was_always_that_long(
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "warmup_stable_decay"])
 def test_a_length_that_would_change_the_past_is_refused(work: Path, tmp_path: Path, schedule: str) -> None:
-    """Of a trapezoid, once its decay has begun."""
+    """The length of a trapezoid may not change once its decay has begun."""
     settings = [f"train.schedule={schedule}", "train.validate_every=1000"]
     list(pretrain(config_of(work, *settings, "train.steps=10"), tmp_path / "run"))
     before = files(tmp_path / "run")

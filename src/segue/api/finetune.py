@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 from segue.api.configs import Settings, check_has_weights, overrides
 from segue.api.errors import python_errors
 from segue.api.predict import FinetunedModel
-from segue.api.progress import StatusLine, duration, is_first_process
+from segue.api.processes import is_first_process
+from segue.api.progress import StatusLine, duration
 from segue.api.tables import TableLike, table_source
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError

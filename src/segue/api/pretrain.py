@@ -12,7 +12,8 @@ import torch
 from segue.api.configs import Settings, check_has_weights, overrides, run_config
 from segue.api.errors import python_errors
 from segue.api.models import load
-from segue.api.progress import StatusLine, duration, is_first_process
+from segue.api.processes import is_first_process
+from segue.api.progress import StatusLine, duration
 from segue.config import Config, ModelConfig
 from segue.data.store import Store
 from segue.evaluation.cost import matrix_product_peak, multiply_adds

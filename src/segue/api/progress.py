@@ -10,8 +10,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from segue.train.distributed import rank
-
 R = TypeVar("R")
 
 PATIENCE = 1.0
@@ -36,11 +34,6 @@ class Progress:
 
 Tell: TypeAlias = Callable[[int, int | None], None]
 """Takes how much is done, and of how much."""
-
-
-def is_first_process() -> bool:
-    """Whether this process is the one that speaks, where several train together: all of them get the events."""
-    return rank() == 0
 
 
 class StatusLine:

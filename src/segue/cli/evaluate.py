@@ -49,7 +49,7 @@ def check_options(*, modes: Mapping[str, bool], given: Mapping[str, object]) -> 
 
 
 def whole_numbers(text: str, *, option: str) -> list[int]:
-    """Of N,N,... as the user wrote it."""
+    """The numbers of N,N,... as the user wrote it."""
     try:
         return [int(value) for value in text.split(",")]
     except ValueError:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from segue.api.finetune import beside_rows, no_better, tasks
 from segue.api.finetune import finetune as finetuned
-from segue.api.progress import is_first_process
+from segue.api.processes import is_first_process
 from segue.cli.console import duration, finish, moving_line, progress_console, say
 from segue.cli.options import ModelArgument, OverridesArgument, TrainingTableOptions
 from segue.cli.pretrain import LiveView

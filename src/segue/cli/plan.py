@@ -3,8 +3,6 @@
 from rich.console import Console
 
 from segue.api.catalogue import only_for_segue
-from segue.api.pretrain import chosen_config
-from segue.api.pretrain import plan as planned
 from segue.cli.console import duration, progress_console, say
 from segue.cli.options import ConfigArgument, OverridesArgument
 from segue.config import Config
@@ -12,6 +10,10 @@ from segue.config import Config
 
 def print_plan(config: Config) -> None:
     """Parameters, memory and time of a run."""
+    from segue.api.pretrain import (
+        plan as planned,  # it needs torch, which a shell that completes names need not wait for
+    )
+
     assert config.train is not None
     console = Console(highlight=False)
     say(progress_console(), "Measuring a few updates with random ids ...", style="dim")
@@ -39,4 +41,6 @@ def plan(config: ConfigArgument, overrides: OverridesArgument = None) -> None:
     Example:
       segue plan small-xlnet data.store=corpus model.width=256
     """
+    from segue.api.pretrain import chosen_config
+
     print_plan(chosen_config(config, settings=overrides))

@@ -15,7 +15,7 @@ from rich.progress import TaskID
 
 from segue.api.catalogue import only_for_segue
 from segue.api.pretrain import Throughput, chosen_config, origin_of, pretrained
-from segue.api.progress import is_first_process
+from segue.api.processes import is_first_process
 from segue.cli.completion import complete_model
 from segue.cli.console import duration, finish, moving_line, progress_console, say
 from segue.cli.options import ConfigArgument, OverridesArgument

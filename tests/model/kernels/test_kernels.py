@@ -157,7 +157,7 @@ def mask(shape: Shape, generator: torch.Generator) -> Tensor:
 
 
 def gradients(result: Tensor, case: Case) -> dict[str, Tensor]:
-    """Of a weighted sum of the result, for each leaf that has one; zeros where the result does not depend on it."""
+    """Gradients of a weighted sum of the result, for each leaf; zeros where the result does not depend on it."""
     leaves = {n: x for n, x in case.leaves.items() if x.requires_grad}
     weight = torch.randn(result.shape, generator=torch.Generator().manual_seed(9), dtype=F64)
     weight = weight.to(result.device, result.dtype)
