@@ -15,7 +15,8 @@ from segue.checkpoint.families import (
     xlnet_tensorflow,
     xlnet_transformers,
 )
-from segue.checkpoint.families.rules import NameTable, to_ours, to_theirs
+from segue.checkpoint.families.mapping import to_ours, to_theirs
+from segue.checkpoint.families.rules import NameTable
 from segue.checkpoint.heads import HeadConfig, build, head_config
 from segue.config import ModelConfig, changed, model_config
 from segue.errors import CheckpointError

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 import segue
+from segue.api.hub import package
 from segue.cli.app import VERBS, app, command_of
 from segue.data.prepare import prepare
+from tests.tasks.models import write_model
 
 CLI = Path(segue.__file__).parent / "cli"
 WIDTHS = (50, 80, 100)
@@ -156,6 +159,8 @@ WITHOUT_TORCH = [
     ["--version"],
     ["models"],
     ["models", "xlnet-base"],
+    ["models", "small-xlnet"],
+    ["models", "my-model"],
     ["models", "--help"],
     ["inspect", "--help"],
     ["inspect", "store"],
@@ -179,6 +184,14 @@ def test_verbs_that_need_no_model_load_no_torch(tmp_path: Path) -> None:
     """All in one process, which no verb may make slow for the next."""
     (tmp_path / "text.txt").write_text("one text\n\nanother text\n", encoding="utf-8")
     prepare([tmp_path / "text.txt"], out=tmp_path / "store", kind="characters")
-    code = RUN_ALL.format(commands=WITHOUT_TORCH)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    package(write_model(tmp_path / "model"), tmp_path / "mine" / "my-model", license="mit", languages=["en"])
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL.format(commands=WITHOUT_TORCH)],
+        cwd=tmp_path,
+        env=os.environ | {"SEGUE_MODELS": str(tmp_path / "mine")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
+    assert "my-model  " in done.stdout

@@ -10,6 +10,7 @@ from segue.checkpoint.card import Facts
 from segue.checkpoint.folder import save
 from segue.model import LanguageModel
 from tests.checkpoint.hub_server import Hub, running
+from tests.command import command
 from tests.tiny import MODELS
 
 pytest.importorskip("huggingface_hub")
@@ -56,7 +57,7 @@ def test_a_rehearsal_then_the_push(tmp_path) -> None:
 
 def test_paths_of_this_machine_are_named(tmp_path) -> None:
     save(LanguageModel(MODELS["gpt"]), tmp_path / "model", facts=Facts(command="segue pretrain /home/me/secret.toml"))
-    result = push(tmp_path, "http://127.0.0.1:9", str(tmp_path / "model"), "me/model", "--dry-run")
+    result = command("push", tmp_path / "model", "me/model", "--dry-run", width=200)
     assert result.returncode == 0, result.stderr
     assert "only their last names go up: the command in README.md." in result.stdout
 
@@ -65,12 +66,12 @@ def test_errors_are_one_message(tmp_path) -> None:
     save(LanguageModel(MODELS["gpt"]), tmp_path / "model")
     with running(Hub()) as hub:
         hub.broken = [("/api/repos/create", 401)]
-        for arguments, message in (
-            ((str(tmp_path / "model"), "me/model"), "Log in with"),
-            ((str(tmp_path / "model"), "model"), "must be named owner/name"),
-            ((str(tmp_path / "nowhere"), "me/model"), "a model folder must hold config.toml"),
-        ):
-            result = push(tmp_path, hub.url, *arguments)
-            assert result.returncode == 2
-            assert message in result.stderr
-            assert "Traceback" not in result.stderr
+        refused = push(tmp_path, hub.url, str(tmp_path / "model"), "me/model")
+    for result, message in (
+        (refused, "Log in with"),
+        (command("push", tmp_path / "model", "model"), "must be named owner/name"),
+        (command("push", tmp_path / "nowhere", "me/model", width=200), "a model folder must hold config.toml"),
+    ):
+        assert result.returncode == 2
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr

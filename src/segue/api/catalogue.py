@@ -7,6 +7,7 @@ from pathlib import Path
 
 from segue.api.errors import python_errors
 from segue.checkpoint.card import licence_and_languages
+from segue.checkpoint.families.writing import only_for_segue as only_for_segue
 from segue.checkpoint.files import CARD, LARGEST_CARD, read_small
 from segue.checkpoint.packaged import WITHOUT, Packaged, package_folder, packaged_model, packaged_models
 from segue.checkpoint.parts import CONFIG, LARGEST_TASK, TASK, TRUNK, read_toml, read_trunk
@@ -128,13 +129,6 @@ def card_or_config(name: str) -> NamedText:
     near = get_close_matches(name, all_names(), n=1, cutoff=0.3)
     hint = WITHOUT if not package_folder().is_dir() else f"Did you mean {near[0]}?" if near else "See that list."
     raise ConfigError(f"a name must be one that `segue models` lists; got {name!r}. {hint}")
-
-
-def only_for_segue(config: ModelConfig) -> str | None:
-    """Why transformers cannot have a Transformer-XL or an XLNet of this config; None if it can."""
-    from segue.checkpoint.families.writing import only_for_segue as reason  # it needs torch
-
-    return reason(config)
 
 
 def _preset_model(text: str, name: str) -> ModelConfig:

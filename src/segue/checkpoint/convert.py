@@ -20,7 +20,7 @@ from segue.checkpoint.card import Facts
 from segue.checkpoint.compare import Comparison
 from segue.checkpoint.families import family_for
 from segue.checkpoint.families.family import Target
-from segue.checkpoint.families.rules import MappedTensors, Row, to_theirs
+from segue.checkpoint.families.mapping import MappedTensors, Row, to_theirs
 from segue.checkpoint.families.writing import WrittenModel, written
 from segue.checkpoint.files import CARD, LARGEST_CARD, read_small, shortened
 from segue.checkpoint.find import local_folder

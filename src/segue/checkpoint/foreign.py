@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from segue.checkpoint.detect import Detected, detect, read_settings
 from segue.checkpoint.digests import Expected
 from segue.checkpoint.families.family import Opened, ReadingPlan
-from segue.checkpoint.families.rules import Row, check, to_ours
+from segue.checkpoint.families.mapping import Row, check, to_ours
 from segue.checkpoint.files import locate, shortened
 from segue.checkpoint.folder import NGRAMS, TOKENIZER, load, model_of_run
 from segue.checkpoint.heads import HeadConfig, build, head_config, load_head, model_config_of

@@ -4,18 +4,22 @@ In: tensor names, settings and a source of tensors, or a config. Out: a `Reading
 settings and the table of names to write one (`writing`).
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from segue.checkpoint.families.bins import projected
 from segue.checkpoint.families.rules import NameTable
 from segue.checkpoint.files import shortened
-from segue.checkpoint.heads import HeadConfig
-from segue.checkpoint.source import TensorSource
+from segue.checkpoint.head_config import HeadConfig
 from segue.config import ModelConfig
 from segue.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from segue.checkpoint.source import TensorSource
 
 Target: TypeAlias = Literal["segue", "hf", "tf", "original"]
 """What `segue convert --to` writes."""

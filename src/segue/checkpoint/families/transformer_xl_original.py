@@ -3,12 +3,11 @@
 Its settings are the arguments of its constructor, `MemTransformerLM`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from segue.checkpoint.families.bins import own_projections, projected
 from segue.checkpoint.families.family import Family, Opened, ReadingPlan
@@ -26,7 +25,6 @@ from segue.checkpoint.families.rules import (
     split,
     then,
 )
-from segue.checkpoint.source import TensorInfo, TensorSource
 from segue.config import (
     AbsolutePositions,
     LearnedRelativePositions,
@@ -35,6 +33,11 @@ from segue.config import (
     XLPositions,
 )
 from segue.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from segue.checkpoint.source import TensorInfo, TensorSource
 
 NAME = "Transformer-XL in the original PyTorch code"
 EPSILON = 1e-5
@@ -142,6 +145,8 @@ def frequencies(name: str, width: int) -> Computed:
     """The buffer of the sinusoids."""
 
     def make() -> Tensor:
+        import torch
+
         return 1 / (10000 ** (torch.arange(0.0, width, 2.0) / width))
 
     return Computed(name, make, "the frequencies of the sinusoids, computed from the width")
@@ -341,7 +346,7 @@ def _equal(source: TensorSource, one: str, other: str) -> bool:
     if one not in infos or other not in infos:
         return True
     same = infos[one].shape == infos[other].shape
-    return same and torch.equal(source.read(one), source.read(other))
+    return same and source.read(one).equal(source.read(other))
 
 
 # -------------------------------------------------------------------------------------------------- family

@@ -3,10 +3,12 @@
 There is no config file: the shapes show the sizes, and `FLAGS` are the names that the code has for all settings.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from segue.checkpoint.families.bins import own_projections, projected
 from segue.checkpoint.families.family import Family, Opened, ReadingPlan, indifferent
@@ -23,10 +25,12 @@ from segue.checkpoint.families.rules import (
     then,
 )
 from segue.checkpoint.families.xlnet_tensorflow import OPTIMIZER, layer_rules
-from segue.checkpoint.source import TensorInfo
 from segue.config import ModelConfig, XLPositions
 from segue.errors import CheckpointError
 from segue.model.named import named_models
+
+if TYPE_CHECKING:
+    from segue.checkpoint.source import TensorInfo
 
 NAME = "Transformer-XL in TensorFlow"
 EPSILON = 1e-12

@@ -13,7 +13,7 @@ from segue.checkpoint.families.family import Family, Opened, ReadingPlan, check_
 from segue.checkpoint.families.rules import FLIPPED, SAME, Copy, Explained, NameTable, Zero, rule
 from segue.checkpoint.families.transformer_xl_original import frequencies, layer_rules, vocabulary_rules
 from segue.checkpoint.families.xlnet_transformers import labels_of
-from segue.checkpoint.heads import HeadConfig, head_config
+from segue.checkpoint.head_config import HeadConfig, head_config
 from segue.config import ModelConfig, XLPositions
 from segue.errors import CheckpointError
 

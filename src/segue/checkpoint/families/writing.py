@@ -11,7 +11,7 @@ from typing import Any
 from segue.checkpoint.families import family_for
 from segue.checkpoint.families.family import Family
 from segue.checkpoint.families.rules import NameTable
-from segue.checkpoint.heads import HeadConfig
+from segue.checkpoint.head_config import HeadConfig
 from segue.config import ModelConfig, XLPositions, model_config
 from segue.errors import CheckpointError
 

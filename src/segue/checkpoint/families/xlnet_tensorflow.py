@@ -1,9 +1,11 @@
 """XLNet of the TensorFlow release: `xlnet_config.json`, pretrained variables, and those that fine-tuning adds."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from segue.checkpoint.families.family import XLNET_SETTINGS, Family, Opened, ReadingPlan
 from segue.checkpoint.families.rules import (
@@ -19,10 +21,12 @@ from segue.checkpoint.families.rules import (
     heads_last,
     rule,
 )
-from segue.checkpoint.heads import HeadConfig, head_config
-from segue.checkpoint.source import TensorInfo
+from segue.checkpoint.head_config import HeadConfig, head_config
 from segue.config import ModelConfig, XLPositions
 from segue.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from segue.checkpoint.source import TensorInfo
 
 NAME = "XLNet in TensorFlow"
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh"}

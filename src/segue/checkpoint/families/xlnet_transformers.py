@@ -1,10 +1,10 @@
 """XLNet of transformers: `config.json` with model_type "xlnet", the base model, the language model and every head."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from segue.checkpoint.families.family import Family, Opened, ReadingPlan, check_model_type, indifferent
 from segue.checkpoint.families.rules import (
@@ -20,9 +20,12 @@ from segue.checkpoint.families.rules import (
     rule,
 )
 from segue.checkpoint.files import shortened
-from segue.checkpoint.heads import MOST_LABELS, HeadConfig, head_config
+from segue.checkpoint.head_config import MOST_LABELS, HeadConfig, head_config
 from segue.config import ModelConfig, XLPositions
 from segue.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NAME = "XLNet of transformers"
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -82,7 +85,7 @@ def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = F
         rules.append(rule(f"{prefix}mask_emb", "trunk.reader.mask_embedding_D", VECTOR))
     else:
         why = "zeros: of the query stream, which a model that reads in one direction does not have"
-        computed.append(Computed(f"{prefix}mask_emb", lambda: torch.zeros(1, 1, config.width), why))
+        computed.append(Computed(f"{prefix}mask_emb", partial(_zeros, config.width), why))
     rules += _biases(config, prefix)
     for layer in range(config.num_layers):
         rules += _layer(config, f"{prefix}layer.{layer}.", f"trunk.reader.layers.{layer}.")
@@ -330,3 +333,9 @@ FAMILY = Family(
     table=lambda config, head, scope: table(config, head),
     indifferent=lambda config: indifferent(config) | {"positions.shared_biases"},
 )
+
+
+def _zeros(width: int) -> Tensor:
+    import torch
+
+    return torch.zeros(1, 1, width)
