@@ -7,24 +7,26 @@ Everything here also works, and does nothing, in a single process.
 
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from segue.errors import SegueError
 from segue.model import LanguageModel
 from segue.model.build import shapes_only
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=5)
@@ -127,7 +129,7 @@ def shared(module: nn.Module) -> nn.Module:
     """As one module for all processes; gradients are averaged over them while they are computed."""
     if not dist.is_initialized():
         return module
-    if any(isinstance(part, FSDPModule) for part in module.modules()):
+    if any(is_divided_module(part) for part in module.modules()):
         return Divided(module)
     # A bin without tokens, a segment term without segments, an auxiliary loss that is over: no gradient, no wait.
     return nn.parallel.DistributedDataParallel(module, find_unused_parameters=True)
@@ -181,13 +183,14 @@ class Divided(nn.Module):
         self.module = module
         self._used: set[str] = set()
         for part in module.modules():
-            if isinstance(part, FSDPModule):
-                part.unshard()  # the tensors that autograd sees: the same ones in every step
+            if is_divided_module(part):
+                divided = cast("FSDPModule", part)
+                divided.unshard()  # the tensors that autograd sees: the same ones in every step
                 for name, parameter in module.named_parameters():
-                    if not isinstance(parameter, DTensor):
+                    if not is_divided(parameter):
                         mark = partial(self._mark, name)
                         parameter.register_post_accumulate_grad_hook(mark)  # type: ignore[no-untyped-call]
-                part.reshard()
+                divided.reshard()
 
     def forward(self, *arguments: Any) -> Any:
         return self.module(*arguments)
@@ -209,10 +212,26 @@ class Divided(nn.Module):
 # -------------------------------------------------------------------------------------------------- divided weights
 
 
+def is_divided(value: object) -> "TypeGuard[DTensor]":
+    """Whether a tensor is divided over the processes. There is none as long as nobody imported what makes them, which
+    takes a second that a single process need not wait for."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
+
+
+def is_divided_module(value: object) -> bool:
+    """Whether the weights of a module are divided, in the same way."""
+    module = sys.modules.get("torch.distributed.fsdp")
+    return module is not None and isinstance(value, module.FSDPModule)
+
+
 def place(model: LanguageModel, device: torch.device, *, sharded: bool) -> LanguageModel:
     """On the device; `sharded`, each process keeps a part of every weight. Make optimizer and average afterwards."""
     if not sharded or not dist.is_initialized():
         return model.to(device)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     mesh = init_device_mesh(device.type, (world(),))
     for stack in (model.trunk.reader, model.trunk.backward_reader):
         for layer in stack.layers if stack is not None else ():
@@ -228,7 +247,7 @@ def place(model: LanguageModel, device: torch.device, *, sharded: bool) -> Langu
 
 def whole(value: Tensor) -> Tensor:
     """Put together from the parts of all processes, if it is divided; every process must call this."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
+    return value.full_tensor() if is_divided(value) else value
 
 
 def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -244,7 +263,7 @@ def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def whole_model(model: LanguageModel) -> LanguageModel:
     """As a single process would have it, to be saved by the first one; the others get one without weights. Every
     process must call this."""
-    if not isinstance(model, FSDPModule):
+    if not is_divided_module(model):
         return model
     weights = gathered(model.state_dict())
     with shapes_only():
@@ -256,8 +275,10 @@ def whole_model(model: LanguageModel) -> LanguageModel:
 
 def divided_like(value: Tensor, pattern: Tensor) -> Tensor:
     """The part of a whole tensor that belongs into this process, if `pattern` is divided; on the same device."""
-    if not isinstance(pattern, DTensor):
+    if not is_divided(pattern):
         return value.to(pattern.device)
     # Every process has the whole, so nothing is sent; the part is a view of the whole until it is cloned.
+    from torch.distributed.tensor import distribute_tensor
+
     whole_value, mesh = value.to(pattern.device), pattern.device_mesh
     return distribute_tensor(whole_value, mesh, pattern.placements, src_data_rank=None).clone()

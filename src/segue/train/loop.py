@@ -15,12 +15,11 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from segue.config import ModelConfig, TrainConfig
 from segue.errors import SegueError
 from segue.model import Batch, LanguageModel, Memory
-from segue.train.distributed import Divided, shared, sum_over_processes, whole, world
+from segue.train.distributed import Divided, is_divided, shared, sum_over_processes, whole, world
 from segue.train.optim import WeightAverage, learning_rate
 
 
@@ -169,7 +168,7 @@ def is_sound(state: TrainState, batches: BatchSource, settings: TrainConfig) -> 
 
 def _local(value: Tensor) -> Tensor:
     """The part that this process has."""
-    return value.to_local() if isinstance(value, DTensor) else value
+    return value.to_local() if is_divided(value) else value
 
 
 def _segments_per_step(config: ModelConfig) -> int:
