@@ -1,7 +1,8 @@
 # Every target sets up what it needs: Python 3.11 or later, pip and make are enough.
 #   make demo      real text, prepared, pretrained, evaluated, compared
 #   make test      the tests
-#   make test-long the slow ones, which make test leaves out: hostile commands for half an hour (FUZZ_SECONDS=60 for less), and more
+#   make test-long the slow ones, which make test leaves out: hostile commands for half an hour (FUZZ_SECONDS=60 for less), all
+#                  examples of the property tests, and more
 #   make soak      the server under load for a quarter of an hour: overload, thousands of sessions, thousands of requests made from
 #                  its description (SOAK_SECONDS=60 for less)
 #   make browser   the page of segue serve in Chromium, which must be installed
@@ -28,6 +29,7 @@ test: .venv/ready
 
 test-long: .venv/ready
 	.venv/bin/python -m pytest -q -n auto --dist worksteal -m long --ignore=tests/parity
+	ALL_EXAMPLES=1 .venv/bin/python -m pytest -q -n auto --dist worksteal -m hypothesis --ignore=tests/parity --ignore=tests/browser
 
 soak: .venv/ready
 	DESCRIPTION_EXAMPLES=500 .venv/bin/python -m pytest -q tests/serve/test_description.py

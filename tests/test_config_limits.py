@@ -40,6 +40,7 @@ from segue.model.named import named_models
 from segue.model.room import machine_memory
 from segue.tasks.table import TASKS
 from segue.train.plan import check_memory
+from tests.examples import examples
 from tests.tiny import MODELS
 
 ROOTS = [Config, ReadConfig, FinetuneConfig, HeadConfig, *(kind.settings for kind in TASKS.values())]
@@ -239,7 +240,7 @@ FOREIGN += ["dropout", "num_labels", "id2label", "layer_norm_eps", "initializer_
 FOREIGN += ["architectures", "ff_activation", "attn_type", "tie_word_embeddings", "model_type", "problem_type"]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(changes=st.dictionaries(st.sampled_from(FOREIGN), values, min_size=1, max_size=3))
 def test_any_foreign_config_is_a_model_or_one_message(foreign: Any, changes: dict[str, Any]) -> None:
     folder, base = foreign

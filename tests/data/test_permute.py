@@ -27,6 +27,7 @@ from segue.data.permute import (
 )
 from segue.model.masks import permutation_mask
 from tests.data.test_lanes import MemorySource
+from tests.examples import examples
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "xlnet_data"
 CLS, SEP = 3, 4
@@ -332,7 +333,7 @@ def draws_of(seed: int) -> SeededDraws:
     return SeededDraws(np.random.default_rng(seed), longest_span=5)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(
     starts=st.lists(st.booleans(), min_size=1, max_size=120),
     goal=st.integers(0, 40),

@@ -37,6 +37,7 @@ from segue.data.tables import (
 from segue.data.tables import cells as delimited
 from segue.data.tables import reader as table_reader
 from segue.errors import DataError
+from tests.examples import examples
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -775,7 +776,7 @@ _PIECES += [
 ]
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.one_of(st.binary(max_size=80), st.lists(st.sampled_from(_PIECES), max_size=40).map(b"".join)),
     form=st.sampled_from(FORMATS),
@@ -795,7 +796,7 @@ def test_anything_else_is_an_error_of_ours(
             assert set(found.columns) <= set(row)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     where=st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), min_size=1, max_size=4),
     cut=st.integers(0, 50),

@@ -9,6 +9,7 @@ from segue.errors import DataError
 from segue.infer.choices import Choices
 from segue.infer.sampling import Sampler, SamplingSettings
 from segue.text.symbols import ByteTokenizer
+from tests.examples import examples
 from tests.text.samples import characters, unigram, words
 
 TEXTS = ["the keeper", "the ship", "海浪", "海", "no"]
@@ -26,7 +27,7 @@ def every_path(choices: Choices) -> dict[tuple[int, ...], int]:
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.text(st.sampled_from("ab海"), min_size=1, max_size=4), min_size=1, max_size=8, unique=True))
 def test_every_path_is_one_of_the_texts(texts: list[str]) -> None:
     tokenizer = ByteTokenizer()

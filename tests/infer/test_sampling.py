@@ -12,6 +12,7 @@ from torch import Tensor
 
 from segue.errors import ConfigError, DataError
 from segue.infer.sampling import Candidates, Chosen, Sampler, SamplingSettings
+from tests.examples import examples
 
 Probabilities = dict[int, float]
 # Thousandths, so that values differ by more than rounding or not at all; whole numbers give many ties.
@@ -87,7 +88,7 @@ def same(found: Probabilities, expected: Probabilities) -> bool:
     ],
 )
 def test_each_filter_keeps_what_its_definition_says(name: str, keep: Any, values: Any) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(150), deadline=None)
     @given(logits=logit_lists, value=values, temperature=st.floats(0.3, 3))
     def check(logits: list[float], value: float, temperature: float) -> None:
         found = drawn_from(logits, temperature=temperature, **{name: value})
@@ -98,7 +99,7 @@ def test_each_filter_keeps_what_its_definition_says(name: str, keep: Any, values
     check()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     logits=st.lists(thousandths, min_size=2, max_size=30),
     top_k=st.integers(1, 20),
@@ -117,7 +118,7 @@ def test_filters_follow_one_another(
     assert any(same(found, one) for one in expected)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     logits=st.lists(thousandths, min_size=3, max_size=12),
     history=st.lists(st.integers(0, 2), max_size=6),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from segue.errors import ConfigError
 from segue.infer.stops import StopStrings
+from tests.examples import examples
 
 # Few characters, so that stops overlap with themselves and each other.
 few = st.text(st.sampled_from("ab停止"), max_size=30)
@@ -30,7 +31,7 @@ def streamed(pieces: list[str], stops: list[str]) -> tuple[str, str | None]:
     return out + watch.finish(), watch.found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(text=few, stops=stop_lists, cuts=st.lists(st.integers(0, 30)))
 @example(text="aab", stops=["ab"], cuts=[2])
 @example(text="abcabd", stops=["abd"], cuts=[1, 2, 3, 4, 5])
@@ -41,7 +42,7 @@ def test_any_cut_gives_the_same_text_and_the_same_stop(text: str, stops: list[st
     assert streamed(pieces, stops) == streamed(list(text), stops) == definition(text, stops)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(text=few, stops=stop_lists)
 def test_only_what_may_become_a_stop_waits(text: str, stops: list[str]) -> None:
     watch, out, read = StopStrings(stops), "", ""

@@ -11,6 +11,7 @@ from segue.config import model_config
 from segue.errors import ConfigError
 from segue.evaluation.checks import check_model
 from segue.model import Batch, LanguageModel
+from tests.examples import examples
 from tests.tiny import noisy
 
 POSITIONS: list[dict[str, Any]] = [
@@ -73,7 +74,7 @@ def build(values: dict[str, Any]) -> LanguageModel:
     return noisy(config)
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=examples(120), deadline=None, derandomize=True)
 @given(values=configs)
 def test_every_combination_passes_the_self_checks(values: dict[str, Any]) -> None:
     model = build(values)

@@ -21,6 +21,7 @@ from segue.text.fast import FastTokenizer, read_fast
 from segue.text.fast_file import LARGEST
 from segue.text.pieces import LAYOUT
 from segue.text.stream import StreamEncoder
+from tests.examples import examples
 from tests.text.samples import CHINESE, ENGLISH, HARD, fast, released_model
 
 
@@ -89,7 +90,7 @@ def test_a_token_with_a_space_waits_for_the_end_of_a_stream() -> None:
     text=st.text(st.sampled_from("a b\u0301\u200d \n\u3000船经过的①\U0001f3fb\U0001f468.(\u2581")),
     cut=st.integers(0, 20),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_text_in_parts_gives_the_ids_of_the_whole(text: str, cut: int) -> None:
     stream = StreamEncoder(fast())
     ids = [*stream.feed(text[:cut]), *stream.feed(text[cut:]), *stream.finish()]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from segue.errors import CheckpointError, DataError
 from segue.text.pieces import LAYOUT, RESERVED, PieceTokenizer
 from segue.text.train import sample_sentences, train_pieces, train_tokenizer
+from tests.examples import examples
 from tests.text.samples import CHINESE, CORPUS, ENGLISH, any_text, bpe, released_model, repaired, unigram
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -43,7 +44,7 @@ def test_full_width_forms_and_spaces_stay() -> None:
 
 
 @given(text=any_text, other=any_text)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_line_does_not_depend_on_other_lines(text: str, other: str) -> None:
     for tokenizer in (unigram(), bpe()):
         together = tokenizer.encode(f"{text}\n{other}")

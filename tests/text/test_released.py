@@ -10,9 +10,10 @@ from segue.errors import CheckpointError
 from segue.text.files import load_tokenizer, save_tokenizer
 from segue.text.normalise import normalise, normalise_with_map
 from segue.text.released import read_pieces
+from tests.examples import examples
 from tests.text.samples import CHINESE, ENGLISH, HARD, any_text, released, released_model
 
-tries = settings(max_examples=100, deadline=None)
+tries = settings(max_examples=examples(100), deadline=None)
 
 
 def parts(text: str, **how: bool) -> list[tuple[str, str]]:

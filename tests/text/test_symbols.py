@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from segue.errors import DataError
 from segue.text.files import load_tokenizer, save_tokenizer
 from segue.text.symbols import ByteTokenizer, CharacterTokenizer, ListedBytes, collect_characters
+from tests.examples import examples
 from tests.text.samples import any_text, repaired
 
 
@@ -26,7 +27,7 @@ def test_characters_by_falling_count_then_first_appearance() -> None:
 
 
 @given(text=any_text)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_collected_characters_come_back(text: str) -> None:
     tokenizer = collect_characters([text])
     assert tokenizer.decode(tokenizer.encode(text)) == repaired(text)

@@ -3,6 +3,7 @@ from hypothesis import given, settings
 
 from segue.errors import DataError
 from segue.text.words import WordTokenizer, count_words
+from tests.examples import examples
 from tests.text.samples import any_text, repaired, words
 
 DATA = "b a <unk> a\nc b a\n"
@@ -67,7 +68,7 @@ def test_without_an_unknown_word_the_unknown_is_an_error() -> None:
 
 
 @given(text=any_text)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_spans_are_the_words_and_newlines(text: str) -> None:
     encoding = words().encode_with_offsets(text)
     found = [text[start:end] for start, end in zip(encoding.starts, encoding.ends, strict=True)]
@@ -76,7 +77,7 @@ def test_spans_are_the_words_and_newlines(text: str) -> None:
 
 
 @given(text=any_text)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_known_words_come_back(text: str) -> None:
     tokenizer = count_words([text], specials=("unk",), add_eos=True)
     known = " ".join(word for word in repaired(text).split() if word not in ("<unk>", "<eos>"))

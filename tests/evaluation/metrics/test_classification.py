@@ -8,13 +8,14 @@ from sklearn import metrics as sklearn_metrics
 
 from segue.errors import DataError
 from segue.evaluation.metrics.classification import classification, confusion, multilabel, per_class, reliability
+from tests.examples import examples
 
 
 def one_hot(labels: list[int], num_labels: int) -> np.ndarray:
     return np.eye(num_labels)[labels]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.integers(1, 7), st.data())
 def test_as_sklearn(num_labels: int, data: st.DataObject) -> None:
     label = st.integers(0, num_labels - 1)
@@ -122,7 +123,7 @@ def test_calibration_error_from_its_definition() -> None:
     assert 0 < got.low < got.high < 1
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.integers(1, 5), st.integers(1, 20), st.integers(0, 2**32 - 1))
 def test_several_labels_as_sklearn(labels: int, rows: int, seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from segue.errors import DataError
 from segue.evaluation.metrics.entities import Scheme, Span, entity_f1, spans_of, tags_of
+from tests.examples import examples
 
 seqeval = pytest.importorskip("seqeval.metrics")
 
@@ -24,7 +25,7 @@ def convert(tags: list[str], *, source: Scheme, target: Scheme) -> list[str]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(data=st.data())
 def test_any_tags_as_seqeval(scheme: Scheme, data: st.DataObject) -> None:
     tag = st.sampled_from(TAGS[scheme])

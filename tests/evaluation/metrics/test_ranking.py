@@ -6,9 +6,10 @@ from sklearn.metrics import average_precision_score, ndcg_score
 
 from segue.errors import DataError
 from segue.evaluation.metrics.ranking import ranking
+from tests.examples import examples
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.integers(2, 15), st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 10, None]))
 def test_as_sklearn(documents: int, seed: int, k: int | None) -> None:
     random = np.random.default_rng(seed)

@@ -6,9 +6,10 @@ from scipy import stats
 
 from segue.errors import DataError
 from segue.evaluation.metrics.regression import regression
+from tests.examples import examples
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.integers(2, 60), st.integers(0, 2**32 - 1), st.integers(0, 3), st.sampled_from([0.0, 5.0, -1e6]))
 def test_as_scipy(count: int, seed: int, decimals: int, offset: float) -> None:
     random = np.random.default_rng(seed)

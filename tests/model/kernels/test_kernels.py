@@ -16,6 +16,7 @@ from segue.model import Batch, LanguageModel, kernels
 from segue.model.kernels import ScoreTerms, View, banded, definition, library, native
 from segue.model.masks import causal_mask, order_to_rank, permutation_mask
 from segue.model.positions import RelativeTerms, distances
+from tests.examples import examples
 from tests.tiny import MODELS, random_ids
 
 F32, F64 = torch.float32, torch.float64
@@ -23,7 +24,7 @@ needs_library = pytest.mark.skipif(not library.available(), reason="the native l
 each_kernel = pytest.mark.parametrize(
     "kernel", [pytest.param(banded, id="banded"), pytest.param(native, id="native", marks=needs_library)]
 )
-several = settings(max_examples=150, deadline=None, derandomize=True)
+several = settings(max_examples=examples(150), deadline=None, derandomize=True)
 
 
 # ---------------------------------------------------------------------------------------------------------- cases

@@ -1,0 +1,10 @@
+"""How many examples a property test tries: some in `make test`, all of them in `make test-long` (ALL_EXAMPLES=1)."""
+
+import os
+
+ALL = os.environ.get("ALL_EXAMPLES") == "1"
+
+
+def examples(count: int) -> int:
+    """All of them, or a quarter."""
+    return count if ALL else count // 4
