@@ -44,8 +44,10 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, and Muon (Jordan et al. 2024) for the groups marked `orthogonal`: the step is the orthogonal matrix nearest
-    to the momentum, scaled to the size of a step of Adam (Liu et al. 2025), so that both share a learning rate.
+    """AdamW, and Muon (Jordan et al. 2024) for the groups marked `orthogonal`.
+
+    Muon's step is the orthogonal matrix closest to the momentum, scaled to the size of a step of Adam (Liu et al.
+    2025), so that both share a learning rate.
 
     `torch.optim.Muon` iterates in bfloat16, which most CPUs emulate; here it is float32, and matrices of one shape are
     one batched product.
