@@ -29,9 +29,9 @@ def write(name: str, out: Path, *, replace: bool) -> None:
     """Writes it and says what to do next."""
     console = Console(highlight=False)
     count, characters = write_sample(name, out, replace=replace)
-    if name in labelled_samples():
+    if (labelled := labelled_samples().get(name)) is not None:
         say(console, f"{out}: {count:,} labelled texts, {characters:,} characters.", hang=2)
-        following = f"segue finetune MODEL --task classify --train {out} --out {out.with_suffix('.run')}"
+        following = f"segue finetune MODEL --task {labelled.task} --train {out} --out {out.with_suffix('.run')}"
     else:
         say(console, f"{out}: {count:,} documents, {characters:,} characters.", hang=2)
         following = f"segue prepare {out} --out {out.with_suffix('.store')}"
