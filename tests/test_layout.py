@@ -1,8 +1,13 @@
 """A file imports its own folder and lower levels only (docs/design/layout.md)."""
 
 import ast
+import dataclasses
+import inspect
 import re
+from importlib import import_module
 from pathlib import Path
+
+from pydantic import BaseModel
 
 import segue
 
@@ -58,6 +63,39 @@ def test_import_segue_goes_one_way_too() -> None:
                 assert node.attr in ("__version__", "__file__"), f"{path}:{node.lineno}: segue.{node.attr}"
             if isinstance(node, ast.ImportFrom) and node.module == "segue":
                 assert [alias.name for alias in node.names] == ["__version__"], f"{path}:{node.lineno}"
+
+
+OWN_PROGRAMS = {"demo", "tour", "serve", "lm_eval"}
+"""Verbs that are programs of their own (docs/design/layout.md)."""
+BESIDE_THE_INTERFACE = ("segue.api", "segue.cli", "segue.errors", "segue.config", "segue.files", "segue.report")
+"""What any verb may use: the interface, itself, messages, config values, output files, and how numbers are shown."""
+UNICODE = "segue.text.unicode"
+
+
+def test_verbs_call_the_interface_and_nothing_else() -> None:
+    """From other levels a verb imports values: dataclasses, aliases, constants. Functions it finds in `segue.api`."""
+    files = [path for path in (SOURCE / "cli").glob("*.py") if path.stem not in OWN_PROGRAMS]
+    assert len(files) > 25
+    checked = 0
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("segue."):
+                continue
+            assert node.module is not None
+            if node.module.startswith(BESIDE_THE_INTERFACE) or node.module == UNICODE:
+                continue
+            for alias in node.names:
+                checked += 1
+                found = getattr(import_module(node.module), alias.name)
+                assert not inspect.isroutine(found), f"{path}: {node.module}.{alias.name} is a function"
+                known = dataclasses.is_dataclass(found) or not inspect.isclass(found) or _describes(found)
+                assert known, f"{path}: {node.module}.{alias.name} does work; take it from segue.api"
+    assert checked > 30
+
+
+def _describes(one: type) -> bool:
+    """Whether a class only describes: a protocol, a named tuple, a record of pydantic."""
+    return getattr(one, "_is_protocol", False) or issubclass(one, tuple | BaseModel)
 
 
 def test_tests_follow_the_folders_of_the_source() -> None:

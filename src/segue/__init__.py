@@ -2,18 +2,22 @@
 
 Functions, one for each thing that the command line does (docs/python.md shows each in a few lines):
 
-    sample          a real corpus for a first try
-    prepare         text files -> a store of ids on disk, with its tokeniser
-    pretrain, plan  a config and a store -> a run with its best model; what that will need
-    finetune        a model and labelled examples -> a model that does a job, with its metrics
-    tune            the best settings for that, by search
+    sample, samples             a real corpus for a first try; what there is
+    prepare                     text files -> a store of ids on disk, with its tokeniser
+    pretrain, plan              a config and a store -> a run with its best model; what that will need
+    plot                        the losses of runs as a picture
+    finetune, tasks             a model and labelled examples -> a model that does a job; what jobs there are
+    tune                        the best settings for that, by search
     load_finetuned, predict     its answers for texts, rows, tables, files
-    load, open      a language model as an nn.Module; as a session that reads, writes, forks and saves
-    score, embed    texts -> log-probabilities; texts -> an array of vectors
-    evaluate        a model and a store -> perplexity, and bits for each token, character and byte
+    load, open                  a language model as an nn.Module; as a session that reads, writes, forks and saves
+    score, embed                texts -> log-probabilities; texts -> an array of vectors
+    score_each, embed_each, predict_each        the same row by row, in constant memory
+    evaluate                    a model and a store -> perplexity, and bits for each token, character and byte
+    evaluate_pairs, evaluate_context, evaluate_speed    minimal pairs; effective context length; what memory saves
     generate, infill            text after a prompt; text in the gaps of a text
     convert, export, inspect    checkpoints of other libraries; ONNX; what a file is
-    named           the config of a published model by its name
+    package, push               a model for others: in a small folder; on the hub
+    models, named, doctor       what has a name; the config of a published model; checks of a model
 
 `help(segue.score)` describes one of them. Torch is loaded when it is first needed.
 """
@@ -24,36 +28,49 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
+    from segue.api.catalogue import models as models
     from segue.api.convert import convert as convert
     from segue.api.convert import export as export
-    from segue.api.convert import inspect as inspect
+    from segue.api.doctor import doctor as doctor
     from segue.api.embed import embed as embed
+    from segue.api.embed import embed_each as embed_each
     from segue.api.evaluate import Evaluation as Evaluation
     from segue.api.evaluate import evaluate as evaluate
+    from segue.api.evaluate_context import evaluate_context as evaluate_context
+    from segue.api.evaluate_pairs import evaluate_pairs as evaluate_pairs
+    from segue.api.evaluate_speed import evaluate_speed as evaluate_speed
     from segue.api.finetune import FinetuneResult as FinetuneResult
     from segue.api.finetune import finetune as finetune
+    from segue.api.finetune import tasks as tasks
     from segue.api.generate import generate as generate
     from segue.api.generate import infill as infill
+    from segue.api.hub import package as package
+    from segue.api.hub import push as push
+    from segue.api.inspect import inspect as inspect
     from segue.api.models import load as load
     from segue.api.models import open as open
+    from segue.api.plot import plot as plot
     from segue.api.predict import FinetunedModel as FinetunedModel
     from segue.api.predict import load_finetuned as load_finetuned
     from segue.api.predict import predict as predict
+    from segue.api.predict import predict_each as predict_each
     from segue.api.prepare import prepare as prepare
     from segue.api.pretrain import Run as Run
     from segue.api.pretrain import plan as plan
     from segue.api.pretrain import pretrain as pretrain
     from segue.api.progress import Progress as Progress
     from segue.api.sample import sample as sample
+    from segue.api.sample import samples as samples
     from segue.api.score import score as score
+    from segue.api.score import score_each as score_each
     from segue.api.tune import Study as Study
     from segue.api.tune import tune as tune
     from segue.data.store import Store as Store
     from segue.data.tables import TableSettings as TableSettings
     from segue.errors import SegueError as SegueError
     from segue.infer.sampling import SamplingSettings as SamplingSettings
-    from segue.infer.score import TextScore as TextScore
-    from segue.infer.score import TokenScore as TokenScore
+    from segue.infer.score_rows import TextScore as TextScore
+    from segue.infer.score_rows import TokenScore as TokenScore
     from segue.infer.session import Session as Session
     from segue.infer.text_model import TextModel as TextModel
     from segue.model import Batch as Batch
@@ -77,26 +94,39 @@ _HOME = {
     "Study": "segue.api.tune",
     "TableSettings": "segue.data.tables",
     "TextModel": "segue.infer.text_model",
-    "TextScore": "segue.infer.score",
-    "TokenScore": "segue.infer.score",
+    "TextScore": "segue.infer.score_rows",
+    "TokenScore": "segue.infer.score_rows",
     "convert": "segue.api.convert",
+    "doctor": "segue.api.doctor",
     "embed": "segue.api.embed",
+    "embed_each": "segue.api.embed",
     "evaluate": "segue.api.evaluate",
+    "evaluate_context": "segue.api.evaluate_context",
+    "evaluate_pairs": "segue.api.evaluate_pairs",
+    "evaluate_speed": "segue.api.evaluate_speed",
     "export": "segue.api.convert",
     "finetune": "segue.api.finetune",
     "generate": "segue.api.generate",
     "infill": "segue.api.generate",
-    "inspect": "segue.api.convert",
+    "inspect": "segue.api.inspect",
     "load": "segue.api.models",
     "load_finetuned": "segue.api.predict",
+    "models": "segue.api.catalogue",
     "named": "segue.model.named",
     "open": "segue.api.models",
+    "package": "segue.api.hub",
     "plan": "segue.api.pretrain",
+    "plot": "segue.api.plot",
     "predict": "segue.api.predict",
+    "predict_each": "segue.api.predict",
     "prepare": "segue.api.prepare",
     "pretrain": "segue.api.pretrain",
+    "push": "segue.api.hub",
     "sample": "segue.api.sample",
+    "samples": "segue.api.sample",
     "score": "segue.api.score",
+    "score_each": "segue.api.score",
+    "tasks": "segue.api.finetune",
     "tune": "segue.api.tune",
 }
 """Where each name is: it is imported when it is first used."""
@@ -121,8 +151,13 @@ __all__ = [
     "TokenScore",
     "__version__",
     "convert",
+    "doctor",
     "embed",
+    "embed_each",
     "evaluate",
+    "evaluate_context",
+    "evaluate_pairs",
+    "evaluate_speed",
     "export",
     "finetune",
     "generate",
@@ -130,14 +165,22 @@ __all__ = [
     "inspect",
     "load",
     "load_finetuned",
+    "models",
     "named",
     "open",
+    "package",
     "plan",
+    "plot",
     "predict",
+    "predict_each",
     "prepare",
     "pretrain",
+    "push",
     "sample",
+    "samples",
     "score",
+    "score_each",
+    "tasks",
     "tune",
 ]
 

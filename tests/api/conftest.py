@@ -28,6 +28,8 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_model(folder / "model", objective="causal")
     write_model(folder / "xlnet")
     (folder / "texts.txt").write_text(ENGLISH.replace("\n", "\n\n"), encoding="utf-8")
+    (folder / "finished-run").mkdir()
+    (folder / "finished-run" / "metrics.jsonl").write_text('{"step": 1, "loss": 3.0}\n{"step": 2, "loss": 2.5}\n')
     settings = {"train.epochs": 6, "train.learning_rate": 3e-3, "read.summary": "mean"}
     result = segue.finetune(folder / "xlnet", labelled_rows(), settings=settings, baselines=False, progress=False)
     assert result.metrics["valid"]["accuracy"].value == 1

@@ -11,7 +11,7 @@ from segue.checkpoint.convert import convert
 from segue.checkpoint.folder import load, save
 from segue.checkpoint.heads import build, save_head
 from segue.checkpoint.tensorflow import write_tensorflow
-from segue.cli.inspect_model import run_inspection
+from segue.cli.inspect import run_inspection
 from segue.config import ModelConfig, model_config
 from segue.infer.session import Session
 from segue.infer.text_model import TextModel

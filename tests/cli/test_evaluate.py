@@ -144,7 +144,7 @@ def test_a_plot_that_cannot_be_made_is_refused_before_the_work(work: Path, monke
         pytest.fail("the work was done first")
 
     monkeypatch.setattr("segue.api.evaluate.evaluate_causal", measured)
-    monkeypatch.setattr("segue.cli.recl.context_losses", measured)
+    monkeypatch.setattr("segue.api.evaluate_context.context_losses", measured)
     model, store = work / "transformer-xl-enwik8-base", work / "store"
     for way in (("--segment-length", 8, "--sweep", "memory_length=4,8"), ("--recl", "--lengths", "4,8")):
         refused = {

@@ -134,7 +134,7 @@ def test_a_peak_that_the_run_exceeds_is_not_shown(peak: float) -> None:
     shown, output = view(160, terminal=False)
     with shown:
         shown.show(STARTED)
-        shown.peak = peak
+        shown.throughput.peak = peak
         shown.show(report(9))
     assert "tokens/s" in output.getvalue()
     assert "of peak" not in output.getvalue()

@@ -130,7 +130,7 @@ def test_an_interrupt_leaves_no_file(
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr("segue.cli.score.scores", interrupted)
+    monkeypatch.setattr("segue.api.score.scores", interrupted)
     out = str(tmp_path / "scores.jsonl")
     done = segue("score", str(place / "transformer-xl-enwik8-base"), str(place / "text.txt"), "--out", out)
     assert (done.code, os.listdir(tmp_path)) == (130, [])

@@ -1,4 +1,4 @@
-"""Checkpoints of other libraries, programs for other runtimes, and what a file or folder is."""
+"""Checkpoints of other libraries, and programs for other runtimes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,6 @@ from segue.api.configs import Settings, overrides
 from segue.api.errors import python_errors
 from segue.checkpoint.convert import ConversionReport
 from segue.checkpoint.convert import convert as converted
-from segue.checkpoint.detect import Detected, detect
 from segue.checkpoint.families.family import Target
 from segue.infer.export import Exported, ExportSettings
 from segue.infer.export import export as exported
@@ -102,23 +101,3 @@ def export(
     """
     settings = ExportSettings(what=what, format=format, memory_length=memory_length, rows=rows)
     return exported(model, out, settings, replace=replace)
-
-
-@python_errors
-def inspect(path: str | Path) -> Detected:
-    """Say what a file or folder is, in any supported format, without loading weights.
-
-    Args:
-        path: A model, a run, a store, a tokeniser, a session, an export, or a checkpoint of another library.
-
-    Returns:
-        Its kind, its settings, and its tensors with their shapes.
-
-    Raises:
-        CheckpointError: If it is nothing that segue knows.
-
-    Examples:
-        >>> segue.inspect("model").kind
-        'segue model'
-    """
-    return detect(path)

@@ -9,6 +9,7 @@ from shlex import quote
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, with_folder
 from segue.api.progress import Progress, told
+from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import CONFIG, TOKENIZER
 from segue.config import load as load_config
 from segue.data.store import Store
@@ -139,6 +140,11 @@ def evaluate(
         exact=limit is None or limit >= store.length,
         memory_length=reader.config.memory.length if reader.config.memory else None,
     )
+
+
+def store_for(model: str, data: Path) -> Store:
+    """The store in a folder, for a model that is not loaded yet."""
+    return open_store(data, model_folder(find(model)) if data.is_file() else None)
 
 
 def open_store(data: Path, folder: Path | None) -> Store:

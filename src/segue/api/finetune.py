@@ -9,16 +9,18 @@ from tempfile import TemporaryDirectory
 from segue.api.configs import Settings, check_has_weights, overrides
 from segue.api.errors import python_errors
 from segue.api.predict import FinetunedModel
-from segue.api.progress import StatusLine, duration
+from segue.api.progress import StatusLine, duration, is_first_process
 from segue.api.tables import TableLike, table_source
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
 from segue.evaluation.metrics.bootstrap import Metric
-from segue.tasks.table import task_kind
-from segue.train.distributed import rank
+from segue.tasks.table import TASKS, task_kind
+from segue.tasks.task import TaskKind
 from segue.train.events import Compared, Ended, Event, Prepared, Request, Restarted, Updated, Validated
 from segue.train.finetune import finetune as events_of
 from segue.train.finetune import finetune_settings
+from segue.train.report_classes import beside_rows as beside_rows
+from segue.train.report_classes import no_better as no_better
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +102,8 @@ def finetune(
         >>> result.predict("room 7")[0]["prediction"] in ("bad", "good")
         True
     """
-    kind = task_kind(task)
     check_has_weights(str(model))
+    kind = task_kind(task)
     if train is None:
         raise ConfigError("fine-tuning needs examples; got none. Give train=FILE, say.")
     request = Request(
@@ -118,17 +120,6 @@ def finetune(
         baselines=baselines,
         wide=wide,
     )
-    return finetuned(request, out, progress=progress, on_event=on_event)
-
-
-def finetuned(
-    request: Request,
-    out: str | Path | None,
-    *,
-    progress: bool = True,
-    on_event: Callable[[Event], object] | None = None,
-) -> FinetuneResult:
-    """The same for a request that is made already."""
     temporary = TemporaryDirectory(prefix="segue-finetune-") if out is None else None
     run = Path(temporary.name if temporary is not None else out or "")
     line = _Line(show=progress)
@@ -136,7 +127,7 @@ def finetuned(
     compared: Compared | None = None
     try:
         for event in events_of(request, run):
-            if rank() == 0:
+            if is_first_process():
                 line.show(event)
             if on_event is not None:
                 on_event(event)
@@ -158,6 +149,20 @@ def finetuned(
         stopped_by=ended.stopped_by,
         temporary=temporary,
     )
+
+
+@python_errors
+def tasks() -> Mapping[str, TaskKind]:
+    """List the tasks that `finetune` knows.
+
+    Returns:
+        Each by its name: what it is for (`help`), the columns that it reads (`columns`), and its `settings`.
+
+    Examples:
+        >>> [column.role for column in segue.tasks()["classify"].columns]
+        ['text', 'label']
+    """
+    return TASKS
 
 
 class _Line:

@@ -1,13 +1,14 @@
 """Text that a model writes: after a prompt, or into the gaps of a text."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import overload
 
 from segue.api.errors import python_errors
-from segue.api.models import ModelLike, text_model
+from segue.api.models import ModelLike, check_language_model, text_model
 from segue.errors import ConfigError
 from segue.infer.batched import write_batched
+from segue.infer.generation import GeneratedToken
 from segue.infer.infill import InfilledText, infill_text
 from segue.infer.infill import Order as InfillOrder
 from segue.infer.sampling import SamplingSettings
@@ -109,6 +110,7 @@ def generate(
         raise ConfigError("a beam search goes without sampling, bias, stop and choices; got both. Leave one out.")
     if count is not None and choices:
         raise ConfigError("choices go without count; got both. Leave one out.")
+    check_language_model(model)
     session = Session(text_model(model), memory_length=memory_length, int8=int8)
     settings = biased(sampling or SamplingSettings(), bias or {}, session.tokenizer)
     session.feed(prompt)
@@ -125,14 +127,38 @@ def _samples(
     session: Session, settings: SamplingSettings, *, count: int, max_tokens: int, stop: Sequence[str]
 ) -> list[str]:
     texts = [""] * count
+    for group in write_samples(session, settings, count=count, max_tokens=max_tokens, stop=stop):
+        for number, one in group.tokens:
+            texts[number] += one.text
+    return texts
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleGroup:
+    """Samples that are written side by side."""
+
+    numbers: range
+    """Which of all samples they are, counted from 0."""
+    tokens: Iterator[tuple[int, GeneratedToken]]
+    """Their tokens as they come, each with the number of its sample."""
+
+
+def write_samples(
+    session: Session, settings: SamplingSettings, *, count: int, max_tokens: int, stop: Sequence[str]
+) -> Iterator[SampleGroup]:
+    """Several texts after what the session has read, in groups, token by token; the session stays as it is. Seeds count
+    up from that of the settings. A group is to be read, or left, before the next."""
     session.ready()
     for begin in range(0, count, TOGETHER):
         numbers = range(begin, min(begin + TOGETHER, count))
         own = [replace(settings, seed=settings.seed + number) for number in numbers]
         written = write_batched([session.fork() for _ in numbers], max_tokens=max_tokens, sampling=own, stop=stop)
-        for number, one in written:
-            texts[begin + number] += one.text
-    return texts
+        yield SampleGroup(numbers=numbers, tokens=_numbered(written, begin))
+
+
+def _numbered(written: Iterator[tuple[int, GeneratedToken]], begin: int) -> Iterator[tuple[int, GeneratedToken]]:
+    for number, one in written:
+        yield begin + number, one
 
 
 @python_errors
@@ -170,6 +196,7 @@ def infill(
         >>> filled.text.startswith("The room was"), len(filled.gaps)
         (True, 1)
     """
+    check_language_model(model)
     source = text_model(model)
     settings = biased(sampling or SamplingSettings(greedy=True), bias or {}, source.tokenizer)
     return infill_text(source.model, source.tokenizer, text, gap=gap, lengths=length, order=order, settings=settings)

@@ -4,15 +4,19 @@ from pathlib import Path
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
+import torch
+
 from segue.api.errors import python_errors
-from segue.checkpoint.find import find, model_folder
-from segue.checkpoint.folder import CONFIG, TOKENIZER
+from segue.checkpoint.find import find, is_here, model_folder
+from segue.checkpoint.find import path_of as path_of
+from segue.checkpoint.folder import CONFIG, TASK, TOKENIZER, read_toml
 from segue.checkpoint.folder import load as load_folder
 from segue.config import load as load_config
 from segue.errors import CheckpointError, ConfigError
-from segue.infer.session import Session
+from segue.infer.session import Session as Session
 from segue.infer.text_model import SEGMENT_LENGTH, TextModel, load_text_model
 from segue.model import LanguageModel
+from segue.model.named import named
 from segue.text.files import load_tokenizer
 
 ModelLike: TypeAlias = str | Path | LanguageModel | TextModel
@@ -87,6 +91,30 @@ def with_folder(model: ModelLike) -> tuple[LanguageModel, Path | None]:
     if not isinstance(whole, LanguageModel):
         raise _no_model(model)
     return whole, _READERS.get(whole)
+
+
+def model_or_random(model: ModelLike) -> tuple[LanguageModel, Path | None, bool]:
+    """A model, and the folder it came from; or, for a config file or the name of a config, a model with random weights,
+    always the same ones. The last of the three says which."""
+    torch.manual_seed(0)
+    if not isinstance(model, str | Path) or (Path(model).suffix != ".toml" and is_here(model)):
+        return *with_folder(model), False
+    config = load_config(model).model if Path(model).suffix == ".toml" else named(str(model))
+    return LanguageModel(config), None, True
+
+
+def check_language_model(model: ModelLike) -> None:
+    """Refuses a model that was fine-tuned for a task, and says how to use it."""
+    if not isinstance(model, str | Path):
+        return
+    path = path_of(model) / TASK
+    if path.is_file():
+        raise ConfigError(
+            f"{model} must be a language model; got one that was fine-tuned for the task "
+            f"{str(read_toml(path).get('task'))[:40]}.",
+            remedy=f"Use segue.predict({str(model)!r}, rows).",
+            option=f"Use segue predict {model} FILE.",
+        )
 
 
 def _no_model(given: object) -> ConfigError:

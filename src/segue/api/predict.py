@@ -1,18 +1,20 @@
 """Answers of fine-tuned models."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from shutil import copytree
-from typing import Any
+from typing import Any, NamedTuple
 
 from segue.api.errors import python_errors
-from segue.api.progress import Progress, Tell, told
+from segue.api.progress import Progress, Tell, streamed, told
 from segue.api.tables import TableLike, memory_table, rows_of
 from segue.checkpoint.find import find, model_folder
-from segue.data.tables import Record, Table, TableSettings, Unread, open_table
-from segue.errors import DataError
+from segue.data.tables import Record, TableSettings, Unread, open_table
+from segue.data.tables import Table as Table
+from segue.errors import ConfigError, DataError
 from segue.files import check_folder
 from segue.tasks.examples import column_names
 from segue.tasks.folder import TaskModel, load_task_model
@@ -113,11 +115,77 @@ def predict(
         >>> [answer["prediction"] for answer in answers]
         ['good', 'bad']
     """
+    found = predict_each(
+        model, rows, columns=columns, batch_size=batch_size, tables=tables, progress=progress, on_event=on_event
+    )
+    return [dict(one.answer) if one.problem is None else {PROBLEM: one.problem} for one in found]
+
+
+class Prediction(NamedTuple):
+    """A row and its answer."""
+
+    row: Mapping[str, Any]
+    """The row as the table has it."""
+    answer: Mapping[str, Any]
+    """{"prediction": ..., "probability": ..., ...}, as the task has it; empty where there is none."""
+    problem: str | None
+    """Why there is no answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionStream:
+    """Rows with their answers as they are computed, in order; to be iterated once."""
+
+    rows: Iterator[Prediction]
+    table: Table
+    """The rows as a table: its columns, and in `problems` what was wrong with it so far."""
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return self.rows
+
+
+@python_errors
+def predict_each(
+    model: str | Path | FinetunedModel | TaskModel,
+    rows: TableLike,
+    *,
+    columns: Mapping[str, str] | None = None,
+    batch_size: int = 32,
+    tables: TableSettings | None = None,
+    progress: bool = True,
+    on_event: Callable[[Progress], object] | None = None,
+) -> PredictionStream:
+    """Answer rows as `predict` does, one after the other in constant memory, each with the row that it answers.
+
+    Args:
+        model: What `finetune` or `load_finetuned` returned, or a folder.
+        rows: A text, several texts, rows, a table, or a file (`Path`), as for `predict`.
+        columns: Columns by their roles, where their names do not say them: {"text": "review"}.
+        batch_size: Rows that are read together. It changes the speed only.
+        tables: How a file is written. Default: as its name says.
+        progress: Whether progress is shown on standard error.
+        on_event: Called with a `Progress` as the work goes on.
+
+    Returns:
+        The predictions, to be iterated once: each has its `row`, its `answer` and its `problem`.
+
+    Raises:
+        CheckpointError: If there is no fine-tuned model.
+        DataError: If the rows lack a column that the task needs.
+
+    Examples:
+        >>> rows = [{"id": 7, "text": "A dull film."}]
+        >>> for one in segue.predict_each("sentiment", rows, progress=False):
+        ...     print(one.row["id"], one.answer["prediction"])
+        7 bad
+    """
     made = task_model_of(model)
     table = prediction_table(made.kind, rows, tables or TableSettings())
-    with told("predict", unit="rows", progress=progress, on_event=on_event) as tell:
-        found = answers(made, table, columns or {}, batch_size=batch_size, tell=tell)
-        return [answer if problem is None else {PROBLEM: problem} for _, answer, problem in found]
+    held = ExitStack()
+    tell = held.enter_context(told("predict", unit="rows", progress=progress, on_event=on_event))
+    names = column_names(made.kind, table, columns or {}, labelled=False)
+    found = _answers(made, table, names, batch_size=batch_size, tell=tell)
+    return PredictionStream(rows=streamed(found, held), table=table)
 
 
 def task_model_of(model: str | Path | FinetunedModel | TaskModel) -> TaskModel:
@@ -132,7 +200,7 @@ def prediction_table(kind: TaskKind, rows: TableLike, settings: TableSettings) -
     if isinstance(rows, Table):
         return rows
     if isinstance(rows, Path):
-        return open_table(rows, replace(settings, every_row=True))
+        return table_file(str(rows), settings)
     several = [rows] if isinstance(rows, str) else rows
     if isinstance(several, Iterable) and not isinstance(several, Mapping) and not hasattr(several, "columns"):
         several = list(several.to_pylist() if hasattr(several, "to_pylist") else several)
@@ -151,11 +219,43 @@ def _only_column(kind: TaskKind) -> str:
     return needed[0].role
 
 
-def answers(
-    made: TaskModel, table: Table, columns: Mapping[str, str], *, batch_size: int, tell: Tell
-) -> Iterator[tuple[dict[str, Any], dict[str, Any], str | None]]:
-    """Each row as the table has it, its answer, and why there is none, in order, in constant memory."""
-    names = column_names(made.kind, table, columns, labelled=False)
+_TEXT_ROLES = {
+    "classify": ("text",),
+    "pair": ("first", "second"),
+    "tag": ("text",),
+    "answer": ("context", "question"),
+    "generate": ("source",),
+}
+
+
+def text_rows(model: str | Path | FinetunedModel | TaskModel, texts: Sequence[str]) -> Table:
+    """Texts as rows: each fills the next column that the task reads, so that two make a row where it reads two."""
+    made = task_model_of(model)
+    name = made.kind.name
+    roles = tuple(made.task.to_values()["roles"]) if name == "regress" else _TEXT_ROLES.get(name, ())
+    if not roles:
+        raise ConfigError(f"a model for the task {name} must have a table; got texts alone. Give a file, or -.")
+    if len(texts) % len(roles):
+        raise ConfigError(
+            f"texts for the task {name} must come {len(roles)} for each row, {' then '.join(roles)}; got {len(texts)}. "
+            "Add the others, or give a table."
+        )
+    columns = tuple(next(c for c in made.kind.columns if c.role == role).names[0] for role in roles)
+    rows = [
+        dict(zip(columns, texts[begin : begin + len(roles)], strict=True)) for begin in range(0, len(texts), len(roles))
+    ]
+    return memory_table(rows, name="the texts")
+
+
+def table_file(source: str, settings: TableSettings) -> Table:
+    """A table by its name: a file, - for standard input, or datasets:NAME. Rows that cannot be read are kept."""
+    return open_table(source, replace(settings, every_row=True))
+
+
+def _answers(
+    made: TaskModel, table: Table, names: Mapping[str, str], *, batch_size: int, tell: Tell
+) -> Iterator[Prediction]:
+    """`names` are the columns by their roles."""
     kept: list[dict[str, Any]] = []
 
     def rows() -> Iterator[tuple[int, Record]]:
@@ -170,4 +270,4 @@ def answers(
         found = {} if answered.prediction is None else dict(answered.prediction.columns)
         problem = None if answered.problem is None else f"{table.unit} {answered.number}: {answered.problem}"
         tell(done, None)
-        yield kept.pop(0), found, problem
+        yield Prediction(kept.pop(0), found, problem)

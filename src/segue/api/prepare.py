@@ -6,7 +6,7 @@ from pathlib import Path
 
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine, duration
-from segue.data.prepare import PreparationReport, PrepareSettings, preparation
+from segue.data.prepare import PreparationReport, PrepareSettings, examples, preparation
 from segue.data.prepare import Progress as PrepareProgress
 from segue.data.readers import DocumentRule, ReadSettings
 from segue.data.store import Store
@@ -56,7 +56,7 @@ def prepare(
         seed: Seed for the sample and for the choice of validation documents.
         replace: Whether a store that exists is replaced.
         progress: Whether progress is shown on standard error.
-        on_event: Called with a `segue.events.PrepareProgress` as the work goes on.
+        on_event: Called with a `segue.data.prepare.Progress` as the work goes on.
 
     Returns:
         The store, open. `store.manifest` has its counts; `Store.open("OUT-valid")` opens the validation store.
@@ -88,6 +88,11 @@ def prepare(
     inputs = [files] if isinstance(files, str | Path) else list(files)
     report = prepared(inputs, out, settings, workers=workers, replace=replace, progress=progress, on_event=on_event)
     return Store.open(report.store, verify=False)
+
+
+def encoded_examples(store: str | Path) -> list[tuple[str, list[str]]]:
+    """A few texts of a store, and their tokens."""
+    return examples(Store.open(store))
 
 
 def prepared(

@@ -1,22 +1,27 @@
 """Pretraining runs, and what they will need."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 from typing import Any
 
+import torch
+
 from segue.api.configs import Settings, check_has_weights, overrides, run_config
 from segue.api.errors import python_errors
 from segue.api.models import load
-from segue.api.progress import StatusLine, duration
+from segue.api.progress import StatusLine, duration, is_first_process
 from segue.config import Config, ModelConfig
 from segue.data.store import Store
+from segue.evaluation.cost import matrix_product_peak, multiply_adds
 from segue.model import LanguageModel
-from segue.train.distributed import rank
+from segue.train.distributed import world
 from segue.train.loop import StepReport
+from segue.train.machine import peak_memory
 from segue.train.metrics import read_metrics
-from segue.train.plan import Plan
+from segue.train.plan import Plan, predicted_positions
 from segue.train.plan import plan as plan_of
 from segue.train.pretrain import Ended, Event, Started, Validated
 from segue.train.pretrain import pretrain as events_of
@@ -106,14 +111,64 @@ def pretrain(
         (2, True)
     """
     folder = Path(out)
-    if start is not None:
-        check_has_weights(str(start))
-    origin = find_origin(None if start is None else str(start), folder)
+    origin = origin_of(start, folder)
     base = None if origin is None else origin.config
     chosen = chosen_config(config, store=store, validation=validation, settings=settings, base=base)
     return pretrained(
         chosen, folder, origin=origin, verify=verify, command=command, progress=progress, on_event=on_event
     )
+
+
+def origin_of(start: str | Path | None, folder: Path) -> Origin | None:
+    """The model that a run starts from: the one that is named, or that a run in the folder started from."""
+    if start is not None:
+        check_has_weights(str(start))
+    return find_origin(None if start is None else str(start), folder)
+
+
+class Throughput:
+    """How fast a run is: tokens a second over its latest steps, and their share of what the machine can do."""
+
+    def __init__(self, config: Config) -> None:
+        assert config.data is not None
+        assert config.train is not None
+        self.recent: deque[StepReport] = deque(maxlen=50)
+        self._dtype = getattr(torch, config.train.precision)
+        self._flops = 3 * multiply_adds(
+            config.model,
+            segment_length=config.data.segment_length,
+            predicted=predicted_positions(config.data, config.model),
+        )
+        self.peak = 0.0
+        """Multiply-adds a second that the machine can do; 0 where that was not measured."""
+
+    def measure_machine(self) -> None:
+        """Times a matrix product, over all processes of the run."""
+        self.peak = matrix_product_peak(self._dtype) * world()
+
+    @property
+    def seconds_per_step(self) -> float:
+        return sum(report.seconds for report in self.recent) / len(self.recent)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return sum(report.tokens for report in self.recent) / sum(report.seconds for report in self.recent)
+
+    @property
+    def loss(self) -> float:
+        """Mean over the latest steps."""
+        return sum(report.loss for report in self.recent) / len(self.recent)
+
+    @property
+    def share_of_peak(self) -> float | None:
+        """None where it is not known: other work slowed down the machine while its peak was measured."""
+        share = self.tokens_per_second * self._flops / self.peak if self.peak else 0.0
+        return share if 0 < share <= 1 else None
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the process has used at most."""
+        return peak_memory()
 
 
 def pretrained(
@@ -131,7 +186,7 @@ def pretrained(
     ended = None
     try:
         for event in events_of(config, folder, origin=origin, command=command, verify=verify):
-            if rank() == 0:
+            if is_first_process():
                 line.show(event)
             if on_event is not None:
                 on_event(event)

@@ -5,10 +5,14 @@ In a terminal or a notebook the line moves and is gone at the end; elsewhere a l
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
+
+from segue.train.distributed import rank
+
+R = TypeVar("R")
 
 PATIENCE = 1.0
 """Seconds of work before a moving line appears."""
@@ -32,6 +36,11 @@ class Progress:
 
 Tell: TypeAlias = Callable[[int, int | None], None]
 """Takes how much is done, and of how much."""
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that speaks, where several train together: all of them get the events."""
+    return rank() == 0
 
 
 class StatusLine:
@@ -89,6 +98,12 @@ def told(
         yield tell
     finally:
         line.clear()
+
+
+def streamed(rows: Iterable[R], held: ExitStack) -> Iterator[R]:
+    """The rows as they come; `held`, what shows their progress, is let go at their end."""
+    with held:
+        yield from rows
 
 
 def counted(tell: Tell) -> Callable[[int], None]:

@@ -1,19 +1,21 @@
 """How likely a model finds texts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal, overload
 
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
-from segue.api.progress import Progress, counted, told
+from segue.api.progress import Progress, counted, streamed, told
 from segue.api.texts import Texts, documents_of, texts_of
 from segue.data.readers import DocumentRule
 from segue.errors import ConfigError, DataError
 from segue.infer.documents import SHOWN, text_parts
-from segue.infer.score import By, Order, ScoreRow, ScoreSettings, TextScore, TokenScore, summed
+from segue.infer.score import By, Order, ScoreSettings
 from segue.infer.score import score as scores
+from segue.infer.score_rows import ScoreRow, ScoreTotals, TextScore, TokenScore, summed
 from segue.infer.text_model import TextModel
 
 
@@ -119,6 +121,91 @@ def score(
         >>> answer.tokens, answer.log_probability > good.log_probability
         (2, True)
     """
+    stream = score_each(
+        model,
+        texts,
+        by=by,
+        context=context,
+        likeliest=likeliest,
+        order=order,
+        seed=seed,
+        pseudo=pseudo,
+        segment_length=segment_length,
+        batch_tokens=batch_tokens,
+        field=field,
+        documents=documents,
+        encoding=encoding,
+        progress=progress,
+        on_event=on_event,
+    )
+    return list(stream)  # type: ignore[return-value]  # all rows are of the kind that `by` names
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreStream:
+    """Scores as they are computed, in the order of the texts; to be iterated once."""
+
+    rows: Iterator[ScoreRow]
+    totals: ScoreTotals
+    """Sums over all that was scored so far; with a context, it is counted too."""
+    model: TextModel
+    """The model that reads."""
+
+    def __iter__(self) -> Iterator[ScoreRow]:
+        return self.rows
+
+
+@python_errors
+def score_each(
+    model: ModelLike,
+    texts: Texts,
+    *,
+    by: By = "document",
+    context: str | Sequence[str] | None = None,
+    likeliest: bool = True,
+    order: Order | Sequence[int] = "forward",
+    seed: int = 0,
+    pseudo: bool = False,
+    segment_length: int | None = None,
+    batch_tokens: int = 4096,
+    field: str = "text",
+    documents: DocumentRule | None = None,
+    encoding: str = "utf-8",
+    progress: bool = True,
+    on_event: Callable[[Progress], object] | None = None,
+) -> ScoreStream:
+    """Compute the same scores as `score`, one after the other in constant memory, for files of any size.
+
+    Args:
+        model: A name, a folder, or a loaded model.
+        texts: A text, several texts, a table with a field of texts, or files (`Path`).
+        by: What a row is: "document", "line" or "token".
+        context: What stands before each text and is given, as for `score`. Default: nothing.
+        likeliest: Whether to say of each token if it was the likeliest in its place.
+        order: For a permutation model: "forward", "backward", "random", or the positions as they are to be predicted.
+        seed: Seed for random orders. Default: 0.
+        pseudo: Whether a permutation model predicts each token from all others of its window.
+        segment_length: Tokens that are read at a time. Default: as in training.
+        batch_tokens: Tokens that are read side by side. It changes the speed and the memory, not the numbers.
+        field: Field of the text in tables and records. Default: "text".
+        documents: What a document of a file is, as for `score`.
+        encoding: Encoding of files without a byte order mark. Default: "utf-8".
+        progress: Whether progress is shown on standard error.
+        on_event: Called with a `Progress` as the work goes on.
+
+    Returns:
+        The rows, to be iterated once, with their `totals` so far.
+
+    Raises:
+        ConfigError: If a setting is not possible for this kind of model.
+        DataError: If a text cannot be read.
+
+    Examples:
+        >>> stream = segue.score_each("model", Path("texts.txt"), by="line", progress=False)
+        >>> lines = sum(1 for row in stream)
+        >>> stream.totals.documents, lines
+        (6, 6)
+    """
     source = text_model(model)
     settings = ScoreSettings(
         by=by,
@@ -129,14 +216,17 @@ def score(
         batch_tokens=batch_tokens,
         likeliest=likeliest,
     )
-    with told("score", unit="tokens", progress=progress, on_event=on_event) as tell:
-        count = counted(tell)
-        if context is None:
-            parts = documents_of(texts, field=field, documents=documents, encoding=encoding)
-            rows: Iterable[ScoreRow] = scores(source.model, source.tokenizer, parts, settings, progress=count)
-        else:
-            rows = _given(source, texts_of(texts, field=field), context, settings, count)
-        return list(rows)  # type: ignore[return-value]  # all rows are of the kind that `by` names
+    totals = ScoreTotals()
+    held = ExitStack()
+    count = counted(held.enter_context(told("score", unit="tokens", progress=progress, on_event=on_event)))
+    if context is None:
+        parts = documents_of(texts, field=field, documents=documents, encoding=encoding)
+        rows: Iterable[ScoreRow] = scores(
+            source.model, source.tokenizer, parts, settings, totals=totals, progress=count
+        )
+    else:
+        rows = _given(source, texts_of(texts, field=field), context, settings, totals, count)
+    return ScoreStream(rows=streamed(rows, held), totals=totals, model=source)
 
 
 def _given(
@@ -144,6 +234,7 @@ def _given(
     texts: Sequence[str],
     context: str | Sequence[str],
     settings: ScoreSettings,
+    totals: ScoreTotals,
     progress: Callable[[int], None],
 ) -> Iterator[ScoreRow]:
     """The texts after their contexts; only what is of the texts is scored."""
@@ -157,7 +248,8 @@ def _given(
             f"context must be one text, or one for each of the {len(texts)} texts; got {len(contexts)}. Give as many."
         )
     whole = (before + text for before, text in zip(contexts, texts, strict=True))
-    rows = scores(source.model, source.tokenizer, text_parts(whole), replace(settings, by="token"), progress=progress)
+    by_token = replace(settings, by="token")
+    rows = scores(source.model, source.tokenizer, text_parts(whole), by_token, totals=totals, progress=progress)
     tokens: dict[int, list[TokenScore]] = {number: [] for number in range(1, len(texts) + 1)}
     for number, own in groupby(rows, key=lambda row: row.document):
         begin = len(contexts[number - 1])

@@ -3,15 +3,20 @@
 A `str` is a text and a `Path` is a file, which may hold many. Tables and dicts give the texts of one field.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from segue.api.tables import rows_of
+from segue.data.decode import CHUNK, check_encoding, decoded
+from segue.data.inputs import Format
+from segue.data.problems import Problems as Problems
 from segue.data.readers import DocumentRule, ReadSettings
 from segue.errors import DataError
-from segue.infer.documents import TextFiles, TextPart, text_parts
+from segue.infer.documents import TextFiles as TextFiles
+from segue.infer.documents import TextPart, text_parts
 
 Texts: TypeAlias = Any
 """A text (`str`), a file or folder (`Path`), several of either in a list or an iterator, a column of texts (pandas,
@@ -22,12 +27,36 @@ def documents_of(
     texts: Texts, *, field: str = "text", documents: DocumentRule | None = None, encoding: str = "utf-8"
 ) -> Iterable[TextPart]:
     """The texts as documents, in order. Files are read as they are needed."""
+    if isinstance(texts, TextFiles):
+        return texts
     several = _several(texts)
     first = list(islice(several, 1))
     several = chain(first, several)
     if first and isinstance(first[0], Path):
         return TextFiles(list(_paths(several)), ReadSettings(document=documents, field=field, encoding=encoding))
     return text_parts(_texts(several, field))
+
+
+def text_files(
+    inputs: Sequence[str | Path],
+    *,
+    field: str = "text",
+    documents: DocumentRule | None = None,
+    encoding: str = "utf-8",
+    largest_expansion: int | None = None,
+    standard_input: Format = "text",
+) -> TextFiles:
+    """Files, folders, globs and `-` (standard input) as texts for `score_each` and `embed_each`: what is missing is an
+    error at once, and what was wrong with the text is counted in `problems`."""
+    read = ReadSettings(document=documents, field=field, encoding=encoding, largest_expansion=largest_expansion)
+    return TextFiles(inputs, read, standard_input=standard_input)
+
+
+def decoded_stream(stream: BinaryIO, *, name: str, encoding: str, problems: Problems) -> Iterator[str]:
+    """The text of a stream as it comes, without waiting for more than there is. `name` is what messages call it."""
+    check_encoding(encoding)
+    take = getattr(stream, "read1", stream.read)
+    yield from decoded(iter(partial(take, CHUNK), b""), name, problems, encoding=encoding, strict=True)
 
 
 def texts_of(texts: Texts, *, field: str = "text") -> list[str]:

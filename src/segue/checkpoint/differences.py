@@ -14,17 +14,15 @@ trunk and the sha256 of its weights. For each tensor W of the model, with T of t
 All are bfloat16. The sums are made in float32.
 """
 
-import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import tomli_w
 import torch
 from torch import Tensor
 
-from segue.checkpoint.files import CARD, LARGEST_CARD, inside, read_manifest, read_small, verify
+from segue.checkpoint.files import CARD, LARGEST_CARD, read_manifest, read_small, verify
 from segue.checkpoint.folder import (
     CONFIG,
     HEAD,
@@ -44,33 +42,14 @@ from segue.checkpoint.folder import (
 )
 from segue.checkpoint.heads import build, head_config
 from segue.checkpoint.packaged import Packaged, nearest_name, packaged_model
+from segue.checkpoint.parts import TrunkReference as TrunkReference
+from segue.checkpoint.parts import read_trunk as read_trunk
 from segue.config import parse
 from segue.errors import CheckpointError
 from segue.model.build import shapes_only
 
 _SIZES = ("num_layers", "width", "num_heads", "resolved_head_width", "inner_width", "vocabulary", "positions")
 LEFT, RIGHT, DIFFERENCE = ".left", ".right", ".difference"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrunkReference:
-    """What `trunk.toml` says: which packaged model the differences are to."""
-
-    name: str
-    sha256: str
-    """SHA-256 of its weights."""
-
-
-def read_trunk(folder: Path) -> TrunkReference:
-    """The trunk of a folder of differences."""
-    path = folder / TRUNK
-    if not inside(folder, path):
-        raise CheckpointError(f"{path} must be in its folder; it links to a place outside. Copy it there.")
-    values = read_toml(path)
-    name, digest = values.get("name"), values.get("sha256")
-    if not isinstance(name, str) or not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
-        raise CheckpointError(f"{path} must have the name and the sha256 of a model; got others. Use another copy.")
-    return TrunkReference(name=name, sha256=digest)
 
 
 def trunk_of(reference: TrunkReference, *, wanted_by: str | Path) -> Packaged:

@@ -1,10 +1,12 @@
 """The parts of a model folder by name, and what can be said of it without torch."""
 
+import re
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from segue.checkpoint.files import locate, read_small, shortened
+from segue.checkpoint.files import inside, locate, read_small, shortened
 from segue.errors import CheckpointError
 
 CONFIG, HEAD, WEIGHTS, TOKENIZER = "config.toml", "head.toml", "model.safetensors", "tokenizer"
@@ -38,3 +40,24 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} must be TOML; got {shortened(error)}. Use another copy.") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrunkReference:
+    """What `trunk.toml` says: which packaged model the differences are to."""
+
+    name: str
+    sha256: str
+    """SHA-256 of its weights."""
+
+
+def read_trunk(folder: Path) -> TrunkReference:
+    """The trunk of a folder of differences."""
+    path = folder / TRUNK
+    if not inside(folder, path):
+        raise CheckpointError(f"{path} must be in its folder; it links to a place outside. Copy it there.")
+    values = read_toml(path)
+    name, digest = values.get("name"), values.get("sha256")
+    if not isinstance(name, str) or not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+        raise CheckpointError(f"{path} must have the name and the sha256 of a model; got others. Use another copy.")
+    return TrunkReference(name=name, sha256=digest)

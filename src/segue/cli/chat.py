@@ -13,10 +13,10 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from segue.api.models import Session
 from segue.cli.writing import Screen, check_place, feed, interrupts, save_session
 from segue.errors import SegueError
 from segue.infer.sampling import SamplingSettings
-from segue.infer.session import Session
 from segue.text.unicode import without_surrogates
 
 LONGEST_LINE = 2**20  # characters from a pipe; what is longer comes as several lines

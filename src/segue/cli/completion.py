@@ -6,26 +6,23 @@ import os
 
 def complete_model(incomplete: str) -> list[str]:
     """Packaged models, and paths."""
-    from segue.checkpoint.packaged import packaged_models
+    from segue.api.catalogue import packaged_names
 
-    return [name for name in sorted(packaged_models()) if name.startswith(incomplete)] + paths(incomplete)
+    return [name for name in packaged_names() if name.startswith(incomplete)] + paths(incomplete)
 
 
 def complete_config(incomplete: str) -> list[str]:
     """Presets, and paths."""
-    from segue.config.presets import preset_names
+    from segue.api.catalogue import config_names
 
-    return [name for name in preset_names() if name.startswith(incomplete)] + paths(incomplete)
+    return [name for name in config_names() if name.startswith(incomplete)] + paths(incomplete)
 
 
 def complete_name(incomplete: str) -> list[str]:
     """All that `segue models` lists."""
-    from segue.checkpoint.packaged import packaged_models
-    from segue.config.presets import preset_names
-    from segue.model.named import named_models
+    from segue.api.catalogue import all_names
 
-    names = {*packaged_models(), *named_models(), *preset_names()}
-    return sorted(name for name in names if name.startswith(incomplete))
+    return [name for name in all_names() if name.startswith(incomplete)]
 
 
 def paths(incomplete: str) -> list[str]:

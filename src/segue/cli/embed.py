@@ -1,6 +1,5 @@
 """`segue embed`: files of any length in, a vector for each document or line out, as npy, Parquet or JSON lines."""
 
-import dataclasses
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,18 +9,14 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from segue.checkpoint.find import path_of
+from segue.api.embed import embed_each
+from segue.api.models import path_of, text_model
 from segue.cli.console import duration
 from segue.cli.options import ModelArgument, ReplaceFileOption, TextOptions
 from segue.cli.output_tables import Kind, RowFormat, RowWriter, metered, row_writer, summarise, written
-from segue.data.inputs import Format
-from segue.data.readers import ReadSettings
 from segue.errors import ConfigError
 from segue.files import check_file
-from segue.infer.documents import TextFiles
-from segue.infer.embed import Embedding, EmbedSettings, EmbedTotals
-from segue.infer.embed import embed as embeddings
-from segue.infer.text_model import load_text_model
+from segue.infer.embed import Embedding, EmbedSettings
 
 _HEADER = 128  # bytes; room for any number of rows
 _FORMATS: dict[str, RowFormat | None] = {".npy": None, ".jsonl": "jsonl", ".parquet": "parquet"}
@@ -34,34 +29,43 @@ def run_embedding(
     out: Path,
     replace: bool,
     settings: EmbedSettings,
-    segment_length: int | None,
+    reading: TextOptions,
     text: bool,
-    read: ReadSettings,
-    standard_input: Format,
 ) -> None:
-    """Writes the vectors and prints a summary. A `segment_length` that is left out is that of the model."""
+    """Writes the vectors and prints a summary. The segment length and the batch are those of `reading`."""
     if out.suffix.lower() not in _FORMATS:
         raise ConfigError(f"{out} must end in .npy, .parquet or .jsonl; got {out.suffix!r}. Rename it.")
     to = _FORMATS[out.suffix.lower()]
-    files = TextFiles(inputs, read, standard_input=standard_input)
+    files = reading.files(inputs)
     read_from = [path_of(model), *(file.path for file in files.files)]
     check_file(out, replace=replace, inputs=read_from)
     console = Console(stderr=True, highlight=False)
-    loaded = load_text_model(model)
-    length = loaded.segment_length if segment_length is None else segment_length
+    loaded = text_model(model)
     width = loaded.model.config.hidden_width
     columns: dict[str, Kind] = {"document": "int64", "source": "text", "line": "int64", "tokens": "int64"}
     columns |= {"text": "text", "vector": "vector"}
     for name in ([] if settings.by == "line" else ["line"]) + ([] if text else ["text"]):
         del columns[name]
-    totals = EmbedTotals()
-    chosen = dataclasses.replace(settings, segment_length=length)
     with metered(console, files) as meter, written(out, replace=replace, inputs=read_from) as file:
         writer: RowWriter = _Npy(file, width) if to is None else row_writer(file, to, columns, width=width)
-        for one in embeddings(loaded.model, loaded.tokenizer, files, chosen, totals=totals, progress=meter.count):
+        stream = embed_each(
+            loaded,
+            files,
+            by=settings.by,
+            layer=settings.layer,
+            pool=settings.pool,
+            normalise=settings.normalise,
+            memory=settings.memory,
+            segment_length=reading.segment_length,
+            batch_tokens=reading.batch_tokens,
+            progress=False,
+            on_event=meter.show,
+        )
+        for one in stream:
             writer.write({name: getattr(one, name) for name in columns} | {"vector": _vector(one, to)})
         writer.close()
         seconds = meter.seconds
+    totals = stream.totals
     summarise(
         console,
         files,
@@ -139,17 +143,13 @@ def embed(
     Example:
       segue embed model reviews.txt --out vectors.npy
     """
-    settings = EmbedSettings(
-        by=by, layer=layer, pool=pool, normalise=normalise, memory=memory, batch_tokens=reading.batch_tokens
-    )
+    settings = EmbedSettings(by=by, layer=layer, pool=pool, normalise=normalise, memory=memory)
     run_embedding(
         model,
         texts,
         out=out,
         replace=replace,
         settings=settings,
-        segment_length=reading.segment_length,
+        reading=reading,
         text=text,
-        read=reading.read(),
-        standard_input=reading.input_format,
     )

@@ -8,12 +8,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from segue.api.evaluate import Evaluation, open_store
+from segue.api.evaluate import Evaluation, store_for
 from segue.api.evaluate import evaluate as evaluated
-from segue.api.models import load
-from segue.checkpoint.find import find, model_folder, path_of
+from segue.api.models import load, path_of
+from segue.api.plot import check_picture, figure, write_picture
 from segue.cli.options import ColumnOption, ModelArgument, ReplaceFileOption
-from segue.cli.plot import check_picture, figure, write_picture
 from segue.cli.reporting import reporting
 from segue.errors import ConfigError
 from segue.evaluation.perplexity import Order
@@ -84,7 +83,7 @@ def run_evaluation(
     inputs = [data, path_of(source)]
     if plot is not None:
         check_picture(plot, replace=replace, inputs=inputs)
-    store = open_store(data, model_folder(find(source)) if data.is_file() else None)
+    store = store_for(source, data)
     model = load(source)
     lengths = _sweep_lengths(sweep) if sweep is not None else [memory_length]
     table = Table(

@@ -9,17 +9,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from segue.checkpoint.find import path_of
+from segue.api.evaluate_pairs import PairEvaluation, evaluate_pairs
+from segue.api.models import path_of
 from segue.cli.console import say
 from segue.cli.options import chosen_columns
 from segue.cli.output_tables import Kind, row_format, row_writer, written
 from segue.cli.reporting import reporting
-from segue.data.pairs import Pair, read_pairs
 from segue.errors import ConfigError
-from segue.evaluation.metrics.pairs import Group, PairAccuracy, pair_accuracy
+from segue.evaluation.metrics.pairs import Group, PairAccuracy
 from segue.files import check_file
-from segue.infer.pairs import PairScores, PairSettings, score_pairs
-from segue.infer.text_model import TextModel, load_text_model
 
 _COLUMNS: dict[str, Kind] = {
     "paradigm": "text",
@@ -53,44 +51,24 @@ def run_pairs(
     if out is not None:
         row_format(out, None)
         check_file(out, replace=replace, inputs=inputs)
-    pairs = read_pairs(source, chosen_columns(columns))
-    loaded = load_text_model(model)
-    settings = PairSettings(
-        orders=orders,
-        seed=seed,
-        segment_length=loaded.segment_length if segment_length is None else segment_length,
-    )
     with reporting("sentences") as report:
-        sentences = [(pair.good, pair.bad) for pair in pairs]
-        scores = score_pairs(loaded.model, loaded.tokenizer, sentences, settings, progress=report)
-    accuracy = pair_accuracy(
-        *scores.values_N2.T,
-        paradigms=[pair.paradigm for pair in pairs],
-        phenomena=[pair.phenomenon for pair in pairs],
-    )
+        found = evaluate_pairs(
+            model,
+            source,
+            columns=chosen_columns(columns),
+            orders=orders,
+            seed=seed,
+            segment_length=segment_length,
+            progress=False,
+            on_event=lambda event: report(event.done, event.total or 0),
+        )
     if out is not None:
-        _write(out, pairs, scores, replace=replace, inputs=inputs)
-    way = _way(loaded, settings)
+        _write(out, found, replace=replace, inputs=inputs)
     if as_json:
-        print(json.dumps(_values(accuracy, scores, way), ensure_ascii=False))
+        print(json.dumps(_values(found), ensure_ascii=False))
     else:
-        _print(accuracy, way)
-    _warn(pairs, accuracy, scores)
-
-
-def _way(loaded: TextModel, settings: PairSettings) -> str:
-    """How the sentences were scored, in a phrase."""
-    eod = "eod" in loaded.tokenizer.specials
-    match loaded.model.config.objective:
-        case "causal":
-            first = "the first from the end of a document" if eod else "the first not counted"
-            return f"log-probability, each token from those before it, {first}"
-        case "masked":
-            return "pseudo-likelihood, each token from all others"
-    after = ", after the end of a document" if eod else ""
-    if settings.orders is None:
-        return f"pseudo-likelihood, each token from all others{after}"
-    return f"mean log-probability over {settings.orders} random orders{after}"
+        _print(found.accuracy, found.scored_by)
+    _warn(found)
 
 
 def _print(accuracy: PairAccuracy, way: str) -> None:
@@ -122,7 +100,8 @@ def _cells(group: Group) -> list[str]:
     return [f"{group.pairs:,}", f"{group.ties:,}", f"{100 * group.accuracy:.2f}"]
 
 
-def _values(accuracy: PairAccuracy, scores: PairScores, way: str) -> dict[str, Any]:
+def _values(found: PairEvaluation) -> dict[str, Any]:
+    accuracy, scores = found.accuracy, found.scores
     overall = accuracy.accuracy
     return {
         "accuracy": overall.value,
@@ -131,7 +110,7 @@ def _values(accuracy: PairAccuracy, scores: PairScores, way: str) -> dict[str, A
         "mean_of_paradigms": accuracy.mean_of_paradigms,
         "pairs": accuracy.pairs,
         "ties": accuracy.ties,
-        "scored_by": way,
+        "scored_by": found.scored_by,
         "tokens": int(scores.tokens_N2.sum()),
         "unknown_tokens": scores.unknown,
         "phenomena": {name: asdict(group) for name, group in accuracy.phenomena.items()},
@@ -142,10 +121,12 @@ def _values(accuracy: PairAccuracy, scores: PairScores, way: str) -> dict[str, A
     }
 
 
-def _write(out: Path, pairs: Sequence[Pair], scores: PairScores, *, replace: bool, inputs: Sequence[Path]) -> None:
+def _write(out: Path, found: PairEvaluation, *, replace: bool, inputs: Sequence[Path]) -> None:
     with written(out, replace=replace, inputs=inputs) as file:
         writer = row_writer(file, row_format(out, None), _COLUMNS)
-        for pair, values, tokens in zip(pairs, scores.values_N2.tolist(), scores.tokens_N2.tolist(), strict=True):
+        for pair, values, tokens in zip(
+            found.pairs, found.scores.values_N2.tolist(), found.scores.tokens_N2.tolist(), strict=True
+        ):
             row = {
                 "paradigm": pair.paradigm,
                 "phenomenon": pair.phenomenon,
@@ -160,7 +141,8 @@ def _write(out: Path, pairs: Sequence[Pair], scores: PairScores, *, replace: boo
         writer.close()
 
 
-def _warn(pairs: Sequence[Pair], accuracy: PairAccuracy, scores: PairScores) -> None:
+def _warn(found: PairEvaluation) -> None:
+    pairs, accuracy, scores = found.pairs, found.accuracy, found.scores
     console = Console(stderr=True, highlight=False)
     same = sum(pair.good == pair.bad for pair in pairs)
     if same:

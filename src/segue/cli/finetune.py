@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.progress import TaskID
 from rich.table import Table
 
-from segue.api.configs import check_has_weights
-from segue.api.finetune import finetuned
+from segue.api.finetune import beside_rows, no_better, tasks
+from segue.api.finetune import finetune as finetuned
+from segue.api.progress import is_first_process
 from segue.cli.console import duration, finish, moving_line, progress_console, say
 from segue.cli.options import ModelArgument, OverridesArgument, TrainingTableOptions
 from segue.cli.pretrain import LiveView
@@ -20,8 +21,6 @@ from segue.config import FinetuneConfig, ReadConfig, Section
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
 from segue.evaluation.metrics.bootstrap import Metric
-from segue.tasks.table import TASKS, task_kind
-from segue.train.distributed import rank
 from segue.train.finetune import (
     Adapted,
     Adapting,
@@ -31,15 +30,13 @@ from segue.train.finetune import (
     Event,
     Judged,
     Prepared,
-    Request,
     Restarted,
     Unsaved,
     Updated,
     Validated,
-    finetune_settings,
 )
 from segue.train.pretrain import Ended as PretrainingEnded
-from segue.train.report_classes import WITH_NGRAMS, beside_rows, no_better
+from segue.train.report_classes import WITH_NGRAMS
 
 
 def run_finetuning(
@@ -59,34 +56,34 @@ def run_finetuning(
     wide: bool | None,
 ) -> Signals | None:
     """Shows the run; returns the signal that stopped it, or None if it came to its end."""
-    check_has_weights(model)
-    kind = task_kind(task)
-    request = Request(
-        model=model,
-        kind=kind,
-        train=train,
-        valid=valid,
-        test=test,
-        columns=columns,
-        tables=tables,
-        settings=finetune_settings(kind, {}, overrides),
-        new_weights=new_weights,
-        baselines=baselines,
-        adapt=adapt,
-        wide=wide,
-    )
     stopped_by: Signals | None = None
-    with _LiveView(progress_console(), run, tags=kind.name == "tag") as view:
+    with _LiveView(progress_console(), run, tags=task == "tag") as view:
 
         def show(event: Event) -> None:
             nonlocal stopped_by
-            if rank() == 0:
+            if is_first_process():
                 view.show(event)
             if isinstance(event, Ended | Adapted):
                 stopped_by = event.stopped_by
 
         try:
-            finetuned(request, run, progress=False, on_event=show)
+            finetuned(
+                model,
+                train,
+                task=task,
+                out=run,
+                valid=valid,
+                test=test,
+                columns=columns,
+                settings=overrides,
+                new_weights=new_weights,
+                adapt=adapt,
+                baselines=baselines,
+                wide=wide,
+                tables=tables,
+                progress=False,
+                on_event=show,
+            )
         except KeyboardInterrupt:
             if stopped_by is None:
                 raise
@@ -96,7 +93,7 @@ def run_finetuning(
 def print_tasks() -> None:
     """The tasks, their columns and their settings."""
     console = Console(highlight=False)
-    for kind in TASKS.values():
+    for kind in tasks().values():
         console.print(f"[bold]{kind.name}[/]  {kind.help}")
         for column in kind.columns:
             needed = "optional" if column.optional else "for training" if column.answer else "needed"

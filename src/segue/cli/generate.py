@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from segue.api.generate import write_samples
+from segue.api.models import Session, check_language_model
+from segue.api.models import open as open_session
 from segue.cli.chat import run_chat
 from segue.cli.options import InputEncodingOption, ModelArgument, ReplaceFileOption, SamplingOptions
 from segue.cli.writing import (
@@ -20,22 +23,17 @@ from segue.cli.writing import (
     interrupts,
     load_session,
     prompt_pieces,
-    refuse_task_models,
     sampling_settings,
     save_session,
     show_table,
 )
 from segue.errors import ConfigError
-from segue.infer.batched import write_batched
 from segue.infer.generation import GeneratedToken
 from segue.infer.sampling import SamplingSettings
-from segue.infer.session import Session, open_session
 
 MAX_TOKENS, MAX_BEAM_TOKENS = 200, 64
 MOST_PENALTY = 10
 """Largest length penalty in beam search: beyond it numbers overflow."""
-_TOGETHER = 16
-"""Samples that are written at the same time."""
 _OF_BEAM = {"--n-best", "--length-penalty"}
 _OF_SAMPLING = {
     "--temperature",
@@ -114,7 +112,7 @@ def run_generation(model: str, prompt: str, options: GenerateOptions) -> None:
     check_options(options.given())
     if options.chat and prompt == STANDARD_INPUT:
         raise ConfigError("--chat reads standard input line by line; got - for the prompt as well. Leave one out.")
-    refuse_task_models(model)
+    check_language_model(model)
     check_place(options.save, replace=options.replace, loaded=options.load, model=model)
     sampling = sampling_settings(options, show_alternatives=options.log_probabilities)
     with enough_memory():
@@ -198,29 +196,26 @@ def _write_samples(session: Session, sampling: SamplingSettings, options: Genera
     """Some at a time: the first of them as it comes, the others when they are whole."""
     screen = Screen()
     assert options.count is not None
-    session.ready()
-    for begin in range(0, options.count, _TOGETHER):
-        numbers = range(begin, min(begin + _TOGETHER, options.count))
-        tokens: list[list[GeneratedToken]] = [[] for _ in numbers]
-        settings = [replace(sampling, seed=sampling.seed + number) for number in numbers]
+    groups = write_samples(
+        session, sampling, count=options.count, max_tokens=options.max_tokens or MAX_TOKENS, stop=options.stop or ()
+    )
+    for group in groups:
+        tokens: dict[int, list[GeneratedToken]] = {number: [] for number in group.numbers}
+        first = group.numbers[0]
         if not options.as_json:
-            screen.show(_heading(begin))
+            screen.show(_heading(first))
         with interrupts() as interrupt:
-            forks = [session.fork() for _ in numbers]
-            written = write_batched(
-                forks, max_tokens=options.max_tokens or MAX_TOKENS, sampling=settings, stop=options.stop or ()
-            )
-            for number, one in written:
+            for number, one in group.tokens:
                 tokens[number].append(one)
                 if options.as_json:
-                    screen.show(_line(one, sample=begin + number + 1))
-                elif number == 0:
+                    screen.show(_line(one, sample=number + 1))
+                elif number == first:
                     screen.show(one.text)
                 if interrupt.asked:
                     break
-        for number, own in enumerate(tokens):
-            if not options.as_json and number > 0:
-                screen.show(_heading(begin + number) + "".join(one.text for one in own))
+        for number, own in tokens.items():
+            if not options.as_json and number > first:
+                screen.show(_heading(number) + "".join(one.text for one in own))
             screen.end_line()
             if options.log_probabilities:
                 _show_tokens(own)

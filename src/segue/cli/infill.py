@@ -10,12 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from segue.api.generate import infill as infilled
+from segue.api.models import check_language_model, text_model
 from segue.cli.evaluate import whole_numbers
 from segue.cli.options import InputEncodingOption, ModelArgument, SamplingOptions
-from segue.cli.writing import biased, prompt_pieces, refuse_task_models, sampling_settings, visible
+from segue.cli.writing import biased, prompt_pieces, sampling_settings, visible
 from segue.errors import ConfigError, DataError
-from segue.infer.infill import InfilledText, infill_text
-from segue.infer.text_model import TextModel, load_text_model
+from segue.infer.infill import InfilledText
+from segue.infer.text_model import TextModel
 
 MOST_CHARACTERS = 20_000
 """All of the text is read at once, and every token looks at every other."""
@@ -38,9 +40,9 @@ class InfillOptions(SamplingOptions):
 def run_infilling(model: str, text: str, options: InfillOptions) -> None:
     """Prints the text with the gaps filled and marked, and what was filled in in the order of filling."""
     lengths = whole_numbers(options.length, option="--length")
-    refuse_task_models(model)
+    check_language_model(model)
     settings = sampling_settings(_choosing(options), show_alternatives=not options.as_json)
-    source = load_text_model(model)
+    source = text_model(model)
     settings = biased(settings, options.bias, source.tokenizer)
     whole = ""
     for piece in prompt_pieces(text, encoding=options.encoding):
@@ -50,14 +52,13 @@ def run_infilling(model: str, text: str, options: InfillOptions) -> None:
                 f"a text with gaps must have at most {MOST_CHARACTERS:,} characters, since it is read at once; got "
                 "more. Cut it around the gaps."
             )
-    found = infill_text(
-        source.model,
-        source.tokenizer,
+    found = infilled(
+        source,
         whole,
         gap=options.gap,
-        lengths=lengths[0] if len(lengths) == 1 else lengths,
+        length=lengths[0] if len(lengths) == 1 else lengths,
         order=options.order,
-        settings=settings,
+        sampling=settings,
     )
     if options.as_json:
         print(json.dumps(_row(found, source), ensure_ascii=False))

@@ -1,14 +1,55 @@
-"""`segue inspect`: what a file or folder is. The manifest of a store says all, so that torch is not needed for it."""
+"""`segue inspect`: what a file or folder is, in any supported format, without loading weights."""
 
+import math
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from segue.api.inspect import inspect as inspected
 from segue.cli.completion import complete_model
 from segue.cli.console import say
-from segue.data.manifest import NAME, load_manifest
+
+if TYPE_CHECKING:
+    from segue.checkpoint.source import TensorInfo
+
+_LARGEST = 5
+
+
+def run_inspection(path: Path, *, tensors: bool) -> None:
+    """Prints what is there; `tensors` lists all of them."""
+    console = Console(highlight=False)
+    found = inspected(path)
+    say(console, f"{path}: {found.kind}{_family(found.family)}", hang=2, style="bold")
+    for line in found.facts:
+        say(console, line, indent=2, hang=2)
+    if found.tensors is not None:
+        _print_tensors(console, found.tensors, every=tensors)
+
+
+def _family(family: str | None) -> str:
+    """What follows the kind: a family of checkpoints, or that a model was fine-tuned."""
+    if family is None:
+        return ""
+    return f", {family}" if family.startswith("fine-tuned") else f": {family}"
+
+
+def _print_tensors(console: Console, tensors: "Mapping[str, TensorInfo]", *, every: bool) -> None:
+    sizes = {name: math.prod(info.shape) for name, info in tensors.items()}
+    dtypes = Counter(str(info.dtype).removeprefix("torch.") for info in tensors.values())
+    kinds = ", ".join(f"{count} {dtype}" for dtype, count in dtypes.most_common())
+    say(console, f"{len(tensors)} tensors, {sum(sizes.values()):,} numbers: {kinds}", indent=2, hang=2)
+    names = list(tensors) if every else sorted(sizes, key=lambda name: -sizes[name])[:_LARGEST]
+    if not every and names:
+        say(console, "the largest:", indent=2)
+    for name in names:
+        info = tensors[name]
+        shape = " x ".join(map(str, info.shape)) or "one number"
+        dtype = str(info.dtype).removeprefix("torch.")
+        console.print(f"    {name}  {shape}  {dtype}", soft_wrap=True, markup=False)
 
 
 def inspect(
@@ -23,19 +64,4 @@ def inspect(
     Example:
       segue inspect run --tensors
     """
-    if not print_store(path):
-        from segue.cli.inspect_model import run_inspection
-
-        run_inspection(path, tensors=tensors)
-
-
-def print_store(path: Path) -> bool:
-    """Prints what is in a store; False if there is none."""
-    if not (path / NAME).is_file() or not (path / "documents.bin").is_file():
-        return False
-    manifest = load_manifest(path)
-    console = Console(highlight=False)
-    say(console, f"{path}: segue store", hang=2, style="bold")
-    counts = ("tokens", "documents", "vocabulary_size", "bytes")
-    say(console, ", ".join(f"{name} {getattr(manifest, name)}" for name in counts), indent=2, hang=2)
-    return True
+    run_inspection(path, tensors=tensors)

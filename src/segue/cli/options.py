@@ -6,7 +6,7 @@ frozen dataclass. `expanded` turns it into the function that typer sees, with th
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import typer
@@ -15,7 +15,7 @@ from segue.cli.completion import complete_config, complete_model
 from segue.errors import ConfigError
 
 if TYPE_CHECKING:
-    from segue.data.readers import ReadSettings
+    from segue.api.texts import TextFiles
     from segue.data.tables import TableSettings
 
 # ------------------------------------------------------------------------------------------------------- single options
@@ -98,15 +98,17 @@ class TextOptions:
         int, typer.Option(min=1, help="Tokens per batch, over all documents. Changes speed and memory only.")
     ] = 4096
 
-    def read(self) -> "ReadSettings":
-        """How files become documents."""
-        from segue.data.readers import ReadSettings
+    def files(self, inputs: Sequence[str]) -> "TextFiles":
+        """The inputs as texts."""
+        from segue.api.texts import text_files
 
-        return ReadSettings(
-            document=self.documents,
+        return text_files(
+            inputs,
             field=self.field,
+            documents=self.documents,
             encoding=self.encoding,
             largest_expansion=self.largest_expansion,
+            standard_input=self.input_format,
         )
 
 

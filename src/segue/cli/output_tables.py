@@ -18,12 +18,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from segue.api.progress import Progress as ReadingProgress
+from segue.api.texts import TextFiles
 from segue.cli.console import moving_line, say
 from segue.cli.reporting import LINE_EVERY
 from segue.data.problems import MEANING
 from segue.errors import ConfigError, DataError
 from segue.files import new_file
-from segue.infer.documents import TextFiles
 
 RowFormat = Literal["jsonl", "csv", "tsv", "parquet"]
 Kind = Literal["text", "int64", "float64", "vector"]
@@ -176,9 +177,9 @@ class Meter:
         self.started = self.said = time.perf_counter()
         self.tokens = 0
 
-    def count(self, tokens: int) -> None:
-        """So many more were read."""
-        self.tokens += tokens
+    def show(self, event: ReadingProgress) -> None:
+        """Takes the events of `score_each` and `embed_each`."""
+        self.tokens = event.done
         now = time.perf_counter()
         line = f"{self.tokens:,} tokens, {self.tokens / max(1e-9, now - self.started):,.0f} tokens/s"
         self.progress.update(self.bar, completed=self.files.bytes_read, line=line)

@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from segue.checkpoint.packing import package as packaged
+from segue.api.hub import package as packaged
 from segue.cli.console import say
 from segue.cli.options import ModelArgument, ReplaceFolderOption
-from segue.errors import ConfigError
 
 
 def run_packaging(
@@ -26,9 +25,8 @@ def run_packaging(
 ) -> None:
     """Packages, and prints the files and what is to be known of them."""
     console = Console(highlight=False)
-    settings = {} if rank is None else {"rank": rank}
     packed = packaged(
-        model, out, licence=licence, languages=languages, notes=notes, trunk=trunk, replace=replace, **settings
+        model, out, license=licence, languages=languages, notes=notes, trunk=trunk, rank=rank, replace=replace
     )
     for name, size in packed.files.items():
         console.print(f"{size:>14,}  {name}", soft_wrap=True, markup=False)
@@ -67,8 +65,6 @@ def package(
     Example:
       segue package run models/my-model --license mit --language en
     """
-    if rank is not None and trunk is None:
-        raise ConfigError("--rank must go with --trunk; got it alone. Name the packaged model, or leave it out.")
     run_packaging(
         model,
         out,

@@ -2,9 +2,9 @@
 
 from rich.console import Console
 
-from segue.api.configs import run_config
+from segue.api.catalogue import only_for_segue
+from segue.api.pretrain import chosen_config
 from segue.api.pretrain import plan as planned
-from segue.checkpoint.families.writing import only_for_segue
 from segue.cli.console import duration, progress_console, say
 from segue.cli.options import ConfigArgument, OverridesArgument
 from segue.config import Config
@@ -39,4 +39,4 @@ def plan(config: ConfigArgument, overrides: OverridesArgument = None) -> None:
     Example:
       segue plan small-xlnet data.store=corpus model.width=256
     """
-    print_plan(run_config(config, overrides or []))
+    print_plan(chosen_config(config, settings=overrides))

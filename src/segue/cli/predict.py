@@ -7,26 +7,24 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, TextIO
 
 import typer
 from rich.console import Console
 
-from segue.api.predict import answers
-from segue.checkpoint.find import path_of
+from segue.api.models import path_of
+from segue.api.predict import Table, load_finetuned, predict_each, table_file, text_rows
+from segue.api.progress import Progress
 from segue.cli.console import moving_line, say
 from segue.cli.options import ModelArgument, ReplaceFileOption, TableOptions
 from segue.cli.output_tables import check_standard_output
 from segue.cli.prediction_table import PROBLEM, PredictionFormat, PredictionWriter
 from segue.data.inputs import COMPRESSIONS
 from segue.data.problems import MEANING
-from segue.data.tables import DATASETS, ENDINGS, STANDARD_INPUT, Table, TableSettings, open_table
-from segue.data.tables.reader import TableRows
+from segue.data.tables import DATASETS, ENDINGS, STANDARD_INPUT, TableSettings
 from segue.errors import ConfigError
 from segue.files import check_file, new_text_file
-from segue.tasks.folder import TaskModel, load_task_model
 
 
 def run_prediction(
@@ -48,8 +46,8 @@ def run_prediction(
         check_file(out, replace=replace_existing, inputs=inputs)
     else:
         check_standard_output()
-    made = load_task_model(model)
-    table = open_table(sources[0], replace(tables, every_row=True)) if from_table else _text_table(sources, made)
+    made = load_finetuned(model)
+    table = table_file(sources[0], tables) if from_table else text_rows(made, sources)
     written = problems = 0
     first_problem = ""
     console = Console(stderr=True, highlight=False)
@@ -60,12 +58,13 @@ def run_prediction(
         bar = progress.add_task("", total=None, line="")
         writer = PredictionWriter(file, to or _format_of(out), table.columns, escape_formulas=escape_formulas)
 
-        def tell(done: int, total: int | None) -> None:
-            if done % 100 == 0:
-                progress.update(bar, line=f"{done:,} rows")
+        def show(event: Progress) -> None:
+            if event.done % 100 == 0:
+                progress.update(bar, line=f"{event.done:,} rows")
 
-        for row, found, why in answers(made, table, columns, batch_size=batch_size, tell=tell):
-            problem = writer.write(row, found, why)
+        found = predict_each(made, table, columns=columns, batch_size=batch_size, progress=False, on_event=show)
+        for one in found:
+            problem = writer.write(one.row, one.answer, one.problem)
             if problem is not None:
                 problems += 1
                 first_problem = first_problem or problem
@@ -99,34 +98,6 @@ def is_table(sources: Sequence[str]) -> bool:
                 "texts as rows on standard input."
             )
     return False
-
-
-_TEXT_ROLES = {
-    "classify": ("text",),
-    "pair": ("first", "second"),
-    "tag": ("text",),
-    "answer": ("context", "question"),
-    "generate": ("source",),
-}
-
-
-def _text_table(texts: Sequence[str], made: TaskModel) -> Table:
-    """Texts as rows: each fills the next column that the task reads, so that two make a row where it reads two."""
-    name = made.kind.name
-    roles = tuple(made.task.to_values()["roles"]) if name == "regress" else _TEXT_ROLES.get(name, ())
-    if not roles:
-        raise ConfigError(f"a model for the task {name} must have a table; got texts alone. Give a file, or -.")
-    if len(texts) % len(roles):
-        raise ConfigError(
-            f"texts for the task {name} must come {len(roles)} for each row, {' then '.join(roles)}; got {len(texts)}. "
-            "Add the others, or give a table."
-        )
-    columns = tuple(next(c for c in made.kind.columns if c.role == role).names[0] for role in roles)
-    rows = [
-        (number, dict(zip(columns, texts[begin : begin + len(roles)], strict=True)))
-        for number, begin in enumerate(range(0, len(texts), len(roles)), start=1)
-    ]
-    return Table("the texts", lambda _: TableRows(columns, "row", iter(rows)), once=False)
 
 
 def _warn(console: Console, table: Table, writer: PredictionWriter) -> None:

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
-from segue.api.prepare import prepared
+from segue.api.prepare import encoded_examples, prepared
 from segue.cli.console import duration, progress_console, say
 from segue.cli.options import (
     DocumentsOption,
@@ -22,10 +22,9 @@ from segue.cli.options import (
     ReplaceFolderOption,
 )
 from segue.data.manifest import StoreManifest
-from segue.data.prepare import PreparationReport, PrepareSettings, Progress, examples
+from segue.data.prepare import PreparationReport, PrepareSettings, Progress
 from segue.data.problems import MEANING
 from segue.data.readers import ReadSettings
-from segue.data.store import Store
 
 _STAGES = {"sample": "reading a sample", "train": "training the tokeniser", "encode": "encoding"}
 Show: TypeAlias = Callable[[Progress], object]
@@ -114,7 +113,7 @@ def _print_report(console: Console, report: PreparationReport) -> None:
             )
     speed = f"{rate / 1e6 / max(report.encode_seconds, 1e-9):.1f} MB/s with {with_workers}"
     say(console, f"{duration(report.seconds)}; encoded at {speed}.", indent=2, style="dim")
-    for text, tokens in examples(Store.open(report.store)):
+    for text, tokens in encoded_examples(report.store):
         console.print()
         _indented(console, Text(text.strip() or repr(text)))
         _indented(console, Text("·".join(token.replace("\n", "\\n") for token in tokens), style="cyan"))

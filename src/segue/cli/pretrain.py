@@ -3,33 +3,27 @@
 import math
 import shlex
 import sys
-from collections import deque
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from signal import Signals
 from typing import Annotated, TypeAlias
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import TaskID
 
-from segue.api.configs import check_has_weights, run_config
-from segue.api.pretrain import pretrained
-from segue.checkpoint.families.writing import only_for_segue
+from segue.api.catalogue import only_for_segue
+from segue.api.pretrain import Throughput, chosen_config, origin_of, pretrained
+from segue.api.progress import is_first_process
 from segue.cli.completion import complete_model
 from segue.cli.console import duration, finish, moving_line, progress_console, say
 from segue.cli.options import ConfigArgument, OverridesArgument
 from segue.config import Config, ModelConfig
 from segue.errors import ConfigError, DataError
-from segue.evaluation.cost import matrix_product_peak, multiply_adds
-from segue.train.distributed import rank, world
 from segue.train.loop import StepReport
-from segue.train.machine import peak_memory
-from segue.train.plan import predicted_positions
 from segue.train.pretrain import Ended, Event, Saved, Started, Validated
-from segue.train.stages import Origin, find_origin
+from segue.train.stages import Origin
 
 Board: TypeAlias = Callable[[str, float, int], object]
 """Takes a name, a value and a step, to show them elsewhere."""
@@ -51,7 +45,7 @@ def run_pretraining(
     view = LiveView(progress_console(), config, run, boards=[])
 
     def show(event: Event) -> None:
-        if rank() == 0:
+        if is_first_process():
             if isinstance(event, Started):  # the folder is that of a run by now
                 view.boards = [board() for board in boards]
             view.show(event)
@@ -70,15 +64,8 @@ class LiveView:
         assert config.train is not None
         self.console, self.run, self.validation = console, run, config.data.validation
         self.steps, self.log_every = config.train.steps, config.train.log_every
-        self.precision = getattr(torch, config.train.precision)
         self.model = config.model
-        self.recent: deque[StepReport] = deque(maxlen=50)
-        self.flops = 3 * multiply_adds(
-            config.model,
-            segment_length=config.data.segment_length,
-            predicted=predicted_positions(config.data, config.model),
-        )
-        self.peak = 0.0
+        self.throughput = Throughput(config)
         self.progress = moving_line(console)
         self.task: TaskID | None = None
         self.boards = boards
@@ -106,7 +93,7 @@ class LiveView:
                 self._ended(event)
 
     def _started(self, event: Started) -> None:
-        self.peak = matrix_product_peak(self.precision) * world()
+        self.throughput.measure_machine()
         verb = "resumes at" if event.step else "starts at"
         size = f"{event.parameters / 1e6:.2f} M parameters"
         say(self.console, f"{self.run} {verb} step {event.step} of {event.steps}; {size}.")
@@ -142,7 +129,7 @@ class LiveView:
                 style="red",
             )
         else:
-            self.recent.append(report)
+            self.throughput.recent.append(report)
         if self.task is not None:
             room = self.console.width - BESIDE_LINE
             self.progress.update(self.task, completed=report.step, line=self._line(report, room))
@@ -157,22 +144,19 @@ class LiveView:
     def _line(self, report: StepReport, room: int | None) -> str:
         """Means over the latest steps; of what does not fit into the room, the least important is left out."""
         step = f"step {report.step}/{self.steps}"
-        if not self.recent:
+        if not self.throughput.recent:
             return f"{step}  no finite step yet"
-        seconds = sum(r.seconds for r in self.recent)
-        speed = sum(r.tokens for r in self.recent) / seconds
-        loss = sum(r.loss for r in self.recent) / len(self.recent)
-        left = (self.steps - report.step) * seconds / len(self.recent)
-        share = speed * self.flops / self.peak if self.peak else 0.0
+        loss, share = self.throughput.loss, self.throughput.share_of_peak
+        left = (self.steps - report.step) * self.throughput.seconds_per_step
         parts = {  # in the order in which they are shown
             "step": step,
             "loss": loss_in_words(loss, self.model),
-            "speed": f"{speed:,.0f} tokens/s",
-            "share": f"{share:.0%} of peak",
-            "memory": f"{peak_memory() / 2**30:.1f} GiB",
+            "speed": f"{self.throughput.tokens_per_second:,.0f} tokens/s",
+            "share": f"{share or 0.0:.0%} of peak",
+            "memory": f"{self.throughput.memory / 2**30:.1f} GiB",
             "left": f"{duration(left)} left",
         }
-        if not 0 < share <= 1:  # other work slowed down the machine while its peak was measured
+        if share is None:
             del parts["share"]
         for dispensable in ("share", "memory", "speed", "step", "perplexity"):
             if room is None or len("  ".join(parts.values())) <= room:
@@ -259,10 +243,8 @@ def pretrain(
             "pretraining starts with new weights unless --from names a model; got --new-weights, which is for "
             "fine-tuning. Leave it out."
         )
-    if start is not None:
-        check_has_weights(start)
-    origin = find_origin(start, out)
-    settings = run_config(config, overrides or [], base=None if origin is None else origin.config)
+    origin = origin_of(start, out)
+    settings = chosen_config(config, settings=overrides, base=None if origin is None else origin.config)
     stopped_by = run_pretraining(
         settings, out, origin=origin, tensorboard=tensorboard, wandb=wandb, verify=not no_verify
     )

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from segue.checkpoint.hub import plan_push
-from segue.checkpoint.hub import push as pushed_model
+from segue.api.hub import push as pushed_model
+from segue.checkpoint.hub import Upload
 from segue.cli.console import say
 
 
@@ -25,17 +25,29 @@ def run_push(
 ) -> None:
     """Lists the files and their sizes, then uploads them, unless it is a rehearsal."""
     console = Console(highlight=False)
-    upload = plan_push(folder, name, licence=licence, languages=languages)
-    for file, size in sorted(upload.files.items()):
-        console.print(f"{_size(size):>10}  {file}", soft_wrap=True, markup=False)
-    if upload.stripped:
-        places = ", ".join(upload.stripped)
-        say(console, f"Paths of this machine stay here, and only their last names go up: {places}.", hang=2)
-    total = f"{len(upload.files)} files of {upload.folder}, {_size(sum(upload.files.values()))}"
-    if dry_run:
+
+    def show(upload: Upload) -> None:
+        for file, size in sorted(upload.files.items()):
+            console.print(f"{_size(size):>10}  {file}", soft_wrap=True, markup=False)
+        if upload.stripped:
+            places = ", ".join(upload.stripped)
+            say(console, f"Paths of this machine stay here, and only their last names go up: {places}.", hang=2)
+
+    pushed = pushed_model(
+        folder,
+        name,
+        private=private,
+        revision=revision,
+        message=message,
+        license=licence,
+        languages=languages,
+        dry_run=dry_run,
+        on_event=show,
+    )
+    total = f"{len(pushed.files)} files of {pushed.folder}, {_size(sum(pushed.files.values()))}"
+    if pushed.url is None:
         say(console, f"{total}: would go to {name}. Nothing was written or sent.", hang=2)
         return
-    pushed = pushed_model(upload, private=private, revision=revision, message=message)
     say(console, f"{total}: are at {pushed.url}, commit {pushed.commit}.", hang=2)
     say(console, f'Next: segue.load("{name}", revision="{pushed.commit}")', hang=2, style="dim")
 

@@ -6,15 +6,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from segue.api.sample import samples, written_sample
 from segue.cli.console import say
 from segue.cli.options import ReplaceFileOption
-from segue.data.samples import labelled_samples, samples, write_sample
 
 
 def print_samples() -> None:
     """A paragraph for each."""
     console = Console(highlight=False)
-    for name, sample in (samples() | labelled_samples()).items():
+    for name, sample in samples().items():
         say(console, f"{name}  {sample.language}", hang=2, style="bold")
         say(console, sample.about, indent=2)
         say(console, f"From {sample.origin}. To download: {sample.download}.", indent=2, style="dim")
@@ -25,22 +25,17 @@ def print_samples() -> None:
     )
 
 
-def write(name: str, out: Path, *, replace: bool) -> None:
+def write(name: str, out: Path | None, *, replace: bool) -> None:
     """Writes it and says what to do next."""
     console = Console(highlight=False)
-    count, characters = write_sample(name, out, replace=replace)
-    if (labelled := labelled_samples().get(name)) is not None:
-        say(console, f"{out}: {count:,} labelled texts, {characters:,} characters.", hang=2)
-        following = f"segue finetune MODEL --task {labelled.task} --train {out} --out {out.with_suffix('.run')}"
+    done = written_sample(name, out, replace=replace)
+    what = "documents" if done.task is None else "labelled texts"
+    say(console, f"{done.path}: {done.count:,} {what}, {done.characters:,} characters.", hang=2)
+    if done.task is not None:
+        following = f"segue finetune MODEL --task {done.task} --train {done.path} --out {done.path.with_suffix('.run')}"
     else:
-        say(console, f"{out}: {count:,} documents, {characters:,} characters.", hang=2)
-        following = f"segue prepare {out} --out {out.with_suffix('.store')}"
+        following = f"segue prepare {done.path} --out {done.path.with_suffix('.store')}"
     say(console, f"Next: {following}", hang=2, style="dim")
-
-
-def default_name(name: str) -> Path:
-    """What the file is called if nobody says."""
-    return Path(f"{name}.jsonl" if name in labelled_samples() else f"{name}.txt")
 
 
 def sample(
@@ -59,4 +54,4 @@ def sample(
     if name is None:
         print_samples()
     else:
-        write(name, default_name(name) if out is None else out, replace=replace)
+        write(name, out, replace=replace)

@@ -8,17 +8,14 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from segue.checkpoint.find import path_of
+from segue.api.models import path_of, text_model
+from segue.api.score import score_each
 from segue.cli.console import duration
 from segue.cli.options import ModelArgument, ReplaceFileOption, TextOptions
 from segue.cli.output_tables import Kind, RowFormat, metered, row_format, row_writer, summarise, warn, written
-from segue.data.inputs import Format
-from segue.data.readers import ReadSettings
 from segue.files import check_file
-from segue.infer.documents import TextFiles
-from segue.infer.score import By, Order, ScoreSettings, ScoreTotals, TextScore, TokenScore
-from segue.infer.score import score as scores
-from segue.infer.text_model import load_text_model
+from segue.infer.score import By, Order
+from segue.infer.score_rows import TextScore, TokenScore
 
 _KINDS: dict[str, Kind] = {
     "source": "text",
@@ -40,35 +37,36 @@ def run_scoring(
     by: By,
     order: Order,
     seed: int,
-    segment_length: int | None,
-    batch_tokens: int,
-    read: ReadSettings,
-    standard_input: Format,
+    reading: TextOptions,
 ) -> None:
     """Writes the rows; with a file, prints a summary."""
     written_as = row_format(out, to)
-    files = TextFiles(inputs, read, standard_input=standard_input)
+    files = reading.files(inputs)
     read_from = [path_of(model), *(file.path for file in files.files)]
     if out is not None:
         check_file(out, replace=replace, inputs=read_from)
     console = Console(stderr=True, highlight=False)
-    loaded = load_text_model(model)
-    settings = ScoreSettings(
-        by=by,
-        order=order,
-        seed=seed,
-        segment_length=loaded.segment_length if segment_length is None else segment_length,
-        batch_tokens=batch_tokens,
-    )
     names = [field.name for field in fields(TokenScore if by == "token" else TextScore)]
     names.remove("likeliest")  # nobody asked for it
     if by == "document":
         names.remove("line")
-    totals = ScoreTotals()
+    loaded = text_model(model)
     count = 0
     with metered(console, files) as meter, written(out, replace=replace, inputs=read_from) as file:
         writer = row_writer(file, written_as, {name: _KINDS.get(name, "int64") for name in names})
-        for row in scores(loaded.model, loaded.tokenizer, files, settings, totals=totals, progress=meter.count):
+        stream = score_each(
+            loaded,
+            files,
+            by=by,
+            likeliest=False,
+            order=order,
+            seed=seed,
+            segment_length=reading.segment_length,
+            batch_tokens=reading.batch_tokens,
+            progress=False,
+            on_event=meter.show,
+        )
+        for row in stream:
             writer.write({name: getattr(row, name) for name in names})
             count += 1
         writer.close()
@@ -76,7 +74,7 @@ def run_scoring(
     if out is None:
         warn(console, files)
         return
-    objective = loaded.model.config.objective
+    objective, totals = loaded.model.config.objective, stream.totals
     likelihood = {"causal": "", "permutation": f", order {order}", "masked": ", pseudo-likelihood"}[objective]
     summarise(
         console,
@@ -137,8 +135,5 @@ def score(
         by=by,
         order=order,
         seed=seed,
-        segment_length=reading.segment_length,
-        batch_tokens=reading.batch_tokens,
-        read=reading.read(),
-        standard_input=reading.input_format,
+        reading=reading,
     )

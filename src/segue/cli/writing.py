@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -19,18 +18,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from segue.checkpoint.find import path_of
-from segue.checkpoint.folder import TASK, read_toml
+from segue.api.generate import token_id
+from segue.api.models import Session, path_of
+from segue.api.texts import Problems, decoded_stream
 from segue.cli.console import say
 from segue.cli.errors import first_line, is_memory
 from segue.cli.options import SamplingOptions
 from segue.cli.reporting import reporting
-from segue.data.decode import CHUNK, check_encoding, decoded
-from segue.data.problems import MEANING, Problems
+from segue.data.problems import MEANING
 from segue.errors import ConfigError
 from segue.files import check_file
 from segue.infer.sampling import SamplingSettings
-from segue.infer.session import Session
 from segue.text.tokenizer import Tokenizer
 from segue.text.unicode import REPLACEMENT, without_surrogates
 
@@ -42,16 +40,6 @@ _UNSEEN = {code: REPLACEMENT for code in [*range(32), *range(127, 160)] if chr(c
 
 
 # ---------------------------------------------------------------------------------------------------------- settings
-
-
-def refuse_task_models(model: str) -> None:
-    """Says what to do with a model that was fine-tuned."""
-    path = path_of(model) / TASK
-    if path.is_file():
-        raise ConfigError(
-            f"{model} must be a language model; got one that was fine-tuned for the task "
-            f"{str(read_toml(path).get('task'))[:40]}. Use segue predict {model} FILE."
-        )
 
 
 def sampling_settings(options: SamplingOptions, *, show_alternatives: bool) -> SamplingSettings:
@@ -78,7 +66,8 @@ def sampling_settings(options: SamplingOptions, *, show_alternatives: bool) -> S
 
 def biased(settings: SamplingSettings, bias: Sequence[str] | None, tokenizer: Tokenizer) -> SamplingSettings:
     """With --bias, which only the tokeniser understands."""
-    return replace(settings, logit_bias=dict(_bias(one, tokenizer) for one in bias or ()))
+    pairs = [_bias(one) for one in bias or ()]
+    return replace(settings, logit_bias={token_id(token, tokenizer): number for token, number in pairs})
 
 
 def _top_k(text: str) -> int | None:
@@ -93,7 +82,8 @@ def _top_k(text: str) -> int | None:
     return number
 
 
-def _bias(text: str, tokenizer: Tokenizer) -> tuple[int, float]:
+def _bias(text: str) -> tuple[str, float]:
+    """Token and number of TOKEN=NUMBER."""
     token, sign, value = text.rpartition("=")
     try:
         number = float(value)
@@ -103,18 +93,7 @@ def _bias(text: str, tokenizer: Tokenizer) -> tuple[int, float]:
         raise ConfigError(
             f"--bias must read TOKEN=NUMBER; got {text!r}. Write --bias the=-5, say; -inf forbids a token."
         )
-    if token.startswith("#") and token[1:].isascii() and token[1:].isdigit():
-        return int(token[1:]), number
-    shown = next((index for index in range(tokenizer.size) if tokenizer.token(index) == token), None)
-    if shown is not None:
-        return shown, number
-    ids = tokenizer.encode(token).tolist()
-    if len(ids) != 1:
-        names = " ".join(f"{tokenizer.token(index)}=#{index}" for index in ids[:12])
-        raise ConfigError(
-            f"--bias must be for one token; got {token!r}, which has {len(ids)}: {names}. Name one of them, or its id."
-        )
-    return ids[0], number
+    return token, number
 
 
 @contextmanager
@@ -139,10 +118,8 @@ def prompt_pieces(prompt: str, *, encoding: str) -> Iterator[str]:
     if prompt != STANDARD_INPUT:
         yield without_surrogates(prompt)
         return
-    check_encoding(encoding)
-    take = getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)  # what is there, without waiting for more
     problems = Problems()
-    yield from decoded(iter(partial(take, CHUNK), b""), "standard input", problems, encoding=encoding, strict=True)
+    yield from decoded_stream(sys.stdin.buffer, name="standard input", encoding=encoding, problems=problems)
     console = Console(stderr=True, highlight=False)
     for kind, number in problems.counts.items():
         say(console, f"{number:,} {MEANING[kind]}; first: {problems.first[kind]}", hang=2, style="yellow")

@@ -1,13 +1,10 @@
-"""`segue inspect`: what a file or folder is, in any supported format, without loading weights."""
+"""What models, runs, sessions, exports and checkpoints of other libraries say of themselves, without their weights."""
 
-import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from segue.api.inspect import Inspection
 from segue.checkpoint.detect import Detected, detect, read_settings
 from segue.checkpoint.differences import read_trunk
 from segue.checkpoint.files import locate
@@ -15,33 +12,32 @@ from segue.checkpoint.find import local_folder
 from segue.checkpoint.folder import CONFIG, TASK, TRUNK, read_config, read_toml
 from segue.checkpoint.heads import read_head
 from segue.checkpoint.packaged import packaged_model
-from segue.checkpoint.source import TensorInfo
-from segue.cli.console import say
 from segue.config import ModelConfig
 from segue.train.metrics import newest_losses
 from segue.train.stages import recorded_origin
 from segue.train.state import NUMBERS, TRAINING
 
-_LARGEST = 5
 _SHOWN = 300
 """Characters of the settings."""
 
 
-def run_inspection(path: Path, *, tensors: bool) -> None:
-    """Prints what is there; `tensors` lists all of them."""
-    console = Console(highlight=False)
+def inspect_model(path: Path) -> Inspection:
+    """What is there, by its path or its name."""
     packaged = None if path.exists() else packaged_model(str(path))
     place = path if packaged is None else packaged.folder
     trunk = read_trunk(place).name if (place / TRUNK).is_file() else None
     found = detect(place if trunk is None else local_folder(path))
-    family = "" if found.family is None else f": {found.family.name}"
+    family = None if found.family is None else found.family.name
     if (found.path / TASK).is_file():
-        family = ", fine-tuned" + ("" if trunk is None else f", kept as differences to {trunk}")
-    say(console, f"{path}: {found.kind}{family}", hang=2, style="bold")
-    for line in _settings(found):
-        say(console, line, indent=2, hang=2)
-    if found.source is not None:
-        _print_tensors(console, found.source.tensors, every=tensors)
+        family = "fine-tuned" + ("" if trunk is None else f", kept as differences to {trunk}")
+    return Inspection(
+        path=found.path,
+        kind=found.kind,
+        family=family,
+        facts=list(_settings(found)),
+        settings=found.settings,
+        tensors=None if found.source is None else found.source.tensors,
+    )
 
 
 def _settings(found: Detected) -> Iterator[str]:
@@ -111,18 +107,3 @@ def _listed(values: Mapping[str, Any]) -> str:
     text = ", ".join(f"{name} {value}" for name, value in plain.items())
     shown = "".join(character if character.isprintable() else " " for character in text)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-
-
-def _print_tensors(console: Console, tensors: Mapping[str, TensorInfo], *, every: bool) -> None:
-    sizes = {name: math.prod(info.shape) for name, info in tensors.items()}
-    dtypes = Counter(str(info.dtype).removeprefix("torch.") for info in tensors.values())
-    kinds = ", ".join(f"{count} {dtype}" for dtype, count in dtypes.most_common())
-    say(console, f"{len(tensors)} tensors, {sum(sizes.values()):,} numbers: {kinds}", indent=2, hang=2)
-    names = list(tensors) if every else sorted(sizes, key=lambda name: -sizes[name])[:_LARGEST]
-    if not every and names:
-        say(console, "the largest:", indent=2)
-    for name in names:
-        info = tensors[name]
-        shape = " x ".join(map(str, info.shape)) or "one number"
-        dtype = str(info.dtype).removeprefix("torch.")
-        console.print(f"    {name}  {shape}  {dtype}", soft_wrap=True, markup=False)

@@ -1,0 +1,170 @@
+"""What has a name: models with weights on this machine, configs of published models, presets of whole runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from segue.api.errors import python_errors
+from segue.checkpoint.card import licence_and_languages
+from segue.checkpoint.files import CARD, LARGEST_CARD, read_small
+from segue.checkpoint.packaged import WITHOUT, Packaged, package_folder, packaged_model, packaged_models
+from segue.checkpoint.parts import CONFIG, LARGEST_TASK, TASK, TRUNK, read_toml, read_trunk
+from segue.config import Config, ModelConfig, dump, model_config, parameter_count, parse, toml
+from segue.config.presets import preset_names, preset_text
+from segue.errors import ConfigError
+from segue.model.named import NamedModel, named_models
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackagedModel:
+    """A model with weights that is used by its name."""
+
+    name: str
+    folder: Path
+    comes_with_segue: bool
+    """Otherwise it is in the folder that SEGUE_MODELS names."""
+    bytes: int
+    """Size of its files."""
+    licence: str
+    languages: Sequence[str]
+    config: ModelConfig
+    task: str | None
+    """What it was fine-tuned for; None for a language model."""
+    labels: Sequence[str]
+    """The classes of its task."""
+    trunk: str | None
+    """The packaged model to which only the differences are kept; None for a whole model."""
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters of the language model."""
+        return parameter_count(self.config)
+
+    @property
+    def only_for_segue(self) -> str | None:
+        """Why other libraries cannot have it; None if they can."""
+        return only_for_segue(self.config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalogue:
+    """All that has a name, by kind."""
+
+    packaged: Mapping[str, PackagedModel]
+    """Models with weights."""
+    configs: Mapping[str, NamedModel]
+    """Configs of published models, without weights: `segue.named(NAME)`."""
+    presets: Sequence[str]
+    """Configs of whole runs, for `pretrain`."""
+    built_with_models: bool
+    """Whether the installation has a place for models of its own."""
+
+
+@python_errors
+def models() -> Catalogue:
+    """List the models and configs that have a name. Torch is not loaded for it.
+
+    Returns:
+        The models with weights (`packaged`), the configs of published models (`configs`), and the `presets`.
+
+    Raises:
+        CheckpointError: If SEGUE_MODELS names no folder, or a model in it is broken.
+
+    Examples:
+        >>> found = segue.models()
+        >>> "xlnet-base" in found.configs, "small-xlnet" in found.presets
+        (True, True)
+    """
+    return Catalogue(
+        packaged={name: _facts(model) for name, model in packaged_models().items()},
+        configs=named_models(),
+        presets=preset_names(),
+        built_with_models=package_folder().is_dir(),
+    )
+
+
+def packaged_names() -> list[str]:
+    """Names of the models with weights; nothing of them is read."""
+    return sorted(packaged_models())
+
+
+def config_names() -> list[str]:
+    """Names of the presets."""
+    return preset_names()
+
+
+def all_names() -> list[str]:
+    """All that `models` lists."""
+    return sorted({*packaged_models(), *named_models(), *preset_names()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedText:
+    """What there is to read under a name."""
+
+    text: str
+    """The card of a model, or a config as TOML."""
+    is_card: bool
+    only_for_segue: str | None
+    """Why other libraries cannot have the model; None if they can."""
+
+
+@python_errors
+def card_or_config(name: str) -> NamedText:
+    """The card of a packaged model, whose files are verified, or the config that has this name, as TOML."""
+    model = packaged_model(name)
+    if model is not None:
+        model.verify()
+        card = read_small(model.folder / CARD, limit=LARGEST_CARD).decode("utf-8").rstrip()
+        return NamedText(text=card, is_card=True, only_for_segue=only_for_segue(_config(model.folder)))
+    if name in named_models():
+        known = named_models()[name]
+        why = None if known.for_transformers else only_for_segue(known.config)
+        return NamedText(text=dump(Config(model=known.config)), is_card=False, only_for_segue=why)
+    if name in preset_names():
+        text = preset_text(name)
+        return NamedText(text=text, is_card=False, only_for_segue=only_for_segue(_preset_model(text, name)))
+    near = get_close_matches(name, all_names(), n=1, cutoff=0.3)
+    hint = WITHOUT if not package_folder().is_dir() else f"Did you mean {near[0]}?" if near else "See that list."
+    raise ConfigError(f"a name must be one that `segue models` lists; got {name!r}. {hint}")
+
+
+def only_for_segue(config: ModelConfig) -> str | None:
+    """Why transformers cannot have a Transformer-XL or an XLNet of this config; None if it can."""
+    from segue.checkpoint.families.writing import only_for_segue as reason  # it needs torch
+
+    return reason(config)
+
+
+def _preset_model(text: str, name: str) -> ModelConfig:
+    """Whatever size its vocabulary will have: where it is left out, the store of a run knows it."""
+    values = toml(text, source=name)["model"]
+    values.setdefault("vocabulary", {}).setdefault("size", 32000)
+    return model_config(**values)
+
+
+def _config(folder: Path) -> ModelConfig:
+    return parse(read_toml(folder / CONFIG)).model
+
+
+def _facts(model: Packaged) -> PackagedModel:
+    folder = model.folder
+    licence, languages = licence_and_languages(read_small(folder / CARD, limit=LARGEST_CARD).decode("utf-8"))
+    task, labels = None, []
+    if (folder / TASK).is_file():
+        values = toml(read_small(folder / TASK, limit=LARGEST_TASK).decode("utf-8"), source=str(folder / TASK))
+        task = str(values.get("task"))[:40]
+        labels = [str(label) for label in (values.get("values") or {}).get("labels") or []]
+    return PackagedModel(
+        name=model.name,
+        folder=folder,
+        comes_with_segue=model.comes_with_segue,
+        bytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        licence=licence,
+        languages=languages,
+        config=_config(folder),
+        task=task,
+        labels=labels,
+        trunk=read_trunk(folder).name if (folder / TRUNK).is_file() else None,
+    )

@@ -1,0 +1,246 @@
+"""What `segue.infer.score` gives: a row for each token, line or document, with sums that are exact.
+
+In: the log-probabilities of the tokens of a document, as they are found. Out: `TokenScore` and `TextScore`, in order.
+Log-probabilities are rounded to 2**-32, so that tokens, lines and documents add up to the same number.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.infer.documents import Document, Tokens
+
+UNIT = 2.0**-32
+"""What log-probabilities are multiples of."""
+
+
+class Found(NamedTuple):
+    """What a model finds of some tokens."""
+
+    values: NDArray[np.float64]
+    """Log-probabilities; NaN: there is none."""
+    likeliest: NDArray[np.bool_] | None
+    """Whether no other token was likelier; None: not asked for."""
+
+    def cut(self, begin: int, end: int | None) -> "Found":
+        """Those of some of the tokens."""
+        return Found(self.values[begin:end], None if self.likeliest is None else self.likeliest[begin:end])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenScore:
+    """The score of one token."""
+
+    document: int
+    """The number of the document, from 1, over all inputs."""
+    source: str
+    line: int
+    """The number of the line in the document, from 1."""
+    token: str
+    id: int
+    start: int
+    """The first character of the token, counted from 0 in the document as it was read."""
+    end: int
+    """The character after its last."""
+    log_probability: float | None
+    """Natural logarithm; None where there is nothing before the token to predict it from."""
+    likeliest: bool | None = None
+    """Whether no other token was likelier; None where that was not asked for, or has no answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextScore:
+    """The score of a line or a document."""
+
+    document: int
+    source: str
+    line: int | None
+    """The number of the line; None for a document."""
+    text: str
+    """The beginning of the text, at most a thousand characters."""
+    characters: int
+    tokens: int
+    scored: int
+    """How many tokens have a probability."""
+    log_probability: float
+    """The sum over the tokens that have one."""
+    perplexity: float | None
+    """Perplexity of a token; None if no token has a probability."""
+    bits_per_character: float | None
+    """-log2 p of the text, divided by its characters."""
+    likeliest: bool | None = None
+    """Whether each of its tokens was the likeliest; None where nobody asked, or no token has a probability."""
+
+
+ScoreRow: TypeAlias = TokenScore | TextScore
+
+
+@dataclass
+class ScoreTotals:
+    """Sums over all that was scored so far."""
+
+    documents: int = 0
+    characters: int = 0
+    tokens: int = 0
+    scored: int = 0
+    units: int = 0
+    """The log-probability, in multiples of UNIT."""
+    empty: int = 0
+    """Documents without a token."""
+
+    @property
+    def log_probability(self) -> float:
+        return self.units * UNIT
+
+    @property
+    def perplexity(self) -> float | None:
+        return _perplexity(self.units, self.scored)
+
+    @property
+    def bits_per_character(self) -> float | None:
+        return _bits(self.units, self.scored, self.characters)
+
+
+class _Sum:
+    """The running sum over the tokens of a line or document."""
+
+    def __init__(self) -> None:
+        self.tokens = self.scored = self.units = 0
+        self.unlikely: int | None = None
+
+    def add(self, found: Found) -> None:
+        is_there = ~np.isnan(found.values)
+        there = found.values[is_there]
+        if found.likeliest is not None:
+            self.unlikely = (self.unlikely or 0) + int((is_there & ~found.likeliest).sum())
+        self.tokens += len(found.values)
+        self.scored += len(there)
+        self.units += int(np.rint(there / UNIT).astype(np.int64).sum())
+
+    def row(self, document: Document, *, line: int | None, text: str, characters: int) -> TextScore:
+        return TextScore(
+            document=document.number,
+            source=document.source,
+            line=line,
+            text=text,
+            characters=characters,
+            tokens=self.tokens,
+            scored=self.scored,
+            log_probability=self.units * UNIT,
+            perplexity=_perplexity(self.units, self.scored),
+            bits_per_character=_bits(self.units, self.scored, characters),
+            likeliest=None if self.unlikely is None or not self.scored else self.unlikely == 0,
+        )
+
+
+class DocumentRows:
+    """Makes one row for a document, at its end."""
+
+    def __init__(self, document: Document, totals: ScoreTotals) -> None:
+        self.document, self.totals, self.sum = document, totals, _Sum()
+
+    def add(self, tokens: Tokens, found: Found) -> list[ScoreRow]:
+        self.sum.add(found)
+        return []
+
+    def finish(self) -> list[ScoreRow]:
+        document = self.document
+        self.count()
+        return [self.sum.row(document, line=None, text=document.text, characters=document.characters)]
+
+    def count(self) -> None:
+        self.totals.documents += 1
+        self.totals.characters += self.document.characters
+        self.totals.tokens += self.sum.tokens
+        self.totals.scored += self.sum.scored
+        self.totals.units += self.sum.units
+        self.totals.empty += not self.sum.tokens
+
+
+class LineRows:
+    """Makes a row for each line, when a token of a later line comes."""
+
+    def __init__(self, document: Document, totals: ScoreTotals) -> None:
+        self.whole = DocumentRows(document, totals)
+        self.document, self.sum = document, _Sum()
+
+    def add(self, tokens: Tokens, found: Found) -> list[ScoreRow]:
+        self.whole.add(tokens, found)
+        rows: list[ScoreRow] = []
+        numbers, begins = np.unique(tokens.lines, return_index=True)
+        for number, begin, end in zip(numbers, begins, [*begins[1:], None], strict=True):
+            while self.document.lines[0].number < number:
+                rows.append(self._row())
+            self.sum.add(found.cut(begin, end))
+        return rows
+
+    def finish(self) -> Iterator[ScoreRow]:
+        while self.document.lines:
+            yield self._row()
+        self.whole.count()
+
+    def _row(self) -> ScoreRow:
+        line, made = self.document.lines.popleft(), self.sum
+        self.sum = _Sum()
+        return made.row(self.document, line=line.number, text=line.text, characters=line.characters)
+
+
+class TokenRows:
+    """Makes a row for each token."""
+
+    def __init__(self, document: Document, totals: ScoreTotals, shown: Callable[[int], str]) -> None:
+        self.whole = DocumentRows(document, totals)
+        self.document, self.shown = document, shown
+
+    def add(self, tokens: Tokens, found: Found) -> Iterator[ScoreRow]:
+        self.whole.add(tokens, found)
+        for place, value in enumerate(found.values.tolist()):
+            index = int(tokens.ids[place])
+            unknown = found.likeliest is None or math.isnan(value)
+            yield TokenScore(
+                document=self.document.number,
+                source=self.document.source,
+                line=int(tokens.lines[place]),
+                token=self.shown(index),
+                id=index,
+                start=int(tokens.starts[place]),
+                end=int(tokens.ends[place]),
+                log_probability=None if math.isnan(value) else round(value / UNIT) * UNIT,
+                likeliest=None if unknown or found.likeliest is None else bool(found.likeliest[place]),
+            )
+
+    def finish(self) -> list[ScoreRow]:
+        self.whole.count()
+        return []
+
+
+def _perplexity(units: int, scored: int) -> float | None:
+    return math.exp(min(-units * UNIT / scored, 700.0)) if scored else None
+
+
+def _bits(units: int, scored: int, characters: int) -> float | None:
+    return -units * UNIT / math.log(2) / characters if scored and characters else None
+
+
+def summed(tokens: Sequence[TokenScore], *, document: int, text: str, characters: int) -> TextScore:
+    """The row of a text that has these tokens."""
+    there = [token for token in tokens if token.log_probability is not None]
+    units = sum(round((token.log_probability or 0.0) / UNIT) for token in there)
+    asked = bool(there) and all(token.likeliest is not None for token in there)
+    return TextScore(
+        document=document,
+        source=tokens[0].source if tokens else "text",
+        line=None,
+        text=text,
+        characters=characters,
+        tokens=len(tokens),
+        scored=len(there),
+        log_probability=units * UNIT,
+        perplexity=_perplexity(units, len(there)),
+        bits_per_character=_bits(units, len(there), characters),
+        likeliest=all(token.likeliest for token in there) if asked else None,
+    )
