@@ -157,8 +157,12 @@ def measured(model: Path, rows: Sequence[Mapping[str, Any]]) -> float:
         right = [answer["prediction"] == row["label"] for answer, row in zip(answers, rows, strict=True)]
         return sum(right) / len(right)
     found, gold = (
-        {(number, one["start"], one["end"], one["type"]) for number, row in enumerate(all_rows) for one in row[key]}
-        for all_rows, key in ((answers, "prediction"), (rows, "entities"))
+        {
+            (number, one["start"], one["end"], one["type"])
+            for number, row in enumerate(all_rows)
+            for one in row["entities"]
+        }
+        for all_rows in (answers, rows)
     )
     return 2 * len(found & gold) / max(1, len(found) + len(gold))
 

@@ -70,6 +70,6 @@ def test_figures_are_shares_of_what_is_right(monkeypatch: pytest.MonkeyPatch, tm
     answers = [{"prediction": "a"}, {"prediction": "b"}]
     monkeypatch.setattr(segue, "predict", lambda *_, **__: answers)
     assert measured(tmp_path, [{"text": "", "label": "a"}, {"text": "", "label": "a"}]) == 0.5
-    answers = [{"prediction": [{"start": 0, "end": 2, "type": "PER"}, {"start": 3, "end": 4, "type": "LOC"}]}]
+    answers = [{"entities": [{"start": 0, "end": 2, "type": "PER"}, {"start": 3, "end": 4, "type": "LOC"}]}]
     gold = json.loads('[{"text": "", "entities": [{"start": 0, "end": 2, "type": "PER"}]}]')
     assert measured(tmp_path, gold) == pytest.approx(2 / 3)
