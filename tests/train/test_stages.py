@@ -23,7 +23,7 @@ from segue.train.loop import StepReport
 from segue.train.metrics import read_metrics
 from segue.train.optim import learning_rate
 from segue.train.pretrain import Ended, Event, Started, pretrain
-from segue.train.stages import Origin, find_origin
+from segue.train.stages import Origin, find_origin, start_with
 from tests.cli.test_pretrain import both, segue
 from tests.train.runs import config_of, finish, write_inputs
 
@@ -256,6 +256,49 @@ def test_all_that_contradicts_the_model_is_said_at_once(work: Path) -> None:
         "train.steps must be at least 1; got 0.",
     ):
         assert part in text
+
+
+def test_another_objective_keeps_the_layers_and_adds_what_it_needs(work: Path) -> None:
+    xlnet = ["model.objective=permutation", "model.segments=relative", "model.memory.reuse_length=16"]
+    config, origin = stage(work, "permuted", "first/best", *xlnet)
+    assert (config.model.objective, config.model.segments) == ("permutation", "relative")
+    assert origin is not None
+    before = origin.weights()
+    torch.manual_seed(3)
+    model = LanguageModel(config.model)
+    new = {name: value.clone() for name, value in model.state_dict().items()}
+    start_with(model, before)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before.get(name, new[name])), name
+    added = {name.rpartition(".")[2] for name in new if name not in before}
+    assert added == {"mask_embedding_D", "segment_HE", "segment_2HE"}
+    straight = run(work, "permuted", "first/best", *xlnet)
+    ended = straight[-1]
+    assert isinstance(ended, Ended)
+    assert ended.finished
+    run(work, "permuted-stopped", "first/best", *xlnet, stop=5)
+    run(work, "permuted-stopped", None, *xlnet)
+    assert files(work / "permuted") == files(work / "permuted-stopped")
+
+
+def test_segments_of_another_kind_are_refused(work: Path) -> None:
+    run(work, "with-segments", "first/best", "model.segments=relative")
+    with pytest.raises(ConfigError, match=r"model\.segments must be that of the model .* which has 'relative'"):
+        stage(work, "x", "with-segments", "model.segments=absolute")
+
+
+def test_muon_stopped_and_resumed_equals_never_stopped(work: Path) -> None:
+    run(work, "muon", "first/best", "train.optimizer=muon")
+    run(work, "muon-stopped", "first/best", "train.optimizer=muon", stop=5)
+    with pytest.raises(ConfigError, match=r'must keep its train\.optimizer, "muon", whose state it has; got "adamw"'):
+        run(work, "muon-stopped", None)
+    run(work, "muon-stopped", None, "train.optimizer=muon")
+    assert files(work / "muon") == files(work / "muon-stopped")
+
+
+def test_muon_needs_whole_matrices(work: Path) -> None:
+    with pytest.raises(ConfigError, match=r'train\.optimizer "muon" needs whole matrices'):
+        stage(work, "x", "first", "train.optimizer=muon", "train.sharded=true")
 
 
 def test_a_config_that_agrees_is_taken(work: Path) -> None:

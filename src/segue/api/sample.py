@@ -52,7 +52,8 @@ class WrittenSample:
     """A corpus that was written."""
 
     path: Path
-    labelled: bool
+    task: str | None
+    """What `finetune` makes of labelled texts; None for plain ones."""
     count: int
     """Number of documents, or of labelled texts."""
     characters: int
@@ -60,7 +61,8 @@ class WrittenSample:
 
 def written_sample(name: str, out: str | Path | None = None, *, replace: bool = False) -> WrittenSample:
     """The same as `sample`, with counts. Without a file, it is called as the sample is."""
-    labelled = name in labelled_samples()
-    path = Path(f"{name}.jsonl" if labelled else f"{name}.txt") if out is None else Path(out)
+    labelled = labelled_samples().get(name)
+    path = Path(f"{name}.txt" if labelled is None else f"{name}.jsonl") if out is None else Path(out)
     count, characters = write_sample(name, path, replace=replace)
-    return WrittenSample(path=path, labelled=labelled, count=count, characters=characters)
+    task = None if labelled is None else labelled.task
+    return WrittenSample(path=path, task=task, count=count, characters=characters)

@@ -29,10 +29,10 @@ def write(name: str, out: Path | None, *, replace: bool) -> None:
     """Writes it and says what to do next."""
     console = Console(highlight=False)
     done = written_sample(name, out, replace=replace)
-    what = "labelled texts" if done.labelled else "documents"
+    what = "documents" if done.task is None else "labelled texts"
     say(console, f"{done.path}: {done.count:,} {what}, {done.characters:,} characters.", hang=2)
-    if done.labelled:
-        following = f"segue finetune MODEL --task classify --train {done.path} --out {done.path.with_suffix('.run')}"
+    if done.task is not None:
+        following = f"segue finetune MODEL --task {done.task} --train {done.path} --out {done.path.with_suffix('.run')}"
     else:
         following = f"segue prepare {done.path} --out {done.path.with_suffix('.store')}"
     say(console, f"Next: {following}", hang=2, style="dim")

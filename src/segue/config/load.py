@@ -23,8 +23,18 @@ LARGEST_FILE = 2**18  # bytes
 LONGEST_LINE = 2**13  # a key with very many dots takes time that grows with their square
 DEEPEST = 8  # tables in tables; no setting is deeper than four
 MOST_SHOWN = 20  # problems
-MAY_DIFFER = frozenset({"model.memory.length", "model.memory.reuse_length", "model.dropout", "model.attention_dropout"})
-"""Settings of a model that no weight depends on, and that another stage of training may change."""
+MAY_DIFFER = frozenset(
+    {
+        "model.objective",
+        "model.memory.length",
+        "model.memory.reuse_length",
+        "model.dropout",
+        "model.attention_dropout",
+    }
+)
+"""Settings of a model that another stage of training may change: the weights of the layers do not depend on them."""
+MAY_BE_ADDED = "model.segments"
+"""A setting that another stage may add to a model that leaves it out."""
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -71,7 +81,7 @@ def toml_value(text: str) -> Any:
 
 def parse(values: Mapping[str, Any], overrides: Sequence[str] = (), *, base: ModelConfig | None = None) -> Config:
     """Validates nested values; raises one ConfigError with every problem. `base` is the model whose weights will be
-    used: it completes [model], which may differ from it in `MAY_DIFFER` alone."""
+    used: it completes [model], which may differ from it in `MAY_DIFFER` and `MAY_BE_ADDED` alone."""
     merged = _copy(values)
     problems = [text for override in overrides if (text := _apply(merged, override))]
     if base is not None and isinstance(merged.setdefault("model", {}), dict):
@@ -141,7 +151,12 @@ def _compared(given: Mapping[str, Any], base: Mapping[str, Any], table: str) -> 
         if isinstance(value, Mapping) and isinstance(own, Mapping):
             agreeing[key], more = _compared(value, own, name)
             problems += more
-        elif key not in base or name in MAY_DIFFER or value == own:  # an unknown key is for the schema to report
+        elif (
+            key not in base  # an unknown key is for the schema to report
+            or value == own
+            or name in MAY_DIFFER
+            or (name == MAY_BE_ADDED and own is None)
+        ):
             agreeing[key] = value
         else:
             there = "leaves it out" if own is None else f"has {shown(own)}"

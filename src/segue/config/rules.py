@@ -23,7 +23,7 @@ def broken_rules(config: Config) -> Iterator[Problem]:
     if config.data is not None:
         yield from broken_data_rules(config.data, config.model)
     if config.train is not None:
-        yield from _schedule_rules(config.train)
+        yield from _training_rules(config.train)
 
 
 def broken_data_rules(data: DataConfig, model: ModelConfig) -> Iterator[Problem]:
@@ -139,7 +139,7 @@ def _choice_rules(model: ModelConfig) -> Iterator[Problem]:
         )
 
 
-def _schedule_rules(train: TrainConfig) -> Iterator[Problem]:
+def _training_rules(train: TrainConfig) -> Iterator[Problem]:
     decays = train.schedule == "warmup_stable_decay"
     if train.decay_steps is not None and not decays:
         yield (
@@ -152,6 +152,12 @@ def _schedule_rules(train: TrainConfig) -> Iterator[Problem]:
             ("train.decay_steps", "train.warmup_steps", "train.steps", "train.schedule"),
             "train.warmup_steps and train.decay_steps must be at most train.steps together; got "
             f"{train.warmup_steps}, {train.resolved_decay_steps} and {train.steps}. Use fewer of them, or more steps.",
+        )
+    if train.optimizer == "muon" and train.sharded:
+        yield (
+            ("train.optimizer", "train.sharded"),
+            'train.optimizer "muon" needs whole matrices in each process; got train.sharded = true. Set it to false, '
+            'or use "adamw".',
         )
 
 

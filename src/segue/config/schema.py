@@ -314,6 +314,9 @@ class TrainConfig(Section):
     """Number of optimizer updates."""
     seed: Seed = 0
     """Seed for the initial weights, dropout, and everything drawn for batches."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """muon: the weight matrices of the layers are updated by Muon (orthogonalised momentum; Jordan et al. 2024), all
+    other weights by AdamW, at one learning rate."""
     learning_rate: PositiveFloat = 2.5e-4
     """Peak learning rate."""
     schedule: Literal["cosine", "linear", "inverse_sqrt", "constant", "warmup_stable_decay"] = "cosine"

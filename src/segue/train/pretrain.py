@@ -41,7 +41,7 @@ from segue.train.metrics import losses_in, newest_losses, read_metrics
 from segue.train.optim import WeightAverage, learning_rate, make_optimizer
 from segue.train.plan import check_memory
 from segue.train.run_folder import Metrics, Stop, check_folder, one_at_a_time, stop_signal
-from segue.train.stages import Origin
+from segue.train.stages import Origin, start_with
 from segue.train.state import load_state, save_state
 
 
@@ -261,7 +261,7 @@ def _start(
     _write_config(run, config)
     model = LanguageModel(config.model)
     if weights is not None:
-        model.load_state_dict(weights)
+        start_with(model, weights)
     model = place(model, device, sharded=settings.sharded)
     average = None if settings.average_decay is None else WeightAverage(model, settings.average_decay)
     state = TrainState(model=model, optimizer=make_optimizer(model, settings), average=average)
@@ -303,6 +303,11 @@ def _check_past(before: Config, now: Config, *, done: int) -> None:
     old, new = before.train, now.train
     assert old is not None
     assert new is not None
+    if old.optimizer != new.optimizer:
+        raise ConfigError(
+            f'a run that is resumed must keep its train.optimizer, "{old.optimizer}", whose state it has; got '
+            f'"{new.optimizer}". Give that one, or go on from its model in a new run: --from RUN/last --out NEW.'
+        )
     names = ("steps", "schedule", "decay_steps", "final_share")
     as_before = new.model_copy(update={name: getattr(old, name) for name in names})
     if done and learning_rate(done - 1, new) != learning_rate(done - 1, as_before):

@@ -21,6 +21,7 @@ from segue.checkpoint.hub import Found
 from segue.config import ModelConfig, model_config
 from segue.errors import CheckpointError, ConfigError
 from segue.files import sha256
+from segue.model import LanguageModel
 from segue.text.files import load_tokenizer
 from segue.train.state import AVERAGE, NUMBERS, TRAINING
 
@@ -82,6 +83,13 @@ class Origin:
         """For what is drawn for batches: with the same seed, another stage on the same text draws other numbers."""
         digest = hashlib.sha256(f"{seed} {self.sha256}".encode()).digest()
         return int.from_bytes(digest[:7], "big")
+
+
+def start_with(model: LanguageModel, weights: Mapping[str, Tensor]) -> None:
+    """Gives a new model these weights. What only its own objective has (the start of the query stream, segment
+    encodings) stays as it was initialised; what only the other one had is left out."""
+    own = model.state_dict()
+    model.load_state_dict(own | {name: weight for name, weight in weights.items() if name in own})
 
 
 def find_origin(given: str | None, run: Path) -> Origin | None:

@@ -1,0 +1,208 @@
+"""The packaged models, made again: one command each.
+
+    python -m recipes.make xlnet-mini-en --data DATA --work WORK
+
+DATA holds `pretraining/` (docs/models.md lists its sources with their checksums) and the sets whose text is kept out.
+Everything is made below WORK: corpus, store, runs, and the model in WORK/models. A step whose result is there is not
+made again, and a run that was stopped is resumed, so the command may be stopped at any time. A model that starts from
+another one makes that one first.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import segue
+from segue.checkpoint.packing import package
+from segue.data.samples import labelled_samples
+from segue.files import write_file
+
+HERE = Path(__file__).parent
+PIECES = {"en": 10_000, "zh": 12_000}
+SAMPLE = 8_000_000
+"""Characters that a tokeniser is trained on."""
+LICENCE = "cc-by-sa-4.0"
+"""That of the texts with the narrowest terms, Wikipedia; it covers CC BY 4.0, CC0 and the public domain."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """A language model, pretrained in stages."""
+
+    language: str
+    config: str
+    stages: Sequence[Sequence[str]]
+    """For each what differs from the config."""
+    start: str | None = None
+    """The model whose weights the first stage starts with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """A fine-tuned model, kept as a head and differences of low rank to its trunk."""
+
+    trunk: str
+    language: str
+    task: str
+    sample: str
+    """Labelled texts of `segue sample`."""
+    settings: Sequence[str] = ()
+    rank: int = 8
+
+
+CHARACTERS = "data.permutation.spans=characters"
+MODELS: dict[str, Pretrained | Head] = {
+    "transformer-xl-mini-en": Pretrained(language="en", config="transformer-xl-mini.toml", stages=[[]]),
+    "transformer-xl-mini-zh": Pretrained(language="zh", config="transformer-xl-mini.toml", stages=[[]]),
+    "xlnet-mini-en": Pretrained(language="en", config="xlnet-mini.toml", start="transformer-xl-mini-en", stages=[[]]),
+    "xlnet-mini-zh": Pretrained(
+        language="zh", config="xlnet-mini.toml", start="transformer-xl-mini-zh", stages=[[CHARACTERS]]
+    ),
+    "sentiment-en": Head(trunk="xlnet-mini-en", task="classify", sample="english-sentiment", language="en"),
+    "sentiment-zh": Head(trunk="xlnet-mini-zh", task="classify", sample="chinese-sentiment", language="zh"),
+    "entities-zh": Head(trunk="xlnet-mini-zh", task="tag", sample="chinese-entities", language="zh"),
+}
+TEST = 1000
+"""The first examples of a sample are for the test of a head."""
+
+
+def make(name: str, *, data: Path, work: Path) -> Path:
+    """The folder of the model, made now or before."""
+    recipe, out = MODELS[name], work / "models" / name
+    if not (out / "manifest.json").exists():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(recipe, Head):
+            _head(name, recipe, out, data=data, work=work)
+        else:
+            _pretrained(name, recipe, out, data=data, work=work)
+    return out
+
+
+def _pretrained(name: str, recipe: Pretrained, out: Path, *, data: Path, work: Path) -> None:
+    corpus, store = _corpus(recipe.language, data=data, work=work)
+    start = None if recipe.start is None else make(recipe.start, data=data, work=work)
+    for number, settings in enumerate(recipe.stages, start=1):
+        run = segue.pretrain(
+            HERE / recipe.config,
+            work / f"{name}-{number}",
+            store=store,
+            validation=store.with_name(f"{store.name}-valid"),
+            start=start,
+            settings=settings,
+        )
+        if not run.finished:
+            sys.exit("Stopped. The same command resumes.")
+        start = run.folder
+    report = json.loads((corpus / "report.json").read_text(encoding="utf-8"))
+    notes = _write_notes(work, name, _about_the_corpus(report) + LIMITS)
+    package(start, out, licence=LICENCE, languages=[recipe.language], notes=notes)
+
+
+def _corpus(language: str, *, data: Path, work: Path) -> tuple[Path, Path]:
+    """The corpus, and its store with one for validation beside it."""
+    corpus, store = work / f"corpus-{language}", work / f"store-{language}"
+    if not (corpus / "report.json").exists():
+        command = [sys.executable, "-m", "recipes.corpus", language, "--sources", str(data / "pretraining")]
+        subprocess.run([*command, "--against", str(data), "--out", str(corpus)], check=True, cwd=HERE.parent)
+    if not (store / "manifest.json").exists():
+        segue.prepare(
+            corpus / "train.txt", store, vocabulary_size=PIECES[language], sample_characters=SAMPLE, replace=True
+        )
+    valid = store.with_name(f"{store.name}-valid")
+    if not (valid / "manifest.json").exists():
+        segue.prepare(corpus / "valid.txt", valid, tokenizer=store, replace=True)
+    return corpus, store
+
+
+# -------------------------------------------------------------------------------------------------------------- heads
+
+
+def _head(name: str, recipe: Head, out: Path, *, data: Path, work: Path) -> None:
+    trunk = make(recipe.trunk, data=data, work=work)
+    table, run = work / f"{recipe.sample}.jsonl", work / name
+    if not table.exists():
+        segue.sample(recipe.sample, table)
+    rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
+    test, train = rows[:TEST], rows[TEST:]
+    if not (run / "results.json").exists():
+        segue.finetune(trunk, train, test=test, task=recipe.task, out=run, wide=False, settings=recipe.settings)
+    os.environ["SEGUE_MODELS"] = str(work / "models")
+    settings = {"licence": LICENCE, "languages": [recipe.language], "trunk": recipe.trunk, "rank": recipe.rank}
+    with tempfile.TemporaryDirectory(dir=work) as place:
+        packed = package(run, Path(place, name), **settings)
+        figures = {
+            "as fine-tuned": measured(run, test),
+            f"as packaged, differences of rank {recipe.rank}": measured(packed.folder, test),
+        }
+    origin = labelled_samples()[recipe.sample].origin
+    text = (
+        f"## Figures\n\n{len(train):,} examples of `segue sample {recipe.sample}` ({origin}), and {len(test):,} others "
+    )
+    text += "for the test.\n\n| model | accuracy, or F1 of entities |\n|---|---|\n"
+    text += "".join(f"| {which} | {value:.1%} |\n" for which, value in figures.items())
+    package(run, out, notes=_write_notes(work, name, text), **settings)
+
+
+def measured(model: Path, rows: Sequence[Mapping[str, Any]]) -> float:
+    """The share of right labels, or the F1 of entities."""
+    answers = segue.predict(model, [{"text": row["text"]} for row in rows], progress=False)
+    if "label" in rows[0]:
+        right = [answer["prediction"] == row["label"] for answer, row in zip(answers, rows, strict=True)]
+        return sum(right) / len(right)
+    found, gold = (
+        {
+            (number, one["start"], one["end"], one["type"])
+            for number, row in enumerate(all_rows)
+            for one in row["entities"]
+        }
+        for all_rows in (answers, rows)
+    )
+    return 2 * len(found & gold) / max(1, len(found) + len(gold))
+
+
+# -------------------------------------------------------------------------------------------------------------- cards
+
+
+LIMITS = """
+## Limits
+
+A small model that has read little: its sentences hold together, its facts do not. It repeats what its texts say of
+people and places, with their bias: encyclopaedias, old novels, laws and textbooks of their time. Not for decisions on
+people.
+"""
+
+
+def _about_the_corpus(report: Mapping[str, Any]) -> str:
+    lines = [
+        f"| `{file}` | {one['characters']:,} | {one.get('lines in test sets', 0):,} | `{one['sha256']}` |"
+        for file, one in report["inputs"].items()
+    ]
+    head = "| file | characters used | paragraphs left out for overlap with test sets | sha256 |\n|---|---|---|---|\n"
+    return "## Corpus\n\n" + head + "\n".join(lines) + "\n\nSources and licences: docs/models.md of segue.\n"
+
+
+def _write_notes(work: Path, name: str, text: str) -> Path:
+    path = work / f"{name}-notes.md"
+    write_file(path, text)
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="+", choices=sorted(MODELS), metavar="NAME", help=", ".join(MODELS))
+    parser.add_argument("--data", type=Path, required=True, help="Folder with pretraining/ and the test sets.")
+    parser.add_argument("--work", type=Path, required=True, help="Folder for everything that is made.")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        print(make(name, data=arguments.data, work=arguments.work))
+
+
+if __name__ == "__main__":
+    main()
