@@ -3,7 +3,6 @@
 The verbs are those of the command line that take --out, --plot, --save or --replace: a new one must be added here.
 """
 
-import io
 import itertools
 import json
 import os
@@ -11,20 +10,18 @@ import random
 import re
 import resource
 import shutil
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
-from segue.cli import main
 from segue.cli.app import VERBS as ALL_VERBS
 from segue.cli.app import command_of
 from segue.data import samples
 from segue.data.store import Store
+from tests.command import command
 from tests.tasks.models import ENGLISH, write_model
 from tests.train.test_finetune import reviews, table
 
@@ -99,17 +96,9 @@ FOLDERS = ["best", "last", "trials/0000", "tokenizer", "inner", "new", "old"]
 
 def segue(*arguments: str) -> tuple[int, str]:
     """In this process. An exception that is no message for the user fails the test."""
-    output = io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["segue", *arguments]),
-        redirect_stdout(output),
-        redirect_stderr(output),
-        pytest.raises(SystemExit) as ended,
-    ):
-        main()
-    code = ended.value.code or 0
-    assert code in (0, 2), output.getvalue()
-    return int(code), output.getvalue()
+    done = command(*arguments)
+    assert done.returncode in (0, 2), done.stdout + done.stderr
+    return done.returncode, done.stdout + done.stderr
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -1,15 +1,10 @@
 """From text to a measured model through the commands, as a new user would."""
 
-import io
-import os
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
-from segue.cli import main
+from tests.command import command
 
 SMALL = [
     "model.num_layers=2",
@@ -31,19 +26,10 @@ def segue(*arguments: object, code: int = 0) -> str:
 
 
 def both(*arguments: object, code: int = 0) -> tuple[str, str]:
-    """Runs the command in this process, which spares the imports; tests/cli/test_commands.py runs the script."""
-    output, errors = io.StringIO(), io.StringIO()
-    argv = ["segue", *map(str, arguments)]
-    with (
-        mock.patch.object(sys, "argv", argv),
-        mock.patch.dict(os.environ, {"COLUMNS": "160"}),
-        redirect_stdout(output),
-        redirect_stderr(errors),
-        pytest.raises(SystemExit) as exit_,
-    ):
-        main()
-    assert (exit_.value.code or 0) == code, output.getvalue() + errors.getvalue()
-    return output.getvalue(), errors.getvalue()
+    """What the command prints on standard output and on standard error."""
+    done = command(*arguments, width=160)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")

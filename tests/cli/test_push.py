@@ -1,5 +1,6 @@
 """`segue push` as a user meets it: through the installed script, against a hub in a thread."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ def push(home: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[s
         "HF_HOME": str(home / "hf"),
         "HF_ENDPOINT": url,
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     }
     command = [str(SCRIPT), "push", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)

@@ -107,6 +107,7 @@ def test_score_files_of_every_format_add_up(place: Path, tmp_path: Path, segue: 
 def test_score_standard_input(place: Path) -> None:
     command = [str(Path(sys.executable).parent / "segue"), "score", str(place / "transformer-xl-enwik8-base"), "-"]
     environment = {"COLUMNS": "100", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+    environment |= {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     done = subprocess.run(
         [*command, "--documents", "line", "--to", "csv"],
         capture_output=True,
