@@ -13,12 +13,13 @@
 #   make bench     speed and memory against other libraries and the machine's limit; writes docs/benchmarks.md and the
 #                  figures that README and docs/performance.md quote
 #   make bench-quick  the middle shapes of that, printed only
+#   make bench-serving  the part of it that is about the server: isolation, load, long texts, beside llama.cpp and transformers
 #   make clean     removes the environments
 
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long browser soak check parity wheel docs pictures bench bench-quick clean
+.PHONY: demo test test-long browser soak check parity wheel docs pictures bench bench-quick bench-serving clean
 
 demo: .venv/ready
 	.venv/bin/segue demo
@@ -59,15 +60,19 @@ pictures: .venv/ready
 	.venv/bin/python docs/examples.py
 	.venv/bin/python docs/pictures.py
 
-# On two cores 26 minutes, and two and a half hours more with DATA, a folder with chnsenticorp and imdb (the sums of what
+# On two cores an hour, of which the server takes half, and two and a half hours more with DATA, a folder with chnsenticorp and imdb (the sums of what
 # the results say they took). What has a result of the code as it is now is not measured again: stop and go on at will.
 DATA ?= data
 
-bench: .venv/ready .venv-transformers5/ready .venv-transformers4/ready
+bench: .venv/ready .venv-transformers5/ready .venv-transformers4/ready .venv-llama/ready
 	.venv/bin/python -m benchmarks.everything --data "$(DATA)"
 
-bench-quick: .venv/ready .venv-transformers5/ready .venv-transformers4/ready
+bench-quick: .venv/ready .venv-transformers5/ready .venv-transformers4/ready .venv-llama/ready
 	.venv/bin/python -m benchmarks.everything --quick --data "$(DATA)"
+
+bench-serving: .venv/ready .venv-transformers5/ready .venv-llama/ready
+	.venv/bin/python -m benchmarks.serving
+	.venv/bin/python -m benchmarks.report
 
 # One environment for the project, and one for each library that parity compares with: transformers 5 has no
 # Transformer-XL any more, and 4.37.2 is the last version in which it runs.
@@ -76,7 +81,7 @@ KERNELS = hatch_build.py $(wildcard src/segue/model/kernels/*.cpp src/segue/mode
 .venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures,hub,tokenizers,tune,export,serve,browser]'
+	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures,hub,tokenizers,tune,export,serve,redis,browser]'
 	touch $@
 
 .venv-docs/ready: constraints.txt
@@ -97,6 +102,11 @@ endef
 	.venv-transformers5/bin/python $(PIP_INSTALL) transformers==5.22.2 accelerate==1.15.0
 	touch $@
 
+.venv-llama/ready: .venv/ready
+	$(call environment_beside,.venv-llama)
+	.venv-llama/bin/python $(PIP_INSTALL) --no-deps xllamacpp==2026.10.11549 gguf==0.19.0
+	touch $@
+
 .venv-transformers4/ready: .venv/ready
 	$(call environment_beside,.venv-transformers4)
 	grep -v -e huggingface_hub -e tokenizers constraints.txt > .venv-transformers4/constraints.txt  # it needs older ones
@@ -109,4 +119,4 @@ endef
 	touch $@
 
 clean:
-	rm -rf .venv .venv-transformers5 .venv-transformers4 .venv-lm-eval
+	rm -rf .venv .venv-transformers5 .venv-transformers4 .venv-lm-eval .venv-llama

@@ -11,12 +11,12 @@ from fastapi.responses import Response
 from segue.serve.answers import answer, or_events
 from segue.serve.errors import ApiError, shown, too_large
 from segue.serve.jobs import Done, Ended, Job, Read, Token, Write
+from segue.serve.keeper import Session
 from segue.serve.limits import LimitedRoute
 from segue.serve.models import Served
 from segue.serve.run import GoneError, Run
 from segue.serve.schemas import Completion, CompletionRequest
 from segue.serve.serving import Serving, serving_of, tenant_of
-from segue.serve.sessions import Session
 from segue.serve.sse import DONE, PING, EventStream, event
 from segue.serve.writing import Text, how_to_write, usage_of
 
@@ -37,6 +37,7 @@ class Completing:
         self.reasons: list[str | None] = []
         self.left = 0
         self.complete = False
+        self._given = False
 
     def number(self, job: Job, choice: int) -> int:
         """Index of a text over all prompts."""
@@ -108,18 +109,18 @@ class Completing:
         """Which session has read and written it."""
         return {"session": None if self.session is None else self.session.id}
 
-    def give_back(self, seen: int | None) -> None:
+    async def give_back(self, seen: int | None) -> None:
         """The session is where the client saw it end: after so many tokens, or after all if the answer is complete."""
-        if self.session is None:
+        if self.session is None or self._given:
             return
+        self._given = True
         job = self.jobs[0] if self.jobs else None
         kept = None
         if job is not None and self.complete and job.final is not None:
             kept = job.final
         elif job is not None and seen:
             kept = job.kept_after(seen)
-        self.serving.sessions.give(self.session, kept)
-        self.session = None
+        await self.serving.sessions.give(self.session, kept)
 
 
 @router.post("/v1/completions", response_model=Completion, responses=or_events())
@@ -133,7 +134,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     serving, tenant = serving_of(request), tenant_of(request)
     served = serving.model(body.model, "completions")
     prompts = _prompts(body, served, serving)
-    session = None if body.session is None else serving.sessions.get(tenant, body.session)
+    session = None if body.session is None else await serving.sessions.get(tenant, body.session)
     n = _count(body, prompts, serving, session, served)
     how = how_to_write(
         body,
@@ -153,7 +154,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
         )
     run = serving.run(request)
     if session is not None:
-        serving.sessions.check_room(session)
+        await serving.sessions.check_room(session)
     kept = None if session is None else await serving.sessions.take(session)
     work = Completing(serving, served, body, session)
     try:
@@ -174,12 +175,12 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
         return answer(work.whole())
     except BaseException:
         run.close()
-        work.give_back(None)
+        await work.give_back(None)
         raise
     finally:
         if not body.stream:
             run.close()
-            work.give_back(None)
+            await work.give_back(None)
 
 
 async def _finish(work: Completing, run: Run) -> None:
@@ -200,9 +201,9 @@ async def _streamed(work: Completing, run: Run) -> Response:
     settings = work.serving.settings
     seen = 0
 
-    def finish() -> None:
+    async def finish() -> None:
         run.close()
-        work.give_back(seen)
+        await work.give_back(seen)
 
     async def pieces() -> AsyncGenerator[bytes]:
         nonlocal seen
@@ -236,6 +237,11 @@ async def _streamed(work: Completing, run: Run) -> Response:
                     yield event(error.body())
                     return
         work.complete = True
+        try:
+            await finish()
+        except ApiError as error:  # the session could not be kept
+            yield event(error.body())
+            return
         options = work.body.stream_options
         if (options is not None and options.include_usage) or work.session is not None:
             head = {**work.head(), "choices": [], "usage": work.usage(), **work.of_session()}

@@ -23,8 +23,8 @@ from segue.serve.slots import Slots
 from segue.serve.turns import Turns
 from segue.text.tokenizer import Unfinished
 
-_LEAST = 8
-"""What the smallest part of a prompt counts, in tokens."""
+_LEAST = 16
+"""What the smallest part of a prompt counts, in tokens; a stretch of text that is encoded counts as much."""
 
 
 class Line:
@@ -232,6 +232,8 @@ class Writer:
             except StopIteration:
                 self._have_read(job)
                 spent += _LEAST
+                if len(self._waiting):  # its first token comes before anybody else's prompt
+                    return
             except Exception as error:
                 self._fail(job, error)
             else:
