@@ -2,8 +2,8 @@
 #   make demo      real text, prepared, pretrained, evaluated, compared
 #   make test      the tests
 #   make test-long the slow ones, which make test leaves out: hostile commands for half an hour (FUZZ_SECONDS=60 for less), and more
-#   make soak      the server under load for a quarter of an hour: overload, thousands of sessions, thousands of requests made from
-#                  its description (SOAK_SECONDS=60 for less)
+#   make soak      the server under load for half an hour, ten minutes of it overload: thousands of sessions, of requests made from
+#                  its description, of kills (SOAK_SECONDS=60 for a tenth of all that)
 #   make browser   the page of segue serve in Chromium, which must be installed
 #   make check     lint, format and types
 #   make parity    the comparisons with other libraries, in environments of their own
@@ -31,7 +31,6 @@ test-long: .venv/ready
 	.venv/bin/python -m pytest -q -n auto --dist worksteal -m long --ignore=tests/parity
 
 soak: .venv/ready
-	DESCRIPTION_EXAMPLES=500 .venv/bin/python -m pytest -q tests/serve/test_description.py
 	.venv/bin/python -m pytest -q -m long tests/serve
 
 browser: .venv/ready
@@ -47,7 +46,7 @@ check: .venv/ready
 parity: .venv-transformers5/ready .venv-transformers4/ready .venv-lm-eval/ready
 	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py
 	.venv-transformers4/bin/python -m pytest -q tests/parity/test_transformers4.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py
-	.venv-lm-eval/bin/python -m pytest -q tests/parity/test_lm_eval.py
+	.venv-lm-eval/bin/python -m pytest -q tests/parity/test_lm_eval.py tests/parity/test_lm_eval_server.py
 
 wheel: .venv/ready
 	.venv/bin/python .ci/wheel.py
@@ -115,7 +114,7 @@ endef
 
 .venv-lm-eval/ready: .venv/ready
 	$(call environment_beside,.venv-lm-eval)
-	.venv-lm-eval/bin/python $(PIP_INSTALL) lm-eval==0.4.13
+	.venv-lm-eval/bin/python $(PIP_INSTALL) lm-eval==0.4.13 tenacity aiohttp
 	touch $@
 
 clean:

@@ -11,7 +11,7 @@ from segue.infer.sampling import SamplingSettings
 from segue.infer.session import open_session
 from segue.infer.token_stream import TokenStream
 from segue.serve.errors import ApiError
-from segue.serve.jobs import Done, HowToWrite, Write
+from segue.serve.jobs import Done, HowToWrite, Job, Write
 from segue.serve.keys import read_keys
 from segue.serve.models import load_all, load_served
 from segue.serve.pace import Pace
@@ -107,13 +107,14 @@ def test_a_step_that_fails_ends_its_jobs_and_the_engine_goes_on(
 
         async def write() -> list[int]:
             run = Run(serving.engine, asyncio.Event().wait, serving.runs)
-            job = Write("a", models["xl"], None, "The room", how)
+            task = Write(models["xl"], None, "The room", how)
+            job = Job("a", task)
             try:
                 run.submit({job: writer})
                 await run.done(job)
             finally:
                 run.close()
-            return job.tokens[0]
+            return task.tokens[0]
 
         try:
             expected = await write()
@@ -144,7 +145,7 @@ def test_a_tenant_with_many_requests_does_not_keep_another_waiting(folders: dict
         await serving.start()
         run = Run(serving.engine, asyncio.Event().wait, serving.runs)
         how = HowToWrite(max_tokens=40, sampling=SamplingSettings(seed=1, logit_bias={7: float("-inf")}))
-        jobs = [Write(tenant, models["xl"], None, "The room", how) for tenant in [*["many"] * 12, "one"]]
+        jobs = [Job(tenant, Write(models["xl"], None, "The room", how)) for tenant in [*["many"] * 12, "one"]]
         ended: list[str] = []
         try:
             run.submit(dict.fromkeys(jobs, serving.engine.writers["xl"]))

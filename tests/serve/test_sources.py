@@ -11,6 +11,7 @@ from segue.checkpoint.convert import convert
 from segue.cli.serve import run_server
 from segue.errors import ConfigError, SegueError
 from segue.serve.models import load_all, load_served
+from tests.serve.running import soaked
 from tests.tasks.models import write_model
 
 HERE = {"host": "127.0.0.1", "port": 0, "keys": None, "sessions": None, "overrides": [], "check": True}
@@ -82,7 +83,7 @@ for number in range(10**6):
 """
 
 
-@pytest.mark.parametrize("rounds", [10, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [10, pytest.param(soaked(1000), marks=pytest.mark.long)])
 def test_after_kill_9_the_store_has_all_that_was_written_and_nothing_by_halves(rounds: int, tmp_path: Path) -> None:
     """Killed after some records, at any moment of the next."""
     import hashlib

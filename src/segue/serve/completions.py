@@ -31,7 +31,7 @@ class Completing:
         self.serving, self.served, self.body, self.session = serving, served, body, session
         self.id = f"cmpl-{secrets.token_hex(12)}"
         self.created = int(time.time())
-        self.jobs: list[Write] = []
+        self.jobs: list[Job[Write]] = []
         self.n = body.n or 1
         self.texts: list[Text] = []
         self.reasons: list[str | None] = []
@@ -39,18 +39,17 @@ class Completing:
         self.complete = False
         self._given = False
 
-    def number(self, job: Job, choice: int) -> int:
+    def number(self, job: Job[Any], choice: int) -> int:
         """Index of a text over all prompts."""
         return next(place for place, own in enumerate(self.jobs) if own is job) * self.n + choice
 
-    def take(self, job: Job, found: object) -> dict[str, Any] | None:
+    def take(self, job: Job[Any], found: object) -> dict[str, Any] | None:
         """An event; gives the chunk that a stream sends for it."""
         match found:
             case Read(scored=scored):
-                assert isinstance(job, Write)
                 if self.body.echo:
                     return self._echo(job, scored)
-                if not job.how.max_tokens:
+                if not job.task.how.max_tokens:
                     self._end(job, "length")
             case Token(choice=choice, written=written):
                 number = self.number(job, choice)
@@ -62,19 +61,20 @@ class Completing:
                 return self._chunk(number, "", None)
         return None
 
-    def _echo(self, job: Write, scored: Any) -> dict[str, Any]:
-        prompt = job.prompt if isinstance(job.prompt, str) else self.served.tokenizer.decode(list(job.prompt))
+    def _echo(self, job: Job[Write], scored: Any) -> dict[str, Any]:
+        given = job.task.prompt
+        prompt = given if isinstance(given, str) else self.served.tokenizer.decode(list(given))
         chunk: dict[str, Any] = {}
         for choice in range(self.n):
             number = self.number(job, choice)
             found = self.texts[number].scored(scored or (), prompt)
             piece = self._chunk(number, prompt, found)
             chunk = {**piece, "choices": [*chunk.get("choices", []), *piece["choices"]]}
-        if not job.how.max_tokens:
+        if not job.task.how.max_tokens:
             self._end(job, "length")
         return chunk
 
-    def _end(self, job: Write, reason: str) -> None:
+    def _end(self, job: Job[Write], reason: str) -> None:
         for choice in range(self.n):
             self.reasons[self.number(job, choice)] = reason
             self.left -= 1
@@ -90,7 +90,7 @@ class Completing:
 
     def usage(self) -> dict[str, Any]:
         """Usage of all prompts and texts so far."""
-        return usage_of([job.counted for job in self.jobs], sum(text.written for text in self.texts))
+        return usage_of([job.task.reading.counted for job in self.jobs], sum(text.written for text in self.texts))
 
     def whole(self) -> dict[str, Any]:
         """The answer that comes at once."""
@@ -114,12 +114,12 @@ class Completing:
         if self.session is None or self._given:
             return
         self._given = True
-        job = self.jobs[0] if self.jobs else None
+        task = self.jobs[0].task if self.jobs else None
         kept = None
-        if job is not None and self.complete and job.final is not None:
-            kept = job.final
-        elif job is not None and seen:
-            kept = job.kept_after(seen)
+        if task is not None and self.complete and task.final is not None:
+            kept = task.final
+        elif task is not None and seen:
+            kept = task.kept_after(seen)
         await self.serving.sessions.give(self.session, kept)
 
 
@@ -158,12 +158,12 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     kept = None if session is None else await serving.sessions.take(session)
     work = Completing(serving, served, body, session)
     try:
-        work.jobs = [Write(tenant, served, kept, prompt, how) for prompt in prompts]
+        work.jobs = [Job(tenant, Write(served, kept, prompt, how)) for prompt in prompts]
         work.left = len(prompts) * n
         work.texts = [Text(logprobs=body.logprobs is not None) for _ in range(work.left)]
         work.reasons = [None] * work.left
         for job in work.jobs:
-            job.flows = bool(body.stream)
+            job.task.flows = bool(body.stream)
         serving.tokens_reused += 0 if kept is None else kept.tokens
         worker = serving.engine.writers[served.name]
         run.submit(dict.fromkeys(work.jobs, worker))
@@ -188,8 +188,7 @@ async def _finish(work: Completing, run: Run) -> None:
     while open_jobs:
         job, found = await run.next()
         if isinstance(found, Done):
-            assert isinstance(job, Write)
-            job.final = found.result
+            job.task.final = found.result
             open_jobs.discard(job)
         else:
             work.take(job, found)
@@ -211,8 +210,7 @@ async def _streamed(work: Completing, run: Run) -> Response:
         job, found = first
         while True:
             if isinstance(found, Done):
-                assert isinstance(job, Write)
-                job.final = found.result
+                job.task.final = found.result
                 open_jobs.discard(job)
                 if not open_jobs:
                     break
@@ -222,8 +220,7 @@ async def _streamed(work: Completing, run: Run) -> Response:
                     yield event(chunk)
                 if isinstance(found, Token) and found.written.id is not None:
                     seen += 1
-                    assert isinstance(job, Write)
-                    job.taken += 1
+                    job.task.taken += 1
                     work.serving.engine.nudge()
             while True:
                 try:

@@ -104,17 +104,18 @@ async def feed(id: SessionId, request: Request) -> Response:
     kept = await serving.sessions.take(session)
     found: Kept | None = None
     try:
-        job = Feed(tenant_of(request), serving.models[session.model], kept)
+        task = Feed(serving.models[session.model], kept)
+        job = Job(tenant_of(request), task)
         worker = serving.engine.writers[session.model]
         run.submit({job: worker})
         characters = 0
         async for text in _texts(request, serving):
             characters += len(text)
-            job.parts.append(text)
+            task.parts.append(text)
             serving.engine.wake(job, worker)
             while not isinstance((await run.next())[1], Took):
                 pass
-        job.complete = True
+        task.complete = True
         serving.engine.wake(job, worker)
         run.watch()
         found = await run.done(job)
@@ -122,7 +123,7 @@ async def feed(id: SessionId, request: Request) -> Response:
             {
                 "object": "session.fed",
                 "characters": characters,
-                "usage": usage_of([job.counted], 0),
+                "usage": usage_of([task.counted], 0),
                 "session": {**session.body(), **_after(found)},
             }
         )
@@ -161,26 +162,26 @@ async def score(id: SessionId, body: ScoreRequest, request: Request) -> Response
     kept = await serving.sessions.take(session)
     found: Kept | None = None
     try:
-        job = Score(
-            tenant_of(request),
+        task = Score(
             serving.models[session.model],
             kept,
             body.text,
             top=top,
             limit=settings.max_echo_tokens,
         )
+        job = Job(tenant_of(request), task)
         run.submit({job: serving.engine.writers[session.model]})
         run.watch()
         result: Kept = await run.done(job)
         found = result if body.keep else None
-        return answer(_scored(job, {**session.body(), **(_after(found) if found else {})}))
+        return answer(_scored(task, {**session.body(), **(_after(found) if found else {})}))
     finally:
         run.close()
         await serving.sessions.give(session, found)
 
 
-def _scored(job: Score, session: dict[str, Any]) -> dict[str, Any]:
-    values = [one.log_probability for one in job.scored if one.log_probability is not None]
+def _scored(task: Score, session: dict[str, Any]) -> dict[str, Any]:
+    values = [one.log_probability for one in task.scored if one.log_probability is not None]
     total = math.fsum(values)
     return {
         "object": "session.scored",
@@ -195,9 +196,9 @@ def _scored(job: Score, session: dict[str, Any]) -> dict[str, Any]:
                 "logprob": None if one.log_probability is None else finite(one.log_probability),
                 "top": top_body(one.alternatives),
             }
-            for one in job.scored
+            for one in task.scored
         ],
-        "usage": usage_of([job.counted], 0),
+        "usage": usage_of([task.reading.counted], 0),
         "session": session,
     }
 
@@ -224,9 +225,10 @@ async def write(id: SessionId, body: WriteRequest, request: Request) -> Response
     run = serving.run(request)
     kept = await serving.sessions.take(session)
     stream = body.stream is None or body.stream
-    job = Write(tenant_of(request), served, kept, body.prompt, how)
-    job.flows = stream
-    writing = _Writing(serving, session, job, run)
+    task = Write(served, kept, body.prompt, how)
+    task.flows = stream
+    job = Job(tenant_of(request), task)
+    writing = _Writing(serving, session, task, run)
     serving.tokens_reused += kept.tokens
     try:
         run.submit({job: serving.engine.writers[session.model]})
@@ -251,15 +253,17 @@ async def write(id: SessionId, body: WriteRequest, request: Request) -> Response
 class _Writing:
     """One request of a session to write."""
 
-    def __init__(self, serving: Serving, session: Session, job: Write, run: Run) -> None:
-        self.serving, self.session, self.job, self.run = serving, session, job, run
+    def __init__(self, serving: Serving, session: Session, task: Write, run: Run) -> None:
+        self.serving, self.session, self.task, self.run = serving, session, task, run
         self.seen: int | None = 0
         """Tokens that were sent; None: all, and the session goes on from the end."""
         self.text = ""
         self.reason = "length"
         self._given = False
 
-    async def tokens(self, first: tuple[Job, Any], ping: float | None = None) -> AsyncGenerator[dict[str, Any] | None]:
+    async def tokens(
+        self, first: tuple[Job[Any], Any], ping: float | None = None
+    ) -> AsyncGenerator[dict[str, Any] | None]:
         """As they come; None where there was none for so long."""
         _, found = first
         while not isinstance(found, Done):
@@ -275,9 +279,9 @@ class _Writing:
                     break
                 except TimeoutError:
                     yield None
-        self.job.final = found.result
+        self.task.final = found.result
 
-    async def pieces(self, first: tuple[Job, Any]) -> AsyncGenerator[bytes]:
+    async def pieces(self, first: tuple[Job[Any], Any]) -> AsyncGenerator[bytes]:
         """The events."""
         try:
             async for token in self.tokens(first, self.serving.settings.ping):
@@ -288,7 +292,7 @@ class _Writing:
                 if token["id"] is not None:
                     assert self.seen is not None
                     self.seen += 1
-                    self.job.taken += 1
+                    self.task.taken += 1
                     self.serving.engine.nudge()
         except GoneError:
             return
@@ -306,13 +310,13 @@ class _Writing:
 
     def ended(self) -> dict[str, Any]:
         """What comes last."""
-        assert self.job.final is not None
+        assert self.task.final is not None
         return {
             "object": "session.written",
             "text": self.text,
             "finish_reason": self.reason,
-            "usage": usage_of([self.job.counted], len(self.job.tokens[0])),
-            "session": {**self.session.body(), **_after(self.job.final)},
+            "usage": usage_of([self.task.reading.counted], len(self.task.tokens[0])),
+            "session": {**self.session.body(), **_after(self.task.final)},
         }
 
     async def finish(self) -> None:
@@ -321,7 +325,7 @@ class _Writing:
             return
         self._given = True
         self.run.close()
-        kept = self.job.final if self.seen is None else self.job.kept_after(self.seen) if self.seen else None
+        kept = self.task.final if self.seen is None else self.task.kept_after(self.seen) if self.seen else None
         await self.serving.sessions.give(self.session, kept)
 
 
