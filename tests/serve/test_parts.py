@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segue.errors import ConfigError
+from segue.errors import CheckpointError, ConfigError
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import open_session
 from segue.infer.token_stream import TokenStream
@@ -221,10 +221,18 @@ def test_the_age_of_a_session_is_not_that_of_the_clock(
     assert asyncio.run(wait()) == 0
 
 
+def test_one_server_at_a_time_has_a_file_of_sessions(tmp_path: Path) -> None:
+    first, second = (SqliteStore(tmp_path / "sessions.sqlite") for _ in range(2))
+    first.open()
+    with pytest.raises(CheckpointError, match="one server at a time"):
+        second.open()
+    first.close()
+    assert second.open() == []
+    second.close()
+
+
 def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
     import sqlite3
-
-    from segue.errors import CheckpointError
 
     path = tmp_path / "other.sqlite"
     with sqlite3.connect(path) as connection:

@@ -25,6 +25,8 @@ class Session:
         self.deleted = False
         self.version = 0
         """How often it has been replaced; where servers share sessions."""
+        self.lease = ""
+        """By what name a server holds it; where servers share sessions."""
         self.elsewhere = "disk"
         """Where it is when it is not in memory."""
         self.used = time.monotonic() - idle

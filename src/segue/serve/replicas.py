@@ -35,7 +35,7 @@ class SharedSessions:
         self._cache: OrderedDict[str, tuple[int, Kept]] = OrderedDict()
         """By id: a version, and what the session had read then; those that were used last at the end."""
         self._leased: dict[str, str] = {}
-        """Sessions that requests of this server use, each with the name of its lease."""
+        """By the name of a lease that a request of this server has: the id of its session."""
         self._secret = b""
         self._count = 0
         self._task: asyncio.Task[None] | None = None
@@ -54,8 +54,8 @@ class SharedSessions:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for id in list(self._leased):
-            await self._release(id)
+        for lease, id in list(self._leased.items()):
+            await self._release(id, lease)
         await self._store.close()
 
     # ------------------------------------------------------------------------------------------- what requests want
@@ -101,16 +101,16 @@ class SharedSessions:
         lease = f"{self._owner}:{secrets.token_hex(8)}"
         if not await self._store.lease(session.id, lease, self._settings.lease):
             raise in_use()
-        self._leased[session.id] = lease
+        self._leased[lease] = session.id
         try:
             shared = await self._store.find(session.id)  # it may have changed before the lease
             if shared is None or shared.tenant != session.tenant:
                 raise no_session(session.id)
             kept = await self._load(shared)
-            session.version, session.busy = shared.version, True
+            session.version, session.busy, session.lease = shared.version, True, lease
             session.tokens, session.size, session.kept = shared.tokens, shared.size, kept
         except BaseException:
-            await self._release(session.id)
+            await self._release(session.id, lease)
             raise
         return kept
 
@@ -120,7 +120,7 @@ class SharedSessions:
             if kept is not None:
                 await self._replace(session, kept)
         finally:
-            await self._release(session.id)
+            await self._release(session.id, session.lease)
 
     async def fork(self, session: Session) -> Session:
         kept = await self.take(session)
@@ -193,7 +193,7 @@ class SharedSessions:
         try:
             replaced = await self._store.replace(
                 session.id,
-                owner=self._leased[session.id],
+                owner=session.lease,
                 version=session.version,
                 tokens=kept.tokens,
                 size=kept.size,
@@ -218,9 +218,8 @@ class SharedSessions:
         session.tokens, session.size, session.kept = kept.tokens, kept.size, kept
         self._remember(session.id, session.version, kept)
 
-    async def _release(self, id: str) -> None:
-        lease = self._leased.pop(id, None)
-        if lease is not None:
+    async def _release(self, id: str, lease: str) -> None:
+        if self._leased.pop(lease, None) is not None:
             try:
                 await self._store.release(id, lease)
             except ApiError as error:  # it ends by itself
@@ -249,7 +248,7 @@ class SharedSessions:
                 if now - renewed >= self._settings.lease / 4:
                     renewed = now
                     leases = list(self._leased.items())
-                    await asyncio.gather(*(self._store.renew(id, own, self._settings.lease) for id, own in leases))
+                    await asyncio.gather(*(self._store.renew(id, own, self._settings.lease) for own, id in leases))
                 if now - swept >= _TICK:
                     swept = now
                     await self._store.sweep(self._settings.session_lifetime)
