@@ -6,6 +6,7 @@ llama.cpp serves what `benchmarks.llama_server` writes. The environments of the 
 """
 
 import contextlib
+import itertools
 import os
 import random
 import re
@@ -18,6 +19,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -66,14 +68,21 @@ SMALL = Shape(layers=2, width=32, heads=2, memory=32, vocabulary=2_000, spread=0
 # ---------------------------------------------------------------------------------------------------------- models
 
 
-def words(*, seed: int, count: int) -> list[str]:
-    """A text of made-up words, some of them much more frequent than others."""
+@lru_cache
+def _known() -> tuple[list[str], list[float]]:
+    """Made-up words, and how frequent each is with all before it."""
     chance = random.Random(0)
     known = ["".join(chance.choice(_SYLLABLES) for _ in range(chance.randint(1, 4))) for _ in range(12_000)]
-    weights = [1 / (place + 10) for place in range(len(known))]
-    return random.Random(seed).choices(known, weights, k=count)
+    return known, list(itertools.accumulate(1 / (place + 10) for place in range(len(known))))
 
 
+def words(*, seed: int, count: int) -> list[str]:
+    """So many of them."""
+    known, frequent = _known()
+    return random.Random(seed).choices(known, cum_weights=frequent, k=count)
+
+
+@lru_cache(maxsize=64)
 def text(*, seed: int, count: int) -> str:
     """So many words."""
     return " ".join(words(seed=seed, count=count))

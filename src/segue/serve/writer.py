@@ -234,8 +234,8 @@ class Writer:
             except StopIteration:
                 self._have_read(job)
                 spent += _LEAST
-                if len(self._waiting):  # its first token comes before anybody else's prompt
-                    return
+                if len(self._waiting) and len(self._lines) < self._settings.max_rows:
+                    return  # its first token comes before anybody else's prompt
             except Exception as error:
                 self._fail(job, error)
             else:
