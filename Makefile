@@ -3,8 +3,8 @@
 #   make test      the tests
 #   make test-long the slow ones, which make test leaves out: hostile commands for half an hour (FUZZ_SECONDS=60 for less), all
 #                  examples of the property tests, and more
-#   make soak      the server under load for a quarter of an hour: overload, thousands of sessions, thousands of requests made from
-#                  its description (SOAK_SECONDS=60 for less)
+#   make soak      the server under load for half an hour, ten minutes of it overload: thousands of sessions, of requests made from
+#                  its description, of kills (SOAK_SECONDS=60 for a tenth of all that)
 #   make browser   the page of segue serve in Chromium, which must be installed
 #   make check     lint, format and types
 #   make parity    the comparisons with other libraries, in environments of their own
@@ -14,12 +14,13 @@
 #   make bench     speed and memory against other libraries and the machine's limit; writes docs/benchmarks.md and the
 #                  figures that README and docs/performance.md quote
 #   make bench-quick  the middle shapes of that, printed only
+#   make bench-serving  the part of it that is about the server: isolation, load, long texts, beside llama.cpp and transformers
 #   make clean     removes the environments
 
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long browser soak check parity wheel docs pictures bench bench-quick clean
+.PHONY: demo test test-long browser soak check parity wheel docs pictures bench bench-quick bench-serving clean
 
 demo: .venv/ready
 	.venv/bin/segue demo
@@ -32,7 +33,6 @@ test-long: .venv/ready
 	ALL_EXAMPLES=1 .venv/bin/python -m pytest -q -n auto --dist worksteal -m hypothesis --ignore=tests/parity --ignore=tests/browser
 
 soak: .venv/ready
-	DESCRIPTION_EXAMPLES=500 .venv/bin/python -m pytest -q tests/serve/test_description.py
 	.venv/bin/python -m pytest -q -m long tests/serve
 
 browser: .venv/ready
@@ -48,7 +48,7 @@ check: .venv/ready
 parity: .venv-transformers5/ready .venv-transformers4/ready .venv-lm-eval/ready
 	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py
 	.venv-transformers4/bin/python -m pytest -q tests/parity/test_transformers4.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py
-	.venv-lm-eval/bin/python -m pytest -q tests/parity/test_lm_eval.py
+	.venv-lm-eval/bin/python -m pytest -q tests/parity/test_lm_eval.py tests/parity/test_lm_eval_server.py
 
 wheel: .venv/ready
 	.venv/bin/python .ci/wheel.py
@@ -61,15 +61,19 @@ pictures: .venv/ready
 	.venv/bin/python docs/examples.py
 	.venv/bin/python docs/pictures.py
 
-# On two cores 26 minutes, and two and a half hours more with DATA, a folder with chnsenticorp and imdb (the sums of what
+# On two cores an hour, of which the server takes half, and two and a half hours more with DATA, a folder with chnsenticorp and imdb (the sums of what
 # the results say they took). What has a result of the code as it is now is not measured again: stop and go on at will.
 DATA ?= data
 
-bench: .venv/ready .venv-transformers5/ready .venv-transformers4/ready
+bench: .venv/ready .venv-transformers5/ready .venv-transformers4/ready .venv-llama/ready
 	.venv/bin/python -m benchmarks.everything --data "$(DATA)"
 
-bench-quick: .venv/ready .venv-transformers5/ready .venv-transformers4/ready
+bench-quick: .venv/ready .venv-transformers5/ready .venv-transformers4/ready .venv-llama/ready
 	.venv/bin/python -m benchmarks.everything --quick --data "$(DATA)"
+
+bench-serving: .venv/ready .venv-transformers5/ready .venv-llama/ready
+	.venv/bin/python -m benchmarks.serving
+	.venv/bin/python -m benchmarks.report
 
 # One environment for the project, and one for each library that parity compares with: transformers 5 has no
 # Transformer-XL any more, and 4.37.2 is the last version in which it runs.
@@ -78,7 +82,7 @@ KERNELS = hatch_build.py $(wildcard src/segue/model/kernels/*.cpp src/segue/mode
 .venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "segue needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures,hub,tokenizers,tune,export,serve,browser]'
+	.venv/bin/python $(PIP_INSTALL) -e '.[corpora,test,check,pictures,hub,tokenizers,tune,export,serve,redis,browser]'
 	touch $@
 
 .venv-docs/ready: constraints.txt
@@ -99,6 +103,11 @@ endef
 	.venv-transformers5/bin/python $(PIP_INSTALL) transformers==5.22.2 accelerate==1.15.0
 	touch $@
 
+.venv-llama/ready: .venv/ready
+	$(call environment_beside,.venv-llama)
+	.venv-llama/bin/python $(PIP_INSTALL) --no-deps xllamacpp==2026.10.11549 gguf==0.19.0
+	touch $@
+
 .venv-transformers4/ready: .venv/ready
 	$(call environment_beside,.venv-transformers4)
 	grep -v -e huggingface_hub -e tokenizers constraints.txt > .venv-transformers4/constraints.txt  # it needs older ones
@@ -107,8 +116,8 @@ endef
 
 .venv-lm-eval/ready: .venv/ready
 	$(call environment_beside,.venv-lm-eval)
-	.venv-lm-eval/bin/python $(PIP_INSTALL) lm-eval==0.4.13
+	.venv-lm-eval/bin/python $(PIP_INSTALL) lm-eval==0.4.13 tenacity aiohttp
 	touch $@
 
 clean:
-	rm -rf .venv .venv-transformers5 .venv-transformers4 .venv-lm-eval
+	rm -rf .venv .venv-transformers5 .venv-transformers4 .venv-lm-eval .venv-llama

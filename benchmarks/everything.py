@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.provenance import RESULTS, ROOT, newest, of_this_code
+from benchmarks.report import SERVING
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ QUESTIONS = [
     Question("generation", NEW, ("generation-xlnet",), ("--peer", "xlnet")),
     Question("streaming", OURS, ("streaming",)),
     Question("eight_bits", OURS, ("eight_bits",)),
+    Question("serving", OURS, tuple(SERVING)),
     *(Question("finetuning", NEW, (f"finetuning-{name}",), ("--set", name), with_data=True) for name in SETS),
     *(
         Question("finetuning", NEW, (f"finetuning-accuracy-{name}",), ("--set", name, "--accuracy"), with_data=True)

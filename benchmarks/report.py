@@ -17,6 +17,9 @@ QUESTIONS = [*SPEED, "peak_memory", "growth", "step_profile", *STREAMS]
 FINETUNED = ["chnsenticorp", "imdb"]
 WITH_DATA = [f"{what}-{name}" for what in ("finetuning", "finetuning-accuracy") for name in FINETUNED]
 """Questions that need data sets which not everyone has: their parts are left out where there is no result."""
+SERVING = [f"serving-{part}" for part in ("fork", "overhead", "busy", "first-token", "clients", "idle", "length")]
+SERVING += ["serving-isolation", "serving-overload"]
+"""Questions about the server, which need peers of their own: left out where there is no result."""
 
 
 # -------------------------------------------------------------------------------------------------------- writing
@@ -229,6 +232,20 @@ def accuracy_table(rows: list[Result]) -> str:
     return table(["work", "ours", "theirs"], lines)
 
 
+def serving_table(results: Sequence[Result]) -> str:
+    lines = [
+        [
+            row["work"],
+            f"{row['figure']:.4g} {row['unit']}".strip(),
+            goal(row["goal"], row["reached"], most=row["most"]),
+            row["beside"],
+        ]
+        for result in results
+        for row in result["rows"]
+    ]
+    return table(["what", "figure", "goal", "measured"], lines)
+
+
 # ----------------------------------------------------------------------------------------------------------- page
 
 
@@ -276,6 +293,15 @@ def sections(found: dict[str, Result]) -> list[str]:
             measured([profile]),
         ]
     parts += stream_parts(found)
+    served = [found[what] for what in SERVING if what in found]
+    if served:
+        parts += [
+            "## The server\n\n`segue serve` in a process of its own, over HTTP on the same machine, new weights; "
+            "Transformer-XL of width 512 with 6 layers\nand 512 tokens of memory where no other shape is named "
+            "(`benchmarks/serving.py`, which also says what a peer cannot do).",
+            serving_table(served),
+            measured(served),
+        ]
     trained = [row for name in FINETUNED for row in found.get(f"finetuning-{name}", {"rows": []})["rows"]]
     accuracy = [row for name in FINETUNED for row in found.get(f"finetuning-accuracy-{name}", {"rows": []})["rows"]]
     if trained:
@@ -384,7 +410,7 @@ def page(found: dict[str, Result]) -> str:
 
 def newest_results(folder: Path) -> dict[str, Result]:
     """Newest result of every question that has one."""
-    results = {what: newest(folder, what) for what in [*QUESTIONS, *WITH_DATA]}
+    results = {what: newest(folder, what) for what in [*QUESTIONS, *SERVING, *WITH_DATA]}
     return {what: result for what, result in results.items() if result is not None}
 
 

@@ -16,12 +16,15 @@ from benchmarks import (
     provenance,
     quoted,
     report,
+    serving,
     side_by_side,
     step_profile,
     streaming,
     task_report,
 )
 from benchmarks.limit import Step
+from benchmarks.serving_isolation import Compared
+from benchmarks.serving_parts import row as serving_row
 from benchmarks.side_by_side import (
     PRODUCT_SIZE,
     DisagreementError,
@@ -327,6 +330,34 @@ def test_finetuning_tables() -> None:
     assert "0.750 (0.500, 1.000) | 0.250 (0.250)" in report.accuracy_table([{"work": "a set", **accuracies}])
 
 
+def test_the_table_of_the_server() -> None:
+    rows = [
+        serving_row("a fork", 0.0151, unit="ms", goal=1.0, most=True, beside="over HTTP 2 ms"),
+        serving_row("16 clients", 3.5, goal=4.0, most=False),
+        serving_row("the peer", 30.0, goal=None, most=True),
+    ]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in report.serving_table([{"rows": rows}]).splitlines()[2:]
+    ]
+    assert cells == [
+        ["a fork", "0.0151 ms", "at most 1, reached", "over HTTP 2 ms"],
+        ["16 clients", "3.5 times", "4, missed", ""],
+        ["the peer", "30 times", "", ""],
+    ]
+
+
+def test_a_mix_up_of_sessions_would_be_counted() -> None:
+    compared = Compared()
+    compared.add([-1.0, -2.0], [-1.0, -2.00005])
+    assert (compared.values, compared.beyond) == (2, 0)
+    compared.add([-1.0, -2.0, -3.0], [-1.0, -2.1])
+    assert (compared.values, compared.beyond) == (4, 2)  # one that differs, and one too many
+    compared.add([float("nan")], [-1.0])
+    assert compared.beyond == 3
+    assert compared.largest == pytest.approx(0.1)
+
+
 def test_the_page_says_when_on_what_and_from_which_commit() -> None:
     result = {"date": "2026-01-03", "hardware": "A chip", "threads": 2, "torch": "2.13", "compiled_kernel": False}
     result |= {"rows": [row()], "file": "encoder_a_2026-01-03.json", "rounds": 3, "took_seconds": 120}
@@ -430,7 +461,8 @@ def test_only_what_this_code_has_not_answered_is_asked_again(repository: Path, t
 
 def test_one_command_asks_every_question_of_the_page() -> None:
     answers = [what for question in everything.QUESTIONS for what in question.results]
-    assert answers == [*report.QUESTIONS, *report.WITH_DATA]
+    assert answers == [*report.QUESTIONS, *report.SERVING, *report.WITH_DATA]
+    assert [serving.name_of(part) for part in serving.PARTS] == report.SERVING
     used = {what for needed, _ in quoted.PASSAGES.values() for what in needed}
     assert used <= set(answers)
     for question in everything.QUESTIONS:
@@ -438,7 +470,12 @@ def test_one_command_asks_every_question_of_the_page() -> None:
         assert ("--data" in words) == question.with_data
         assert (ROOT / "benchmarks" / f"{question.module}.py").is_file()
     makefile = (ROOT / "Makefile").read_text()
-    assert re.findall(r"^\t\S*python -m benchmarks\.(\w+)", makefile, flags=re.MULTILINE) == ["everything"] * 2
+    assert re.findall(r"^\t\S*python -m benchmarks\.(\w+)", makefile, flags=re.MULTILINE) == [
+        "everything",
+        "everything",
+        "serving",
+        "report",
+    ]
 
 
 def test_every_result_is_written_in_one_place() -> None:

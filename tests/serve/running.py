@@ -13,6 +13,13 @@ from pathlib import Path
 import httpx
 
 SECONDS = 60.0
+SOAK = float(os.environ.get("SOAK_SECONDS", "600"))
+"""Seconds of overload in the long tests; the others take their part of it."""
+
+
+def soaked(whole: int, *, least: int = 10) -> int:
+    """How much of something a long test does: the whole in ten minutes of SOAK_SECONDS, less in less."""
+    return max(least, round(whole * SOAK / 600))
 
 
 class Server:

@@ -1,14 +1,13 @@
 """Requests made from the OpenAPI description, right ones and wrong ones: no answer is a fault of the server, and every
 answer is as the description says."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.serve.running import running
+from tests.serve.running import running, soaked
 from tests.serve.test_text import new_session
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -19,11 +18,11 @@ CHECKS = [
     openapi_checks.content_type_conformance,
     openapi_checks.response_schema_conformance,
 ]
-EXAMPLES = int(os.environ.get("DESCRIPTION_EXAMPLES", "8"))
-"""Right requests for each route, and as many wrong ones; `make soak` asks for more."""
 
 
-def test_the_description_holds(folders: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("examples", [8, pytest.param(soaked(500, least=9), marks=pytest.mark.long)])
+def test_the_description_holds(examples: int, folders: dict[str, Path], tmp_path: Path) -> None:
+    """So many right requests for each route, and as many wrong ones."""
     limits = ("--set", "max_tokens=20", "--set", "max_body=20000", "--set", "max_sessions=100000")
     with running(list(folders.values()), tmp_path, *limits) as server, server.client() as client:
         description = client.get("/openapi.json").json()
@@ -32,8 +31,8 @@ def test_the_description_holds(folders: dict[str, Path], tmp_path: Path) -> None
         for result in schemathesis.openapi.from_dict(description).get_all_operations():
             operation = result.ok()
             for mode in schemathesis.GenerationMode:
-                asked += _ask(operation, mode, server.url)
-        assert asked > EXAMPLES * len(description["paths"])
+                asked += _ask(operation, mode, server.url, examples=examples)
+        assert asked > examples * len(description["paths"])
         assert client.get("/health").status_code == 200
         assert client.get("/load").json()["requests"] == 0
         assert "Traceback" not in server.log.read_text()
@@ -48,12 +47,12 @@ def _name_sessions(description: dict[str, Any], id: str) -> None:
                     parameter["schema"] = {"type": "string", "enum": [id, "sess-none"]}
 
 
-def _ask(operation: Any, mode: Any, url: str) -> int:
+def _ask(operation: Any, mode: Any, url: str, *, examples: int) -> int:
     """Sends requests to one route; says how many."""
     asked = 0
 
     @settings(
-        max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+        max_examples=examples, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:

@@ -86,6 +86,19 @@ def test_what_deploys_it_names_options_that_there_are(tmp_path: Path) -> None:
         assert {"--host", "--keys", "--sessions"} <= used <= known
 
 
+def test_the_design_names_tests_that_there_are() -> None:
+    """The table of faults: each name is a test, or with a star the beginning of one."""
+    table = (DOCS / "design" / "serving.md").read_text(encoding="utf-8").partition("## Faults")[2]
+    named = set(re.findall(r"\b(test_\w+)(\*?)", table.replace("::", " ")))
+    tests = Path(__file__).parents[1]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (tests / "serve").glob("test_*.py"))
+    text += "\n".join(path.read_text(encoding="utf-8") for path in (tests / "browser").glob("test_*.py"))
+    assert len(named) > 30
+    for name, star in named:
+        known = f"def {name}" if star else f"def {name}("
+        assert known in text or (tests / "serve" / f"{name}.py").is_file(), name
+
+
 def test_both_languages_have_the_same_parts() -> None:
     first, second = (path.read_text(encoding="utf-8") for path in PAGES.values())
     assert [kind for kind, _ in BLOCK.findall(first)] == [kind for kind, _ in BLOCK.findall(second)]

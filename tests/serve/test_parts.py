@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from segue.errors import ConfigError
+from segue.errors import CheckpointError, ConfigError
+from segue.infer.sampling import SamplingSettings
 from segue.infer.session import open_session
 from segue.infer.token_stream import TokenStream
+from segue.serve.errors import ApiError
+from segue.serve.jobs import Done, HowToWrite, Job, Write
 from segue.serve.keys import read_keys
 from segue.serve.models import load_all, load_served
 from segue.serve.pace import Pace
+from segue.serve.run import Run
 from segue.serve.serving import Serving
 from segue.serve.settings import ServeSettings
 from segue.serve.slots import Slots
@@ -89,6 +93,74 @@ def test_the_quickest_number_of_threads_is_taken() -> None:
     assert Pace(most=1).choose(3) == 1
 
 
+def test_a_step_that_fails_ends_its_jobs_and_the_engine_goes_on(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of a whole step is counted, and the next request is answered within seconds."""
+    models = load_all([str(folders["xl"])], slice_tokens=128)
+
+    async def use() -> None:
+        serving = Serving(models, ServeSettings())
+        await serving.start()
+        writer = serving.engine.writers["xl"]
+        how = HowToWrite(max_tokens=3, sampling=SamplingSettings(seed=1))
+
+        async def write() -> list[int]:
+            run = Run(serving.engine, asyncio.Event().wait, serving.runs)
+            task = Write(models["xl"], None, "The room", how)
+            job = Job("a", task)
+            try:
+                run.submit({job: writer})
+                await run.done(job)
+            finally:
+                run.close()
+            return task.tokens[0]
+
+        try:
+            expected = await write()
+            original = writer.step
+            monkeypatch.setattr(writer, "step", lambda: 1 / 0)
+            with pytest.raises(ApiError) as caught:
+                await write()
+            assert caught.value.status_code == 500
+            monkeypatch.setattr(writer, "step", original)
+            started = time.monotonic()
+            assert await write() == expected
+            assert time.monotonic() - started < 5
+            assert serving.engine.faults == 1
+            assert b"segue_faults_total 1.0" in serving.metrics.text()
+            assert serving.engine.waiting == 0
+        finally:
+            await serving.stop()
+
+    asyncio.run(use())
+
+
+def test_a_tenant_with_many_requests_does_not_keep_another_waiting(folders: dict[str, Path]) -> None:
+    """Two places in the batch, twelve texts of one tenant, then one of another: it is not the last to end."""
+    models = load_all([str(folders["xl"])], slice_tokens=128)
+
+    async def use() -> list[str]:
+        serving = Serving(models, ServeSettings(max_rows=2, turn_tokens=4))
+        await serving.start()
+        run = Run(serving.engine, asyncio.Event().wait, serving.runs)
+        how = HowToWrite(max_tokens=40, sampling=SamplingSettings(seed=1, logit_bias={7: float("-inf")}))
+        jobs = [Job(tenant, Write(models["xl"], None, "The room", how)) for tenant in [*["many"] * 12, "one"]]
+        ended: list[str] = []
+        try:
+            run.submit(dict.fromkeys(jobs, serving.engine.writers["xl"]))
+            while len(ended) < len(jobs):
+                job, event = await run.next()
+                if isinstance(event, Done):
+                    ended.append(job.tenant)
+        finally:
+            run.close()
+            await serving.stop()
+        return ended
+
+    assert "one" in asyncio.run(use())[:4]
+
+
 def test_a_key_is_a_line(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("# mine\n\nalice 0123456789abcdef\nalice fedcba9876543210\nbob 0000111122223333\n")
@@ -125,9 +197,10 @@ def test_the_age_of_a_session_is_not_that_of_the_clock(
         try:
             assert len(serving.sessions) == expected
             if not expected:
-                serving.sessions.create("a", "xl")
+                await serving.sessions.create("a", "xl")
             await asyncio.sleep(0.6)
-            return [session.id for session in serving.sessions.of("a")]
+            found, _ = await serving.sessions.page("a", after=None, limit=10)
+            return [session.id for session in found]
         finally:
             await serving.stop()
 
@@ -148,10 +221,18 @@ def test_the_age_of_a_session_is_not_that_of_the_clock(
     assert asyncio.run(wait()) == 0
 
 
+def test_one_server_at_a_time_has_a_file_of_sessions(tmp_path: Path) -> None:
+    first, second = (SqliteStore(tmp_path / "sessions.sqlite") for _ in range(2))
+    first.open()
+    with pytest.raises(CheckpointError, match="one server at a time"):
+        second.open()
+    first.close()
+    assert second.open() == []
+    second.close()
+
+
 def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
     import sqlite3
-
-    from segue.errors import CheckpointError
 
     path = tmp_path / "other.sqlite"
     with sqlite3.connect(path) as connection:

@@ -1,6 +1,7 @@
 """What strangers send: names, sizes, depths, bytes, slow sockets, keys. Nothing of it reaches a file or the engine."""
 
 import json
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -257,6 +258,27 @@ def test_a_text_in_any_pieces_is_one_text(alice: httpx.Client) -> None:
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
+def test_a_character_of_several_tokens_comes_whole(alice: httpx.Client) -> None:
+    """Tokens that are bytes of a character: a stream never shows a part of one."""
+    wanted = "🎵中"
+    body = {"model": "xl", "prompt": "The ", "max_tokens": 20, "choices": [wanted], "stream": True}
+    with alice.stream("POST", "/v1/completions", json=body) as response:
+        parts = [choice["text"] for one in events(response) for choice in one["choices"]]
+    assert "".join(parts) == wanted
+    assert not any("\ufffd" in part for part in parts)
+    assert len(parts) > len(wanted)  # there were more tokens than characters
+
+
+@pytest.mark.long
+def test_a_megabyte_of_combining_marks_is_text(server: Server) -> None:
+    text = "e" + "\u0301" * 500_000
+    with server.client() as client:
+        id = new_session(client)
+        fed = client.post(f"/v1/sessions/{id}/feed", content=text.encode()).raise_for_status().json()
+        assert fed["characters"] == len(text)
+        assert client.get("/health").status_code == 200
+
+
 def test_log_lines_are_escaped(audited: tuple[Server, Path], alice: httpx.Client) -> None:
     alice.post("/v1/completions", json={"model": "x\n2026 ERROR forged\x1b[31m", "prompt": "a"})
     alice.get("/v1/models/x%0a2026%20ERROR%20forged")
@@ -325,13 +347,19 @@ def test_without_keys_other_sites_and_names_are_refused(server: Server) -> None:
 # ----------------------------------------------------------------------------------------------------- slow clients
 
 
-def test_slow_senders_are_let_go_and_nobody_waits_for_them(audited: tuple[Server, Path], alice: httpx.Client) -> None:
+@pytest.mark.parametrize("count", [150, pytest.param(1000, marks=pytest.mark.long)])
+def test_slow_senders_are_let_go_and_nobody_waits_for_them(
+    count: int, audited: tuple[Server, Path], alice: httpx.Client
+) -> None:
     server, _ = audited
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
     half = (
         f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ALICE}\r\n"
         "Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
     ).encode()
-    waiting = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(150)]
+    waiting = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(count)]
     for number, raw in enumerate(waiting):
         raw.sendall(b"GET /v1/mod" if number % 2 else half)
     started = time.monotonic()

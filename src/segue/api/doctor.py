@@ -31,6 +31,7 @@ EXTRAS = {
     "tune": "The search of segue tune.",
     "export": "ONNX programs.",
     "serve": "The server of segue serve.",
+    "redis": "Sessions in Redis, for several servers of segue serve.",
     "lm-eval": "lm-evaluation-harness, through segue-lm-eval.",
 }
 """What each optional extra is for."""

@@ -31,6 +31,7 @@ def run_server(
     from segue.checkpoint.packaged import packaged_models
     from segue.serve.keys import read_keys
     from segue.serve.models import load_all
+    from segue.serve.redis_store import SCHEMES, RedisStore
     from segue.serve.server import listen, serve
     from segue.serve.serving import Serving
     from segue.serve.settings import ServeSettings
@@ -49,13 +50,15 @@ def run_server(
             "TENANT KEY for each, or leave --host out."
         )
     known = None if keys is None else read_keys(keys)
+    store: RedisStore | Path | None = None if sessions is None else Path(sessions)
+    if sessions is not None and sessions.startswith(SCHEMES):
+        store = RedisStore(sessions)
     console = Console(stderr=True, highlight=False)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="segue: %(levelname)s %(message)s")
     listening = listen(host, port)
     with console.status("loading models"):
         served = load_all(models, slice_tokens=chosen.slice_tokens)
-    path = None if sessions is None else Path(sessions)
-    serving = Serving(served, chosen, sessions=path, keys=known, local=local)
+    serving = Serving(served, chosen, sessions=store, keys=known, local=local)
     at = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
 
@@ -103,7 +106,11 @@ def serve(
     ] = None,
     sessions: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="File that keeps sessions over a restart. Default: a temporary one."),
+        typer.Option(
+            metavar="FILE|URL",
+            help="File that keeps sessions over a restart, or redis://HOST:PORT/0 for several servers that share them. "
+            "Default: a temporary file.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,

@@ -11,12 +11,12 @@ from fastapi.responses import Response
 from segue.serve.answers import answer, or_events
 from segue.serve.errors import ApiError, shown, too_large
 from segue.serve.jobs import Done, Ended, Job, Read, Token, Write
+from segue.serve.keeper import Session
 from segue.serve.limits import LimitedRoute
 from segue.serve.models import Served
 from segue.serve.run import GoneError, Run
 from segue.serve.schemas import Completion, CompletionRequest
 from segue.serve.serving import Serving, serving_of, tenant_of
-from segue.serve.sessions import Session
 from segue.serve.sse import DONE, PING, EventStream, event
 from segue.serve.writing import Text, how_to_write, usage_of
 
@@ -31,25 +31,25 @@ class Completing:
         self.serving, self.served, self.body, self.session = serving, served, body, session
         self.id = f"cmpl-{secrets.token_hex(12)}"
         self.created = int(time.time())
-        self.jobs: list[Write] = []
+        self.jobs: list[Job[Write]] = []
         self.n = body.n or 1
         self.texts: list[Text] = []
         self.reasons: list[str | None] = []
         self.left = 0
         self.complete = False
+        self._given = False
 
-    def number(self, job: Job, choice: int) -> int:
+    def number(self, job: Job[Any], choice: int) -> int:
         """Index of a text over all prompts."""
         return next(place for place, own in enumerate(self.jobs) if own is job) * self.n + choice
 
-    def take(self, job: Job, found: object) -> dict[str, Any] | None:
+    def take(self, job: Job[Any], found: object) -> dict[str, Any] | None:
         """An event; gives the chunk that a stream sends for it."""
         match found:
             case Read(scored=scored):
-                assert isinstance(job, Write)
                 if self.body.echo:
                     return self._echo(job, scored)
-                if not job.how.max_tokens:
+                if not job.task.how.max_tokens:
                     self._end(job, "length")
             case Token(choice=choice, written=written):
                 number = self.number(job, choice)
@@ -61,19 +61,20 @@ class Completing:
                 return self._chunk(number, "", None)
         return None
 
-    def _echo(self, job: Write, scored: Any) -> dict[str, Any]:
-        prompt = job.prompt if isinstance(job.prompt, str) else self.served.tokenizer.decode(list(job.prompt))
+    def _echo(self, job: Job[Write], scored: Any) -> dict[str, Any]:
+        given = job.task.prompt
+        prompt = given if isinstance(given, str) else self.served.tokenizer.decode(list(given))
         chunk: dict[str, Any] = {}
         for choice in range(self.n):
             number = self.number(job, choice)
             found = self.texts[number].scored(scored or (), prompt)
             piece = self._chunk(number, prompt, found)
             chunk = {**piece, "choices": [*chunk.get("choices", []), *piece["choices"]]}
-        if not job.how.max_tokens:
+        if not job.task.how.max_tokens:
             self._end(job, "length")
         return chunk
 
-    def _end(self, job: Write, reason: str) -> None:
+    def _end(self, job: Job[Write], reason: str) -> None:
         for choice in range(self.n):
             self.reasons[self.number(job, choice)] = reason
             self.left -= 1
@@ -89,7 +90,7 @@ class Completing:
 
     def usage(self) -> dict[str, Any]:
         """Usage of all prompts and texts so far."""
-        return usage_of([job.counted for job in self.jobs], sum(text.written for text in self.texts))
+        return usage_of([job.task.reading.counted for job in self.jobs], sum(text.written for text in self.texts))
 
     def whole(self) -> dict[str, Any]:
         """The answer that comes at once."""
@@ -108,18 +109,18 @@ class Completing:
         """Which session has read and written it."""
         return {"session": None if self.session is None else self.session.id}
 
-    def give_back(self, seen: int | None) -> None:
+    async def give_back(self, seen: int | None) -> None:
         """The session is where the client saw it end: after so many tokens, or after all if the answer is complete."""
-        if self.session is None:
+        if self.session is None or self._given:
             return
-        job = self.jobs[0] if self.jobs else None
+        self._given = True
+        task = self.jobs[0].task if self.jobs else None
         kept = None
-        if job is not None and self.complete and job.final is not None:
-            kept = job.final
-        elif job is not None and seen:
-            kept = job.kept_after(seen)
-        self.serving.sessions.give(self.session, kept)
-        self.session = None
+        if task is not None and self.complete and task.final is not None:
+            kept = task.final
+        elif task is not None and seen:
+            kept = task.kept_after(seen)
+        await self.serving.sessions.give(self.session, kept)
 
 
 @router.post("/v1/completions", response_model=Completion, responses=or_events())
@@ -133,7 +134,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     serving, tenant = serving_of(request), tenant_of(request)
     served = serving.model(body.model, "completions")
     prompts = _prompts(body, served, serving)
-    session = None if body.session is None else serving.sessions.get(tenant, body.session)
+    session = None if body.session is None else await serving.sessions.get(tenant, body.session)
     n = _count(body, prompts, serving, session, served)
     how = how_to_write(
         body,
@@ -153,16 +154,16 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
         )
     run = serving.run(request)
     if session is not None:
-        serving.sessions.check_room(session)
+        await serving.sessions.check_room(session)
     kept = None if session is None else await serving.sessions.take(session)
     work = Completing(serving, served, body, session)
     try:
-        work.jobs = [Write(tenant, served, kept, prompt, how) for prompt in prompts]
+        work.jobs = [Job(tenant, Write(served, kept, prompt, how)) for prompt in prompts]
         work.left = len(prompts) * n
         work.texts = [Text(logprobs=body.logprobs is not None) for _ in range(work.left)]
         work.reasons = [None] * work.left
         for job in work.jobs:
-            job.flows = bool(body.stream)
+            job.task.flows = bool(body.stream)
         serving.tokens_reused += 0 if kept is None else kept.tokens
         worker = serving.engine.writers[served.name]
         run.submit(dict.fromkeys(work.jobs, worker))
@@ -174,12 +175,12 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
         return answer(work.whole())
     except BaseException:
         run.close()
-        work.give_back(None)
+        await work.give_back(None)
         raise
     finally:
         if not body.stream:
             run.close()
-            work.give_back(None)
+            await work.give_back(None)
 
 
 async def _finish(work: Completing, run: Run) -> None:
@@ -187,8 +188,7 @@ async def _finish(work: Completing, run: Run) -> None:
     while open_jobs:
         job, found = await run.next()
         if isinstance(found, Done):
-            assert isinstance(job, Write)
-            job.final = found.result
+            job.task.final = found.result
             open_jobs.discard(job)
         else:
             work.take(job, found)
@@ -200,9 +200,9 @@ async def _streamed(work: Completing, run: Run) -> Response:
     settings = work.serving.settings
     seen = 0
 
-    def finish() -> None:
+    async def finish() -> None:
         run.close()
-        work.give_back(seen)
+        await work.give_back(seen)
 
     async def pieces() -> AsyncGenerator[bytes]:
         nonlocal seen
@@ -210,8 +210,7 @@ async def _streamed(work: Completing, run: Run) -> Response:
         job, found = first
         while True:
             if isinstance(found, Done):
-                assert isinstance(job, Write)
-                job.final = found.result
+                job.task.final = found.result
                 open_jobs.discard(job)
                 if not open_jobs:
                     break
@@ -221,8 +220,7 @@ async def _streamed(work: Completing, run: Run) -> Response:
                     yield event(chunk)
                 if isinstance(found, Token) and found.written.id is not None:
                     seen += 1
-                    assert isinstance(job, Write)
-                    job.taken += 1
+                    job.task.taken += 1
                     work.serving.engine.nudge()
             while True:
                 try:
@@ -236,6 +234,11 @@ async def _streamed(work: Completing, run: Run) -> Response:
                     yield event(error.body())
                     return
         work.complete = True
+        try:
+            await finish()
+        except ApiError as error:  # the session could not be kept
+            yield event(error.body())
+            return
         options = work.body.stream_options
         if (options is not None and options.include_usage) or work.session is not None:
             head = {**work.head(), "choices": [], "usage": work.usage(), **work.of_session()}

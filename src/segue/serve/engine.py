@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from segue.serve.jobs import Done, Event, Failed, Job, Waiting
+from segue.serve.jobs import Done, Event, Failed, Job, Task, Took, Waiting
 from segue.serve.models import Served
 from segue.serve.pool import Pool
 from segue.serve.settings import ServeSettings
@@ -46,7 +46,7 @@ class Worker(Protocol):
     def step(self) -> None:
         """Does a little."""
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[Job[Any]]:
         """All that have not ended."""
 
     def fail_all(self, error: BaseException) -> None:
@@ -57,7 +57,7 @@ class Calls:
     """Jobs that are done by one call after the other, whatever model they are of."""
 
     def __init__(self) -> None:
-        self._queue: Turns[tuple[Job, Generator[int | Waiting]]] = Turns()
+        self._queue: Turns[tuple[Job[Task], Generator[int | Waiting | Took]]] = Turns()
 
     @property
     def busy(self) -> bool:
@@ -67,10 +67,10 @@ class Calls:
     def due(self) -> float | None:
         return 0.0 if self.busy else None
 
-    def accept(self, job: Job) -> None:
-        self._queue.add(job.tenant, (job, job.work()))
+    def accept(self, job: Job[Task]) -> None:
+        self._queue.add(job.tenant, (job, job.task.work()))
 
-    def wake(self, job: Job) -> None:
+    def wake(self, job: Job[Task]) -> None:
         """Nothing to do: they are awake."""
 
     def step(self) -> None:
@@ -81,13 +81,13 @@ class Calls:
         try:
             next(work)
         except StopIteration:
-            job.emit(Done(result=job.result()))
+            job.emit(Done(result=job.task.result()))
         except Exception as error:
             job.emit(Failed(error=error))
         else:
             self._queue.add(job.tenant, (job, work))
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[Job[Any]]:
         return [job for job, _ in self._queue]
 
     def fail_all(self, error: BaseException) -> None:
@@ -111,7 +111,7 @@ class Engine:
                 trunk.register_forward_pre_hook(lambda *_: self.breathe())
         self._workers: list[Worker] = [*self.writers.values(), self.pool, self.calls]
         self._inbox: deque[Callable[[], None]] = deque()
-        self._outbox: list[tuple[Job, Event]] = []
+        self._outbox: list[tuple[Job[Any], Event]] = []
         self._woken = threading.Event()
         self._ending = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -140,13 +140,13 @@ class Engine:
         """Jobs that have not ended."""
         return sum(self.running.values())
 
-    def submit(self, job: Job, worker: Worker) -> None:
+    def submit(self, job: Job[Any], worker: Worker) -> None:
         """Hands a job to a worker. Whoever submits it calls `release` when it has ended, or is of no interest."""
         self.running[job.tenant] = self.running.get(job.tenant, 0) + 1
         job.emit = lambda event: self._outbox.append((job, event))
         self._send(lambda: worker.accept(job))
 
-    def release(self, job: Job) -> None:
+    def release(self, job: Job[Any]) -> None:
         """The job counts no more. If it has not ended, it does at the next step."""
         job.cancelled = True
         left = self.running[job.tenant] - 1
@@ -156,7 +156,7 @@ class Engine:
             del self.running[job.tenant]
         self._woken.set()
 
-    def wake(self, job: Job, worker: Worker) -> None:
+    def wake(self, job: Job[Any], worker: Worker) -> None:
         """Something has come for a job."""
         self._send(lambda: worker.wake(job))
 
@@ -218,6 +218,6 @@ class Engine:
                 self._ending = True
 
 
-def _deliver(events: list[tuple[Job, Event]]) -> None:
+def _deliver(events: list[tuple[Job[Any], Event]]) -> None:
     for job, event in events:
         job.events.put_nowait((job, event))

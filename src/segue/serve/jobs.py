@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -104,25 +104,30 @@ def _nobody(event: Event) -> None:
     raise AssertionError(f"a job without an engine has {event}")
 
 
-class Job:
-    """One request to the engine."""
+class Task(Protocol):
+    """What a job does, a little at a time."""
 
-    def __init__(self, tenant: str) -> None:
-        self.tenant = tenant
-        self.events: asyncio.Queue[tuple[Job, Event]] = asyncio.Queue()
+    def work(self) -> Generator[int | Waiting | Took]:
+        """Does a part of it, and says how many tokens that took."""
+
+    def result(self) -> Any:
+        """What `Done` brings, when `work` has ended."""
+
+
+T = TypeVar("T")
+
+
+class Job(Generic[T]):
+    """One request to the engine: whose it is, what is to be done, and where its events go."""
+
+    def __init__(self, tenant: str, task: T) -> None:
+        self.tenant, self.task = tenant, task
+        self.events: asyncio.Queue[tuple[Job[Any], Event]] = asyncio.Queue()
         """Where its events go; several jobs of one request may have one queue."""
         self.cancelled = False
         """Nobody waits for it any more."""
         self.emit: Callable[[Event], None] = _nobody
         """Sends an event to the event loop; from the thread that computes. The engine sets it."""
-
-    def work(self) -> Generator[int | Waiting]:
-        """Does a part of it, and says how many tokens that took."""
-        raise NotImplementedError
-
-    def result(self) -> Any:
-        """What `Done` brings, when `work` has ended."""
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,15 +142,14 @@ class Counted:
     """Those of them that the model did not have to read, because nothing later can see them."""
 
 
-class Reading(Job):
-    """A job of a model that reads on, from what a session has read, or from nothing."""
+class Reading:
+    """How a model reads on, from what a session has read, or from nothing."""
 
-    def __init__(self, tenant: str, served: Served, kept: Kept | None) -> None:
-        super().__init__(tenant)
+    def __init__(self, served: Served, kept: Kept | None, *, limit: int | None = None) -> None:
         self.served, self.kept = served, kept
         self.given: list[int] = []
         """The ids that were added to what was there."""
-        self.limit: int | None = None
+        self.limit = limit
         """How many of them there may be."""
         self.skipped = 0
         self._stream: TokenStream | None = None
@@ -267,56 +271,58 @@ def _shown(token: Any, index: int) -> str:
         return f"<{index}>"
 
 
-class Feed(Reading):
+class Feed:
     """Text that comes in parts, of any length."""
 
-    def __init__(self, tenant: str, served: Served, kept: Kept | None) -> None:
-        super().__init__(tenant, served, kept)
+    def __init__(self, served: Served, kept: Kept | None) -> None:
+        self.reading = Reading(served, kept)
         self.parts: deque[str] = deque()
         self.complete = False
         """All parts have come."""
         self._count = 0
 
-    def work(self) -> Generator[int | Waiting]:
+    def work(self) -> Generator[int | Waiting | Took]:
+        reading = self.reading
         while self.parts or not self.complete:
             if not self.parts:
                 yield WAITING
                 continue
-            yield from self.put_text(self.parts[0])
-            self._count += len(self.given)  # they are not kept: a feed that fails leaves the session as it was
-            self.given.clear()
+            yield from reading.put_text(self.parts[0])
+            self._count += len(reading.given)  # they are not kept: a feed that fails leaves the session as it was
+            reading.given.clear()
             self.parts.popleft()
-            self.emit(Took())
-        yield from self.read()
+            yield Took()
+        yield from reading.read()
 
     @property
     def counted(self) -> Counted:
-        reused = 0 if self.kept is None else self.kept.tokens
-        return Counted(reused=reused, given=self._count, skipped=self.skipped)
+        """Counts so far."""
+        found = self.reading.counted
+        return Counted(reused=found.reused, given=self._count, skipped=found.skipped)
 
     def result(self) -> Kept:
-        return self.finished()
+        return self.reading.finished()
 
 
-class Score(Reading):
+class Score:
     """How likely each token of a text is, after what the session has read."""
 
-    def __init__(self, tenant: str, served: Served, kept: Kept | None, text: str, *, top: int, limit: int) -> None:
-        super().__init__(tenant, served, kept)
+    def __init__(self, served: Served, kept: Kept | None, text: str, *, top: int, limit: int) -> None:
+        self.reading = Reading(served, kept)
         self.text, self.top, self.most = text, top, limit
         self.scored: tuple[ScoredToken, ...] = ()
 
-    def work(self) -> Generator[int | Waiting]:
-        self.end_text()
-        self.begin()
-        for one in self.score(self.text, top=self.top, limit=self.most):
+    def work(self) -> Generator[int | Waiting | Took]:
+        self.reading.end_text()
+        self.reading.begin()
+        for one in self.reading.score(self.text, top=self.top, limit=self.most):
             if isinstance(one, tuple):
                 self.scored = one
             else:
                 yield one
 
     def result(self) -> Kept:
-        return self.finished()
+        return self.reading.finished()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,14 +342,12 @@ class HowToWrite:
     """Whether somebody wants what has been read and written at the end: a session."""
 
 
-class Write(Reading):
+class Write:
     """Reads a prompt, then writes one text or several."""
 
-    def __init__(
-        self, tenant: str, served: Served, kept: Kept | None, prompt: str | Sequence[int], how: HowToWrite
-    ) -> None:
-        super().__init__(tenant, served, kept)
-        self.prompt, self.how, self.limit = prompt, how, how.prompt_limit
+    def __init__(self, served: Served, kept: Kept | None, prompt: str | Sequence[int], how: HowToWrite) -> None:
+        self.reading = Reading(served, kept, limit=how.prompt_limit)
+        self.prompt, self.how = prompt, how
         self.generations: list[Generation] = []
         self.taken = 0
         """Tokens that the client has been given: those of a stream wait for it."""
@@ -359,10 +363,10 @@ class Write(Reading):
         self.final: Kept | None = None
         """What has been read and written, at the end."""
 
-    def work(self) -> Generator[int | Waiting]:
-        how = self.how
+    def work(self) -> Generator[int | Waiting | Took]:
+        how, reading = self.how, self.reading
         self.generations = [
-            self.served.generation(
+            reading.served.generation(
                 max_tokens=max(1, how.max_tokens),
                 sampling=replace(how.sampling, seed=(how.sampling.seed + number) % 2**64),
                 stop=how.stop,
@@ -371,11 +375,11 @@ class Write(Reading):
             for number in range(how.n)
         ]
         if how.echo:
-            self.end_text()
+            reading.end_text()
             if isinstance(self.prompt, str):
-                self.begin()
+                reading.begin()
             scored: tuple[ScoredToken, ...] = ()
-            for one in self.score(self.prompt, top=how.sampling.top_log_probabilities, limit=how.echo_limit):
+            for one in reading.score(self.prompt, top=how.sampling.top_log_probabilities, limit=how.echo_limit):
                 if isinstance(one, tuple):
                     scored = one
                 else:
@@ -383,16 +387,20 @@ class Write(Reading):
             self.scored = scored
         else:
             if isinstance(self.prompt, str):
-                yield from self.put_text(self.prompt)
-                self.end_text()
-                self.begin()
+                yield from reading.put_text(self.prompt)
+                reading.end_text()
+                reading.begin()
             else:
-                self.end_text()
-                self.given.extend(self.prompt)
-                self.skipped += self.stream.put(self.prompt)
-            yield from self.read()
+                reading.end_text()
+                reading.given.extend(self.prompt)
+                reading.skipped += reading.stream.put(self.prompt)
+            yield from reading.read()
         if how.max_tokens:
-            self.stream.predicting()
+            reading.stream.predicting()
+
+    def result(self) -> Kept | None:
+        """What a session has read, if one wants it and nothing was to be written."""
+        return self.reading.finished() if self.how.keep else None
 
     @property
     def behind(self) -> bool:
@@ -401,9 +409,9 @@ class Write(Reading):
 
     def kept_after(self, count: int) -> Kept:
         """What a session has read if only so many of the tokens count: they are read when they are needed."""
-        how = self.served.streaming()
-        start = self.kept
+        reading = self.reading
+        how, start = reading.served.streaming(), reading.kept
         if start is None:
             start = Kept.of(TokenStream(how.streamer, window=how.window), Unfinished())
         tokens = self.tokens[0][:count]
-        return replace(start, unread=(*start.unread, *self.given, *tokens), text=Unfinished())
+        return replace(start, unread=(*start.unread, *reading.given, *tokens), text=Unfinished())

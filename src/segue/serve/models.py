@@ -14,6 +14,7 @@ import torch
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import HEAD, TASK
 from segue.errors import ConfigError
+from segue.infer.export import DESCRIPTION
 from segue.infer.generation import Generation, make_generation
 from segue.infer.sampling import SamplingSettings
 from segue.infer.text_model import TextModel, load_text_model
@@ -101,6 +102,11 @@ class Served:
 def load_served(source: str, *, slice_tokens: int) -> Served:
     """The model that `PATH` or `NAME=PATH` names."""
     name, path = _named(source)
+    if (Path(path) / DESCRIPTION).is_file():
+        raise ConfigError(
+            f"a model to serve must have its weights; got {path}, a program that segue export wrote for others to run. "
+            "Instead, serve the model that it was made of."
+        )
     if _is_task(path):
         made = load_task_model(path)
         made.model.float().eval()

@@ -8,9 +8,9 @@ tenant that has waited for longest. A batch that raises is done again part by pa
 import time
 from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from segue.serve.jobs import Done, Failed, Job, Waiting
+from segue.serve.jobs import Done, Failed, Job, Took, Waiting
 from segue.serve.settings import ServeSettings
 from segue.serve.turns import Turns
 
@@ -22,7 +22,7 @@ _AT_ONCE = 64
 class Part:
     """What is read at once with others of the same `kind`."""
 
-    job: "PoolJob"
+    job: "Job[Parts]"
     number: int
     kind: Hashable
     length: int
@@ -33,16 +33,17 @@ class Part:
     since: float
 
 
-class PoolJob(Job):
-    """A job that consists of parts."""
+class Parts(Protocol):
+    """What a job does that consists of parts."""
 
-    def parts(self) -> Generator[Part | None]:
+    def parts(self, job: "Job[Any]") -> Generator[Part | None]:
         """Makes them ready, one after the other."""
-        raise NotImplementedError
 
     def take(self, number: int, result: Any) -> None:
         """The result of a part."""
-        raise NotImplementedError
+
+    def result(self) -> Any:
+        """What `Done` brings, when all parts have results."""
 
 
 class Pool:
@@ -50,11 +51,11 @@ class Pool:
 
     def __init__(self, settings: ServeSettings) -> None:
         self._settings = settings
-        self._preparing: Turns[tuple[PoolJob, Generator[Part | None]]] = Turns()
+        self._preparing: Turns[tuple[Job[Parts], Generator[Part | None]]] = Turns()
         self._parts: Turns[Part] = Turns()
-        self._left: dict[PoolJob, int] = {}
+        self._left: dict[Job[Parts], int] = {}
         """How many parts of a job have no result."""
-        self._complete: set[PoolJob] = set()
+        self._complete: set[Job[Parts]] = set()
         """Jobs whose parts are all here."""
 
     @property
@@ -73,14 +74,14 @@ class Pool:
         due = self.due
         return due is not None and due <= time.monotonic()
 
-    def accept(self, job: PoolJob) -> None:
+    def accept(self, job: Job[Parts]) -> None:
         self._left[job] = 0
-        self._preparing.add(job.tenant, (job, job.parts()))
+        self._preparing.add(job.tenant, (job, job.task.parts(job)))
 
-    def wake(self, job: PoolJob) -> None:
+    def wake(self, job: Job[Parts]) -> None:
         """Nothing to do: they are awake."""
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[Job[Any]]:
         return list(self._left)
 
     def fail_all(self, error: BaseException) -> None:
@@ -148,24 +149,24 @@ class Pool:
             if part.job not in self._left:  # another part of it has failed
                 continue
             try:
-                part.job.take(part.number, result)
+                part.job.task.take(part.number, result)
             except Exception as error:
                 self._fail(part.job, error)
                 continue
             self._left[part.job] -= 1
             self._finish(part.job)
 
-    def _finish(self, job: PoolJob) -> None:
+    def _finish(self, job: Job[Parts]) -> None:
         if job in self._complete and not self._left[job]:
             self._forget(job)
-            job.emit(Done(result=job.result()))
+            job.emit(Done(result=job.task.result()))
 
-    def _fail(self, job: PoolJob, error: BaseException) -> None:
+    def _fail(self, job: Job[Parts], error: BaseException) -> None:
         if job in self._left:
             self._forget(job)
             job.emit(Failed(error=error))
 
-    def _forget(self, job: PoolJob) -> None:
+    def _forget(self, job: Job[Parts]) -> None:
         self._left.pop(job, None)
         self._complete.discard(job)
         self._parts.take(lambda part: part.job is job)
@@ -173,15 +174,14 @@ class Pool:
             making.close()
 
 
-class Call(Job):
-    """A job that is done by one function, in the thread that computes."""
+class Call:
+    """What is done by one function, in the thread that computes."""
 
-    def __init__(self, tenant: str, function: Callable[[], Any]) -> None:
-        super().__init__(tenant)
+    def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function
         self._result: Any = None
 
-    def work(self) -> Generator[int | Waiting]:
+    def work(self) -> Generator[int | Waiting | Took]:
         self._result = self._function()
         return
         yield

@@ -1,7 +1,7 @@
 """The jobs of one request, from the first to the last event; ended early if the client leaves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from segue.errors import SegueError
@@ -21,8 +21,8 @@ class Run:
 
     def __init__(self, engine: Engine, receive: Receive, runs: "set[Run]") -> None:
         self._engine, self._receive, self._runs = engine, receive, runs
-        self._queue: asyncio.Queue[tuple[Job, Event]] = asyncio.Queue()
-        self._jobs: list[Job] = []
+        self._queue: asyncio.Queue[tuple[Job[Any], Event]] = asyncio.Queue()
+        self._jobs: list[Job[Any]] = []
         self._watch: asyncio.Task[None] | None = None
 
     def close(self) -> None:
@@ -36,9 +36,9 @@ class Run:
 
     def fail(self, error: ApiError) -> None:
         """Whoever waits for the next event gets this error."""
-        self._queue.put_nowait((Job(""), Failed(error=error)))
+        self._queue.put_nowait((Job("", None), Failed(error=error)))
 
-    def submit(self, jobs: dict[Job, Worker]) -> None:
+    def submit(self, jobs: Mapping[Job[Any], Worker]) -> None:
         """All of them, or none if there is no room for all."""
         settings, engine = self._engine.settings, self._engine
         for job in jobs:
@@ -58,9 +58,9 @@ class Run:
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._queue.put_nowait((Job(""), Gone()))
+        self._queue.put_nowait((Job("", None), Gone()))
 
-    async def next(self, timeout: float | None = None) -> tuple[Job, Event]:
+    async def next(self, timeout: float | None = None) -> tuple[Job[Any], Event]:
         """The next event of any job; TimeoutError if there is none in time, an error where a job failed."""
         async with asyncio.timeout(timeout):
             job, event = await self._queue.get()
@@ -70,7 +70,7 @@ class Run:
             raise explained(event.error)
         return job, event
 
-    async def done(self, job: Job) -> Any:
+    async def done(self, job: Job[Any]) -> Any:
         """The result of the only job."""
         while True:
             _, event = await self.next()

@@ -228,7 +228,7 @@ class SessionAnswer(BaseModel):
     """What it remembers of them; this stays about the same, whatever it reads."""
     waiting: str
     """Text that was fed and is held back, because what follows may change its tokens."""
-    place: Literal["memory", "disk"]
+    place: Literal["memory", "disk", "redis"]
     """Where it is."""
     busy: bool
     """Whether a request uses it now."""

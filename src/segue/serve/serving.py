@@ -10,9 +10,12 @@ from starlette.requests import Request
 
 from segue.serve.engine import Engine
 from segue.serve.errors import ApiError, not_ready, shown
+from segue.serve.keeper import SessionKeeper
 from segue.serve.keys import Keys
 from segue.serve.metrics import Metrics
 from segue.serve.models import Served
+from segue.serve.redis_store import RedisStore
+from segue.serve.replicas import SharedSessions
 from segue.serve.run import Run
 from segue.serve.sessions import Sessions
 from segue.serve.settings import ServeSettings
@@ -27,7 +30,7 @@ class Serving:
         models: Mapping[str, Served],
         settings: ServeSettings,
         *,
-        sessions: Path | None = None,
+        sessions: Path | RedisStore | None = None,
         keys: Keys | None = None,
         local: bool = True,
     ) -> None:
@@ -35,7 +38,11 @@ class Serving:
         self.local = local
         """Whether it listens to this machine alone."""
         self.engine = Engine(models, settings)
-        self.sessions = Sessions(models, SqliteStore(sessions), settings)
+        self.sessions: SessionKeeper
+        if isinstance(sessions, RedisStore):
+            self.sessions = SharedSessions(models, sessions, settings)
+        else:
+            self.sessions = Sessions(models, SqliteStore(sessions), settings)
         self.runs: set[Run] = set()
         """Runs of the requests that have jobs."""
         self.tokens_reused = 0

@@ -12,6 +12,7 @@ from segue.infer.saved_session import Kept
 from segue.serve.answers import ERRORS, answer, or_events
 from segue.serve.errors import ApiError, too_large
 from segue.serve.jobs import Done, Ended, Feed, Job, Score, Token, Took, Write
+from segue.serve.keeper import Session
 from segue.serve.limits import LimitedRoute, read_parts
 from segue.serve.run import GoneError, Run
 from segue.serve.schemas import (
@@ -26,7 +27,6 @@ from segue.serve.schemas import (
     Written,
 )
 from segue.serve.serving import Serving, serving_of, tenant_of
-from segue.serve.sessions import Session
 from segue.serve.sse import DONE, PING, EventStream, event
 from segue.serve.writing import finite, how_to_write, token_body, top_body, usage_of
 
@@ -44,7 +44,7 @@ async def create(body: SessionRequest, request: Request) -> Response:
     serving = serving_of(request)
     serving.run(request)
     served = serving.model(body.model, "sessions")
-    return answer(serving.sessions.create(tenant_of(request), served.name).body(), status=201)
+    return answer((await serving.sessions.create(tenant_of(request), served.name)).body(), status=201)
 
 
 @router.get("", response_model=SessionList, responses=ERRORS)
@@ -54,29 +54,21 @@ async def list_all(
     after: Annotated[str | None, Query(max_length=64, description="Those after this one, by its id.")] = None,
 ) -> Response:
     """Lists your sessions, the first that was created first."""
-    found = serving_of(request).sessions.of(tenant_of(request))
-    start = next((place + 1 for place, session in enumerate(found) if session.id == after), 0)
-    part = found[start : start + limit]
-    return answer(
-        {
-            "object": "list",
-            "data": [session.body() for session in part],
-            "has_more": start + len(part) < len(found),
-        }
-    )
+    found, has_more = await serving_of(request).sessions.page(tenant_of(request), after=after, limit=limit)
+    return answer({"object": "list", "data": [session.body() for session in found], "has_more": has_more})
 
 
 @router.get("/{id}", response_model=SessionAnswer, responses=ERRORS)
 async def show(id: SessionId, request: Request) -> Response:
     """Says where a session stands."""
-    return answer(_session(request, id).body())
+    return answer((await _session(request, id)).body())
 
 
 @router.delete("/{id}", response_model=DeletedSession, responses=ERRORS)
 async def delete(id: SessionId, request: Request) -> Response:
     """Deletes a session, in memory and on disk."""
-    session = _session(request, id)
-    serving_of(request).sessions.delete(session)
+    session = await _session(request, id)
+    await serving_of(request).sessions.delete(session)
     return answer({"id": session.id, "object": "session.deleted", "deleted": True})
 
 
@@ -86,7 +78,7 @@ async def fork(id: SessionId, request: Request) -> Response:
     once."""
     serving = serving_of(request)
     serving.run(request)
-    return answer((await serving.sessions.fork(_session(request, id))).body(), status=201)
+    return answer((await serving.sessions.fork(await _session(request, id))).body(), status=201)
 
 
 # ---------------------------------------------------------------------------------------------------- feed and score
@@ -106,23 +98,24 @@ async def feed(id: SessionId, request: Request) -> Response:
     It goes on from the text that was fed before. Memory does not grow with the text. A request that fails or is broken
     off leaves the session as it was.
     """
-    serving, session = serving_of(request), _session(request, id)
-    serving.sessions.check_room(session)
+    serving, session = serving_of(request), await _session(request, id)
+    await serving.sessions.check_room(session)
     run = serving.run(request)
     kept = await serving.sessions.take(session)
     found: Kept | None = None
     try:
-        job = Feed(tenant_of(request), serving.models[session.model], kept)
+        task = Feed(serving.models[session.model], kept)
+        job = Job(tenant_of(request), task)
         worker = serving.engine.writers[session.model]
         run.submit({job: worker})
         characters = 0
         async for text in _texts(request, serving):
             characters += len(text)
-            job.parts.append(text)
+            task.parts.append(text)
             serving.engine.wake(job, worker)
             while not isinstance((await run.next())[1], Took):
                 pass
-        job.complete = True
+        task.complete = True
         serving.engine.wake(job, worker)
         run.watch()
         found = await run.done(job)
@@ -130,13 +123,13 @@ async def feed(id: SessionId, request: Request) -> Response:
             {
                 "object": "session.fed",
                 "characters": characters,
-                "usage": usage_of([job.counted], 0),
+                "usage": usage_of([task.counted], 0),
                 "session": {**session.body(), **_after(found)},
             }
         )
     finally:
         run.close()
-        serving.sessions.give(session, found)
+        await serving.sessions.give(session, found)
 
 
 async def _texts(request: Request, serving: Serving) -> AsyncGenerator[str]:
@@ -160,7 +153,7 @@ async def _texts(request: Request, serving: Serving) -> AsyncGenerator[str]:
 @router.post("/{id}/score", response_model=ScoredAnswer, responses=ERRORS)
 async def score(id: SessionId, body: ScoreRequest, request: Request) -> Response:
     """The session reads a text and says how likely each token was, given all that it had read before."""
-    serving, session = serving_of(request), _session(request, id)
+    serving, session = serving_of(request), await _session(request, id)
     top = body.logprobs or 0
     settings = serving.settings
     if top > settings.max_logprobs:
@@ -169,26 +162,26 @@ async def score(id: SessionId, body: ScoreRequest, request: Request) -> Response
     kept = await serving.sessions.take(session)
     found: Kept | None = None
     try:
-        job = Score(
-            tenant_of(request),
+        task = Score(
             serving.models[session.model],
             kept,
             body.text,
             top=top,
             limit=settings.max_echo_tokens,
         )
+        job = Job(tenant_of(request), task)
         run.submit({job: serving.engine.writers[session.model]})
         run.watch()
         result: Kept = await run.done(job)
         found = result if body.keep else None
-        return answer(_scored(job, {**session.body(), **(_after(found) if found else {})}))
+        return answer(_scored(task, {**session.body(), **(_after(found) if found else {})}))
     finally:
         run.close()
-        serving.sessions.give(session, found)
+        await serving.sessions.give(session, found)
 
 
-def _scored(job: Score, session: dict[str, Any]) -> dict[str, Any]:
-    values = [one.log_probability for one in job.scored if one.log_probability is not None]
+def _scored(task: Score, session: dict[str, Any]) -> dict[str, Any]:
+    values = [one.log_probability for one in task.scored if one.log_probability is not None]
     total = math.fsum(values)
     return {
         "object": "session.scored",
@@ -203,9 +196,9 @@ def _scored(job: Score, session: dict[str, Any]) -> dict[str, Any]:
                 "logprob": None if one.log_probability is None else finite(one.log_probability),
                 "top": top_body(one.alternatives),
             }
-            for one in job.scored
+            for one in task.scored
         ],
-        "usage": usage_of([job.counted], 0),
+        "usage": usage_of([task.reading.counted], 0),
         "session": session,
     }
 
@@ -220,7 +213,7 @@ async def write(id: SessionId, body: WriteRequest, request: Request) -> Response
     Each event is a token (`"object": "session.token"`); the one before `[DONE]` says how it ended. A client that leaves
     finds the session where the last event that was sent ended.
     """
-    serving, session = serving_of(request), _session(request, id)
+    serving, session = serving_of(request), await _session(request, id)
     served = serving.models.get(session.model)
     if served is None:
         await serving.sessions.take(session)  # says what is wrong with it
@@ -228,13 +221,14 @@ async def write(id: SessionId, body: WriteRequest, request: Request) -> Response
     how = how_to_write(body, served, serving.settings, logprobs=body.logprobs, keep=True)
     if not how.max_tokens:
         raise ApiError(400, "max_tokens must be at least 1; got 0. Use 1.", code="invalid_value", param="max_tokens")
-    serving.sessions.check_room(session)
+    await serving.sessions.check_room(session)
     run = serving.run(request)
     kept = await serving.sessions.take(session)
     stream = body.stream is None or body.stream
-    job = Write(tenant_of(request), served, kept, body.prompt, how)
-    job.flows = stream
-    writing = _Writing(serving, session, job, run)
+    task = Write(served, kept, body.prompt, how)
+    task.flows = stream
+    job = Job(tenant_of(request), task)
+    writing = _Writing(serving, session, task, run)
     serving.tokens_reused += kept.tokens
     try:
         run.submit({job: serving.engine.writers[session.model]})
@@ -249,25 +243,27 @@ async def write(id: SessionId, body: WriteRequest, request: Request) -> Response
         return answer({**writing.ended(), "tokens": tokens})
     except BaseException:
         writing.seen = 0
-        writing.finish()
+        await writing.finish()
         raise
     finally:
         if not stream:
-            writing.finish()
+            await writing.finish()
 
 
 class _Writing:
     """One request of a session to write."""
 
-    def __init__(self, serving: Serving, session: Session, job: Write, run: Run) -> None:
-        self.serving, self.session, self.job, self.run = serving, session, job, run
+    def __init__(self, serving: Serving, session: Session, task: Write, run: Run) -> None:
+        self.serving, self.session, self.task, self.run = serving, session, task, run
         self.seen: int | None = 0
         """Tokens that were sent; None: all, and the session goes on from the end."""
         self.text = ""
         self.reason = "length"
         self._given = False
 
-    async def tokens(self, first: tuple[Job, Any], ping: float | None = None) -> AsyncGenerator[dict[str, Any] | None]:
+    async def tokens(
+        self, first: tuple[Job[Any], Any], ping: float | None = None
+    ) -> AsyncGenerator[dict[str, Any] | None]:
         """As they come; None where there was none for so long."""
         _, found = first
         while not isinstance(found, Done):
@@ -283,9 +279,9 @@ class _Writing:
                     break
                 except TimeoutError:
                     yield None
-        self.job.final = found.result
+        self.task.final = found.result
 
-    async def pieces(self, first: tuple[Job, Any]) -> AsyncGenerator[bytes]:
+    async def pieces(self, first: tuple[Job[Any], Any]) -> AsyncGenerator[bytes]:
         """The events."""
         try:
             async for token in self.tokens(first, self.serving.settings.ping):
@@ -296,7 +292,7 @@ class _Writing:
                 if token["id"] is not None:
                     assert self.seen is not None
                     self.seen += 1
-                    self.job.taken += 1
+                    self.task.taken += 1
                     self.serving.engine.nudge()
         except GoneError:
             return
@@ -304,28 +300,33 @@ class _Writing:
             yield event(error.body())
             return
         self.seen = None
+        try:
+            await self.finish()
+        except ApiError as error:  # it could not be kept
+            yield event(error.body())
+            return
         yield event({**self.ended(), "tokens": []})
         yield DONE
 
     def ended(self) -> dict[str, Any]:
         """What comes last."""
-        assert self.job.final is not None
+        assert self.task.final is not None
         return {
             "object": "session.written",
             "text": self.text,
             "finish_reason": self.reason,
-            "usage": usage_of([self.job.counted], len(self.job.tokens[0])),
-            "session": {**self.session.body(), **_after(self.job.final)},
+            "usage": usage_of([self.task.reading.counted], len(self.task.tokens[0])),
+            "session": {**self.session.body(), **_after(self.task.final)},
         }
 
-    def finish(self) -> None:
+    async def finish(self) -> None:
         """The session is where the client saw it end."""
         if self._given:
             return
         self._given = True
         self.run.close()
-        kept = self.job.final if self.seen is None else self.job.kept_after(self.seen) if self.seen else None
-        self.serving.sessions.give(self.session, kept)
+        kept = self.task.final if self.seen is None else self.task.kept_after(self.seen) if self.seen else None
+        await self.serving.sessions.give(self.session, kept)
 
 
 # -------------------------------------------------------------------------------------------------------------- state
@@ -338,7 +339,7 @@ class _Writing:
 )
 async def get_state(id: SessionId, request: Request) -> Response:
     """What the session has read, as a file: for this model alone, and signed, so that no other file is taken back."""
-    data = await serving_of(request).sessions.state(_session(request, id))
+    data = await serving_of(request).sessions.state(await _session(request, id))
     return Response(data, media_type=BYTES, headers={"content-disposition": 'attachment; filename="session.state"'})
 
 
@@ -355,9 +356,9 @@ async def get_state(id: SessionId, request: Request) -> Response:
 )
 async def put_state(id: SessionId, request: Request) -> Response:
     """Puts a state in the place of what the session has read."""
-    serving, session = serving_of(request), _session(request, id)
+    serving, session = serving_of(request), await _session(request, id)
     serving.run(request)
-    serving.sessions.check_room(session)
+    await serving.sessions.check_room(session)
     limit = serving.sessions.largest_state(session.model)
     data = bytearray()
     async for part in read_parts(request, limit=limit, timeout=serving.settings.body_timeout, each=True):
@@ -366,8 +367,8 @@ async def put_state(id: SessionId, request: Request) -> Response:
     return answer(session.body())
 
 
-def _session(request: Request, id: str) -> Session:
-    return serving_of(request).sessions.get(tenant_of(request), id)
+async def _session(request: Request, id: str) -> Session:
+    return await serving_of(request).sessions.get(tenant_of(request), id)
 
 
 def _after(kept: Kept) -> dict[str, Any]:

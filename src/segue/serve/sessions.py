@@ -10,8 +10,6 @@ only goes forward.
 """
 
 import asyncio
-import hashlib
-import hmac
 import logging
 import secrets
 import time
@@ -19,74 +17,27 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
-from segue.errors import CheckpointError
-from segue.infer.saved_session import Kept, packed, unpacked
-from segue.infer.token_stream import TokenStream
+from segue.infer.saved_session import Kept
 from segue.serve.errors import ApiError, shown
+from segue.serve.keeper import Session, in_use, no_session
 from segue.serve.models import Served
 from segue.serve.settings import ServeSettings
-from segue.serve.store import Record, Store, StoreThread
-from segue.text.tokenizer import Unfinished
+from segue.serve.states import States, signed, verified
+from segue.serve.store import Store, StoreThread
 
 log = logging.getLogger("segue.serve")
-MAGIC = b"segue-state-1\n"
 _TICK = 0.25
 
 
-class Session:
-    """One of them."""
-
-    def __init__(self, id: str, tenant: str, model: str, *, created: float, idle: float = 0.0) -> None:
-        self.id, self.tenant, self.model, self.created = id, tenant, model, created
-        self.kept: Kept | None = None
-        """What it has read; None: that is on disk alone."""
-        self.stored = False
-        """Whether it is on disk, perhaps as it was earlier."""
-        self.changed = True
-        """Whether what is on disk is not what it has read."""
-        self.tokens = 0
-        self.size = 0
-        self.busy = False
-        self.deleted = False
-        self.used = time.monotonic() - idle
-
-    def body(self) -> dict[str, object]:
-        """As a client sees it."""
-        return {
-            "id": self.id,
-            "object": "session",
-            "model": self.model,
-            "created": int(self.created),
-            "tokens": self.tokens,
-            "bytes": self.size,
-            "waiting": "" if self.kept is None else self.kept.text.text[self.kept.text.read :],
-            "place": "disk" if self.kept is None else "memory",
-            "busy": self.busy,
-        }
-
-    def record(self, kept: Kept) -> Record:
-        """As the store has it."""
-        return Record(
-            id=self.id,
-            tenant=self.tenant,
-            model=self.model,
-            tokens=kept.tokens,
-            size=kept.size,
-            created=self.created,
-            idle=max(0.0, time.monotonic() - self.used),
-        )
-
-
 class Sessions:
-    """All of them."""
+    """All of them, on this machine."""
 
     def __init__(self, models: Mapping[str, Served], store: Store, settings: ServeSettings) -> None:
-        self._models, self._settings = models, settings
+        self._states, self._settings = States(models), settings
         self._store = StoreThread(store)
         self._all: dict[str, Session] = {}
         self._of: dict[str, dict[str, Session]] = {}
         self._bytes: Counter[str] = Counter()
-        self._empty: dict[str, Kept] = {}
         self._secret = b""
         self._task: asyncio.Task[None] | None = None
         self.memory = 0
@@ -122,11 +73,9 @@ class Sessions:
         return len(self._all)
 
     def in_memory(self) -> int:
-        """How many are."""
         return sum(session.kept is not None for session in self._all.values())
 
-    def create(self, tenant: str, model: str, kept: Kept | None = None) -> Session:
-        """A session that has read what was `kept`; None: nothing."""
+    async def create(self, tenant: str, model: str, kept: Kept | None = None) -> Session:
         own = self._of.get(tenant, {})
         limits = self._settings
         if len(own) >= limits.max_sessions:
@@ -140,41 +89,33 @@ class Sessions:
         self._check_room(tenant, 0)
         session = Session(f"sess-{secrets.token_hex(16)}", tenant, model, created=time.time())
         self._add(session)
-        self._set(session, self._new(model) if kept is None else kept)
+        self._set(session, self._states.empty(model) if kept is None else kept)
         return session
 
-    def get(self, tenant: str, id: str) -> Session:
-        """The session, if it is the tenant's own; another tenant's is none."""
+    async def get(self, tenant: str, id: str) -> Session:
         session = self._of.get(tenant, {}).get(id)
         if session is None or session.deleted:
-            raise ApiError(
-                404,
-                f"a session must be one of yours; got {shown(id)}, which is none. List them, or create one: POST "
-                "/v1/sessions.",
-                code="session_not_found",
-            )
+            raise no_session(id)
         return session
 
     def of(self, tenant: str) -> list[Session]:
         """All of a tenant, the first that was created first."""
         return list(self._of.get(tenant, {}).values())
 
-    def delete(self, session: Session) -> None:
-        """It is gone at once; a request that uses it goes on to its end, for nothing."""
+    async def page(self, tenant: str, *, after: str | None, limit: int) -> tuple[list[Session], bool]:
+        found = self.of(tenant)
+        start = next((place + 1 for place, session in enumerate(found) if session.id == after), 0)
+        return found[start : start + limit], start + limit < len(found)
+
+    async def delete(self, session: Session) -> None:
         session.deleted = True
         self._forget(session)
         if session.stored:
             asyncio.get_running_loop().create_task(self._delete_stored([session.id]))
 
     async def take(self, session: Session) -> Kept:
-        """What it has read. Nobody else uses it until `give`."""
         if session.busy:
-            raise ApiError(
-                409,
-                "a session must be used by one request at a time; got a second one. Wait for the first, or fork the "
-                "session.",
-                code="session_busy",
-            )
+            raise in_use()
         session.busy = True
         try:
             return await self._load(session)
@@ -182,8 +123,7 @@ class Sessions:
             session.busy = False
             raise
 
-    def give(self, session: Session, kept: Kept | None = None) -> None:
-        """The request has ended; `kept` is what has been read now, None: nothing has changed."""
+    async def give(self, session: Session, kept: Kept | None = None) -> None:
         session.busy = False
         session.used = time.monotonic()
         if kept is not None and not session.deleted:
@@ -191,92 +131,38 @@ class Sessions:
             session.changed = True
 
     async def fork(self, session: Session) -> Session:
-        """Another session that has read the same."""
         kept = await self.take(session)
         try:
-            return self.create(session.tenant, session.model, kept)
+            return await self.create(session.tenant, session.model, kept)
         finally:
             session.busy = False
 
-    def check_room(self, session: Session) -> None:
-        """Refuses to let a session grow beyond what its tenant may have."""
+    async def check_room(self, session: Session) -> None:
         self._check_room(session.tenant, session.size)
 
     # ----------------------------------------------------------------------------------------------- portable states
 
     async def state(self, session: Session) -> bytes:
-        """What it has read as signed bytes."""
         kept = await self.take(session)
         try:
-            data = await self._store.run(partial(self._packed, session.model, kept))
+            data = await self._store.run(partial(self._states.packed, session.model, kept))
         finally:
-            self.give(session)
-        return MAGIC + hmac.digest(self._secret, data, hashlib.sha256) + data
+            await self.give(session)
+        return signed(self._secret, data)
 
     async def restore(self, session: Session, data: bytes) -> None:
-        """Puts what `state` gave in the place of what the session has read."""
-        start = len(MAGIC) + hashlib.sha256().digest_size
-        signed = data[start:]
-        right = hmac.compare_digest(hmac.digest(self._secret, signed, hashlib.sha256), data[len(MAGIC) : start])
-        if data[: len(MAGIC)] != MAGIC or not right:
-            raise ApiError(
-                400,
-                "a state must be as this server gave it; got other bytes, or those of another server. Take it again: "
-                "GET /v1/sessions/ID/state.",
-                code="bad_state",
-            )
+        found = verified(self._secret, data)
         await self.take(session)
         kept = None
         try:
-            kept = await self._store.run(partial(self._unpacked, session.model, signed))
+            kept = await self._store.run(partial(self._states.unpacked, session.model, found))
         finally:
-            self.give(session, kept)
+            await self.give(session, kept)
 
     def largest_state(self, model: str) -> int:
-        """Bytes that a state can have at most."""
-        stream = self._models[model].streaming()
-        config, length = stream.streamer.model.config, stream.streamer.memory_length
-        numbers = 2 * config.num_layers * length * config.num_heads * config.resolved_head_width + config.width
-        return 8 * numbers + 64 * length + 16 * 2**20
+        return self._states.largest(model)
 
     # -------------------------------------------------------------------------------------------------- memory and disk
-
-    def _served(self, name: str) -> Served:
-        served = self._models.get(name)
-        if served is None:
-            raise ApiError(
-                409,
-                f"a session must be of a model that is served; got one of {shown(name)}. Start the server with it, or "
-                "delete the session.",
-                code="model_not_served",
-            )
-        return served
-
-    def _new(self, model: str) -> Kept:
-        """What a session has that has read nothing."""
-        if model not in self._empty:
-            how = self._served(model).streaming()
-            self._empty[model] = Kept.of(TokenStream(how.streamer, window=how.window), Unfinished())
-        return self._empty[model]
-
-    def _packed(self, model: str, kept: Kept) -> bytes:
-        fingerprints = self._served(model).streaming().fingerprints
-        return b"".join(packed(kept, model=fingerprints["model"], tokenizer=fingerprints["tokenizer"]))
-
-    def _unpacked(self, model: str, data: bytes) -> Kept:
-        served = self._served(model)
-        how = served.streaming()
-        try:
-            return unpacked(
-                "the state",
-                data,
-                how.streamer,
-                served.tokenizer,
-                fingerprints=how.fingerprints,
-                window=how.window,
-            )
-        except CheckpointError as error:
-            raise ApiError(409, str(error), code="state_refused") from None
 
     async def _load(self, session: Session) -> Kept:
         if session.kept is not None:
@@ -293,7 +179,7 @@ class Sessions:
             ) from None
         if data is None:
             raise ApiError(404, "a session must be in the store; it is gone.", code="session_not_found")
-        kept = await self._store.run(partial(self._unpacked, session.model, data))
+        kept = await self._store.run(partial(self._states.unpacked, session.model, data))
         self.restores += 1
         self._set(session, kept)
         session.changed = False
@@ -311,7 +197,7 @@ class Sessions:
             return True
         record = session.record(kept)
         try:
-            data = await self._store.run(partial(self._packed, session.model, kept))
+            data = await self._store.run(partial(self._states.packed, session.model, kept))
             await self._store.run(partial(self._store.store.put, record, data))
         except Exception as error:
             self.failed_saves += 1
@@ -340,7 +226,7 @@ class Sessions:
         idle = [session for session in self._all.values() if not session.busy]
         for session in idle:
             if now - session.used > self._settings.session_lifetime:
-                self.delete(session)
+                await self.delete(session)
             elif session.changed and session.kept is not None and now - session.used > self._settings.save_after:
                 await self._save(session)
         if self.memory > self._settings.session_memory:

@@ -81,3 +81,5 @@ class ServeSettings(Section):
     """Seconds after its last use when a session is written to disk."""
     session_lifetime: Seconds = 7 * 86400.0
     """Seconds without use after which a session is deleted. Time in which the server does not run does not count."""
+    lease: Annotated[float, Field(ge=0.2, le=3600)] = 30.0
+    """Seconds for which a session in Redis is busy after the server that used it was killed."""

@@ -1,12 +1,15 @@
 """Server-sent events: an answer that comes as it is made."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from segue.serve.errors import ApiError
 
 PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -21,7 +24,9 @@ class EventStream(Response):
     """Sends what an iterator gives, and calls `finish`, however that ends. A client that takes nothing for
     `write_timeout` seconds counts as gone."""
 
-    def __init__(self, pieces: AsyncGenerator[bytes], *, finish: Callable[[], None], write_timeout: float) -> None:
+    def __init__(
+        self, pieces: AsyncGenerator[bytes], *, finish: Callable[[], Awaitable[None]], write_timeout: float
+    ) -> None:
         super().__init__(
             media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
         )
@@ -39,4 +44,5 @@ class EventStream(Response):
             return
         finally:
             await self._pieces.aclose()
-            self._finish()
+            with contextlib.suppress(ApiError):  # nobody is there to be told; the log has it
+                await self._finish()

@@ -14,9 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 
 from segue.errors import CheckpointError
+from segue.files import unwritable
+from segue.files.single import try_lock
 
 T = TypeVar("T")
 FORMAT = "segue-sessions-1"
@@ -72,8 +74,10 @@ class SqliteStore:
             path = Path(name)
         self.path = path
         self._connection: sqlite3.Connection | None = None
+        self._lock: BinaryIO | None = None
 
     def open(self) -> list[Record]:
+        self._lock_file()
         try:
             connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)
             for pragma in (f"page_size={_PAGE}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
@@ -129,10 +133,28 @@ class SqliteStore:
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._connection.close()
             self._connection = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
         if self._temporary:
             for end in ("", "-wal", "-shm"):
                 with suppress(OSError):
                     os.unlink(f"{self.path}{end}")
+
+    def _lock_file(self) -> None:
+        """One server at a time: each has its own view of which sessions there are. A killed one keeps no lock."""
+        if self._temporary:
+            return
+        try:
+            self._lock = open(f"{self.path}-lock", "ab")  # noqa: SIM115
+        except OSError as error:
+            raise unwritable(self.path, error, CheckpointError) from None
+        if not try_lock(self._lock.fileno()):
+            self._lock.close()
+            raise CheckpointError(
+                f"{self.path} must be used by one server at a time; got a second one. Name another file, or share "
+                "sessions in Redis: --sessions redis://HOST:PORT/0."
+            )
 
     def _opened(self) -> sqlite3.Connection:
         assert self._connection is not None

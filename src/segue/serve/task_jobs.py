@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from segue.errors import DataError
 from segue.infer.documents import text_parts
 from segue.infer.embed import EmbedSettings, embed
+from segue.serve.jobs import Job
 from segue.serve.models import Served
-from segue.serve.pool import Part, PoolJob
+from segue.serve.pool import Part
 from segue.tasks.folder import TaskModel
 from segue.tasks.task import Example, Item, Prediction, UnusableRowError
 
 Breathe = Callable[[], None]
 
 
-class Predict(PoolJob):
+class Predict:
     """Rows of a task, each a mapping from its columns to values."""
 
-    def __init__(self, tenant: str, served: Served, rows: Sequence[dict[str, Any]], *, limit: int) -> None:
-        super().__init__(tenant)
+    def __init__(self, served: Served, rows: Sequence[dict[str, Any]], *, limit: int) -> None:
         assert served.task is not None
         self._name, self._made, self._rows, self._limit = served.name, served.task, rows, limit
         self._examples: list[Example] = []
@@ -33,7 +33,7 @@ class Predict(PoolJob):
         self.tokens = 0
         self.predictions: list[Prediction | None] = [None] * len(rows)
 
-    def parts(self) -> Generator[Part | None]:
+    def parts(self, job: Job[Any]) -> Generator[Part | None]:
         made, now = self._made, time.monotonic()
         layout = made.layout()
 
@@ -57,7 +57,7 @@ class Predict(PoolJob):
                     )
                 self._of.append((number, place))
                 yield Part(
-                    job=self,
+                    job=job,
                     number=len(self._of) - 1,
                     kind=("task", self._name),
                     length=tokens,
@@ -83,12 +83,11 @@ def _answers(made: TaskModel, items: Sequence[Item]) -> list[Any]:
     return made.task.answers(made.model, items, made.reader())
 
 
-class Embed(PoolJob):
+class Embed:
     """Texts to vectors."""
 
     def __init__(
         self,
-        tenant: str,
         served: Served,
         texts: Sequence[str],
         settings: EmbedSettings,
@@ -96,14 +95,13 @@ class Embed(PoolJob):
         limit: int,
         breathe: Breathe,
     ) -> None:
-        super().__init__(tenant)
         assert served.text is not None
         self._served, self._model, self._texts = served, served.text, texts
         self._settings, self._limit, self._breathe = settings, limit, breathe
         self.vectors: list[NDArray[np.float32] | None] = [None] * len(texts)
         self.tokens = 0
 
-    def parts(self) -> Generator[Part | None]:
+    def parts(self, job: Job[Any]) -> Generator[Part | None]:
         now, model, settings = time.monotonic(), self._model, self._settings
 
         def compute(texts: Sequence[str]) -> list[tuple[NDArray[np.float32], int]]:
@@ -119,7 +117,7 @@ class Embed(PoolJob):
                     f"input {number} must have at most {self._limit:,} tokens; got {tokens:,}. Send less text."
                 )
             yield Part(
-                job=self,
+                job=job,
                 number=number,
                 kind=("embed", self._served.name, settings),
                 length=tokens,

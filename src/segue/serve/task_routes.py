@@ -8,6 +8,7 @@ from fastapi.responses import Response
 
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, shown, too_large
+from segue.serve.jobs import Job
 from segue.serve.limits import LimitedRoute
 from segue.serve.models import Served
 from segue.serve.serving import Serving, serving_of, tenant_of
@@ -29,13 +30,14 @@ async def predict(
         raise too_large("input", len(rows), limits.max_inputs, what="rows, and at least 1", setting="max_inputs")
     run = serving.run(request)
     try:
-        job = Predict(tenant_of(request), served, rows, limit=limits.max_input_tokens)
+        task = Predict(served, rows, limit=limits.max_input_tokens)
+        job = Job(tenant_of(request), task)
         run.submit({job: serving.engine.pool})
         run.watch()
         found: list[Prediction] = await run.done(job)
     finally:
         run.close()
-    return found, {"prompt_tokens": job.tokens, "total_tokens": job.tokens}
+    return found, {"prompt_tokens": task.tokens, "total_tokens": task.tokens}
 
 
 def _route(kind: TaskKind) -> Callable[..., Coroutine[Any, Any, Response]]:

@@ -17,6 +17,7 @@ from segue.infer.score import ScoreSettings, ScoreTotals, TokenScore
 from segue.infer.score import score as score_texts
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, shown, too_large
+from segue.serve.jobs import Job
 from segue.serve.limits import LimitedRoute
 from segue.serve.models import Served
 from segue.serve.pool import Call
@@ -62,14 +63,14 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Response:
     )
     run = serving.run(request)
     try:
-        job = Embed(
-            tenant_of(request),
+        task = Embed(
             served,
             texts,
             settings,
             limit=limits.max_input_tokens,
             breathe=serving.engine.breathe,
         )
+        job = Job(tenant_of(request), task)
         run.submit({job: serving.engine.pool})
         run.watch()
         vectors = await run.done(job)
@@ -79,7 +80,7 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Response:
         {"index": number, "object": "embedding", "embedding": _encoded(vector, body.encoding_format)}
         for number, vector in enumerate(vectors)
     ]
-    usage = {"prompt_tokens": job.tokens, "total_tokens": job.tokens}
+    usage = {"prompt_tokens": task.tokens, "total_tokens": task.tokens}
     return answer({"object": "list", "model": served.name, "data": data, "usage": usage})
 
 
@@ -304,7 +305,7 @@ async def _call(request: Request, function: Any) -> Any:
     serving = serving_of(request)
     run = serving.run(request)
     try:
-        job = Call(tenant_of(request), function)
+        job = Job(tenant_of(request), Call(function))
         run.submit({job: serving.engine.calls})
         run.watch()
         return await run.done(job)

@@ -8,6 +8,7 @@ at every step. So nobody waits for a long prompt of somebody else, and a job tha
 import copy
 import time
 from collections.abc import Generator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from segue.infer.generation import Generation
 from segue.infer.saved_session import Kept
 from segue.infer.token_stream import TokenStream
-from segue.serve.jobs import Done, Ended, Failed, Job, Read, Reading, Token, Waiting, Write
+from segue.serve.jobs import Done, Ended, Failed, Job, Read, Task, Token, Took, Waiting, Write
 from segue.serve.models import Stream
 from segue.serve.pace import Pace
 from segue.serve.settings import ServeSettings
@@ -23,15 +24,16 @@ from segue.serve.slots import Slots
 from segue.serve.turns import Turns
 from segue.text.tokenizer import Unfinished
 
-_LEAST = 8
-"""What the smallest part of a prompt counts, in tokens."""
+Work = Generator[int | Waiting | Took]
+_LEAST = 16
+"""What the smallest part of a prompt counts, in tokens; a stretch of text that is encoded counts as much."""
 
 
 class Line:
     """One text that is being written."""
 
     def __init__(
-        self, job: Write, number: int, stream: TokenStream, generation: Generation, tensors: dict[str, Tensor]
+        self, job: Job[Write], number: int, stream: TokenStream, generation: Generation, tensors: dict[str, Tensor]
     ) -> None:
         self.job, self.number, self.stream, self.generation = job, number, stream, generation
         self.tensors: dict[str, Tensor] | None = tensors
@@ -51,8 +53,8 @@ class Writer:
         self._begin()
 
     def _begin(self) -> None:
-        self._reading: Turns[tuple[Job, Generator[int | Waiting]]] = Turns()
-        self._asleep: dict[Job, Generator[int | Waiting]] = {}
+        self._reading: Turns[tuple[Job[Any], Work]] = Turns()
+        self._asleep: dict[Job[Any], Work] = {}
         """Those that wait for more text."""
         self._waiting: Turns[Line] = Turns()
         """Texts that wait for a place in the batch."""
@@ -80,11 +82,11 @@ class Writer:
         """Texts in the batch."""
         return len(self._lines)
 
-    def accept(self, job: Job) -> None:
+    def accept(self, job: Job[Task]) -> None:
         """Takes a job."""
-        self._reading.add(job.tenant, (job, job.work()))
+        self._reading.add(job.tenant, (job, job.task.work()))
 
-    def wake(self, job: Job) -> None:
+    def wake(self, job: Job[Task]) -> None:
         """More text has come for it."""
         work = self._asleep.pop(job, None)
         if work is not None:
@@ -99,7 +101,7 @@ class Writer:
             self._write()
         self._read()
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[Job[Any]]:
         """All that have not ended."""
         lines = [*self._lines.values(), *self._waiting, *self._paused]
         found = [*(job for job, _ in self._reading), *self._asleep, *(line.job for line in lines)]
@@ -128,11 +130,11 @@ class Writer:
             self._advance()
 
     def _put(self, line: Line, logits_V: Tensor) -> None:
-        job, generation = line.job, line.generation
+        job, task, generation = line.job, line.job.task, line.generation
         written = generation.put(line.stream, logits_V)
         assert written.id is not None
-        job.tokens[line.number].append(written.id)
-        job.produced += 1
+        task.tokens[line.number].append(written.id)
+        task.produced += 1
         line.run += 1
         self.tokens_written += 1
         job.emit(Token(choice=line.number, written=written))
@@ -142,19 +144,19 @@ class Writer:
     def _part(self) -> None:
         """Those that are complete leave, and those that must do something else first."""
         for stream, line in list(self._lines.items()):
-            job = line.job
+            job, task = line.job, line.job.task
             if line.generation.done:
-                tensors = self._take(line, keep=job.how.keep)
-                if job.how.keep:
-                    job.final = Kept.of(stream, Unfinished(), tensors)
+                tensors = self._take(line, keep=task.how.keep)
+                if task.how.keep:
+                    task.final = Kept.of(stream, Unfinished(), tensors)
                 job.emit(Ended(choice=line.number, reason="stop" if line.generation.stopped else "length"))
-                job.open -= 1
-                if not job.open:
-                    job.emit(Done(result=job.final))
+                task.open -= 1
+                if not task.open:
+                    job.emit(Done(result=task.final))
             elif stream.window_is_full:  # the window is read again, as a prompt is
                 self._take(line, keep=False)
                 self._reading.add(job.tenant, (job, self._new_window(line)))
-            elif job.behind:
+            elif task.behind:
                 line.tensors = self._take(line)
                 self._paused.append(line)
         if len(self._waiting) and len(self._lines) >= self._settings.max_rows:
@@ -163,7 +165,7 @@ class Writer:
                 longest.tensors = self._take(longest)
                 self._waiting.add(longest.job.tenant, longest)
 
-    def _new_window(self, line: Line) -> Generator[int | Waiting]:
+    def _new_window(self, line: Line) -> Work:
         yield from line.stream.reading()
         line.tensors = line.stream.cache.tensors()
         self._waiting.add(line.job.tenant, line)
@@ -232,44 +234,50 @@ class Writer:
             except StopIteration:
                 self._have_read(job)
                 spent += _LEAST
+                if len(self._waiting) and len(self._lines) < self._settings.max_rows:
+                    return  # its first token comes before anybody else's prompt
             except Exception as error:
                 self._fail(job, error)
             else:
                 if isinstance(done, Waiting):
                     self._asleep[job] = work
                     continue
-                self.tokens_read += done
-                spent += max(done, _LEAST)
+                if isinstance(done, Took):
+                    job.emit(done)
+                else:
+                    self.tokens_read += done
+                    spent += max(done, _LEAST)
                 self._reading.add(job.tenant, (job, work))
 
-    def _have_read(self, job: Job) -> None:
+    def _have_read(self, job: Job[Any]) -> None:
         """All that it gave has been read; it may want to write now."""
-        if not isinstance(job, Write):
-            job.emit(Done(result=job.result()))
+        task = job.task
+        if not isinstance(task, Write):
+            job.emit(Done(result=task.result()))
             return
-        if job.generations and job.produced:  # it began a new window in the middle of a text
+        if task.generations and task.produced:  # it began a new window in the middle of a text
             return
-        job.emit(Read(scored=job.scored))
-        if not job.how.max_tokens:
-            job.emit(Done(result=job.finished() if job.how.keep else None))
+        job.emit(Read(scored=task.scored))
+        if not task.how.max_tokens:
+            job.emit(Done(result=task.result()))
             return
-        assert isinstance(job, Reading)
-        first, tensors = job.stream, dict(job.stream.cache.tensors())
-        if len(job.generations) > 1:
+        first = task.reading.stream
+        tensors = dict(first.cache.tensors())
+        if len(task.generations) > 1:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-        for number, generation in enumerate(job.generations):
+        for number, generation in enumerate(task.generations):
             stream = first if number == 0 else _twin(first)
             generation.begin(stream.recent)
             self._waiting.add(job.tenant, Line(job, number, stream, generation, tensors))
 
     # -------------------------------------------------------------------------------------------- ends before the end
 
-    def _fail(self, job: Job, error: BaseException) -> None:
+    def _fail(self, job: Job[Any], error: BaseException) -> None:
         """Ends one job, and nothing else."""
         self._remove(job)
         job.emit(Failed(error=error))
 
-    def _remove(self, job: Job) -> None:
+    def _remove(self, job: Job[Any]) -> None:
         for line in [line for line in self._lines.values() if line.job is job]:
             self._take(line, keep=False)
         self._waiting.take(lambda line: line.job is job)
@@ -287,7 +295,7 @@ class Writer:
                 self._remove(job)
 
     def _resume(self) -> None:
-        ready = [line for line in self._paused if not line.job.behind]
+        ready = [line for line in self._paused if not line.job.task.behind]
         for line in ready:
             self._paused.remove(line)
             self._waiting.add(line.job.tenant, line)

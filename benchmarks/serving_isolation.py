@@ -1,0 +1,338 @@
+"""Do sessions mix? Random use of many of them at a time, beside the same use of each alone.
+
+segue: processes that each own some of the sessions create, delete, feed, fork, write, score, take states away and bring
+them back, and leave in the middle of a stream; the server has so little memory that sessions go to disk and come back
+all the time. Every log-probability that an answer has is compared with that of a Session in the client.
+
+llama.cpp: the same with slots: texts are written in slots that are saved, restored into others, erased and left in the
+middle of a stream; what a slot gives is compared with a server that reads the whole text anew for each request.
+"""
+
+import asyncio
+import multiprocessing
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarks.serving_client import Stream, ask, stream
+from benchmarks.serving_parts import Row, row
+from benchmarks.serving_servers import ENDLESS, SMALL, llama_server, segue_server, text, write_model
+from segue.infer.sampling import SamplingSettings
+from segue.infer.session import Session, open_session
+
+TOLERANCE = 1e-4
+CLIENTS, SLOTS = 4, 8
+_MEMORY = 5_000
+"""Bytes of memory for each session: that of a quarter of them, about."""
+
+
+class Compared:
+    """Log-probabilities beside those of the same alone."""
+
+    def __init__(self) -> None:
+        self.steps: Counter[str] = Counter()
+        self.values, self.beyond, self.largest = 0, 0, 0.0
+        self.contrast: list[float] = []
+        """How far the numbers of two different sessions are apart: what a mix-up would be seen by."""
+
+    def add(self, found: list[float], expected: list[float]) -> None:
+        if len(found) != len(expected):
+            self.beyond += abs(len(found) - len(expected))
+        for ours, theirs in zip(found, expected, strict=False):
+            difference = abs(ours - theirs)
+            self.values += 1
+            self.beyond += not difference <= TOLERANCE
+            self.largest = max(self.largest, difference)
+
+    def merge(self, other: "Compared") -> None:
+        self.steps += other.steps
+        self.values, self.beyond = self.values + other.values, self.beyond + other.beyond
+        self.largest = max(self.largest, other.largest)
+        self.contrast += other.contrast
+
+
+def isolation(folder: Path, *, quick: bool) -> list[Row]:
+    """100,000 steps over 200 sessions, and some thousands on llama.cpp."""
+    steps, sessions, their_steps = (200, 20, 40) if quick else (100_000, 200, 3_000)
+    model = write_model(folder / "small", SMALL)
+    settings = (
+        f"session_memory={_MEMORY * sessions}",
+        "save_after=0.05",
+        "max_rows=3",
+        "turn_tokens=3",
+        "slice_tokens=16",
+    )
+    with segue_server([model], folder, *settings) as server:
+        jobs = [(server.url, model, steps // CLIENTS, sessions // CLIENTS, seed) for seed in range(CLIENTS)]
+        with multiprocessing.get_context("spawn").Pool(CLIENTS) as pool:
+            found = _together(pool.starmap(use_segue, jobs))
+        metrics = asyncio.run(ask(server.url, "GET", "/metrics")).right().body.decode()
+    evicted, restored = (_figure(metrics, f"segue_session_{name}_total") for name in ("evictions", "restores"))
+    theirs = _llama(folder, steps=their_steps)
+    kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(found.steps.items()))
+    contrast = sorted(found.contrast)[len(found.contrast) // 2]
+    beside = (
+        f"{found.values:,} log-probabilities, the largest difference {found.largest:.1e}; {kinds}; sessions went to "
+    )
+    beside += (
+        f"disk {evicted:,} times and came back {restored:,}; two different sessions differ by {contrast:.1e} (median)"
+    )
+    their_kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(theirs.steps.items()))
+    their_beside = f"{theirs.values:,} log-probabilities, the largest difference {theirs.largest:.1e}; {their_kinds}; "
+    their_beside += "cache of float32"
+    total = sum(found.steps.values())
+    return [
+        row(
+            f"{total:,} steps over {sessions} sessions: beyond {TOLERANCE:g}",
+            found.beyond,
+            unit="",
+            goal=0.0,
+            most=True,
+            beside=beside,
+        ),
+        row(
+            f"llama.cpp, {sum(theirs.steps.values()):,} steps over {SLOTS} slots: beyond {TOLERANCE:g}",
+            theirs.beyond,
+            unit="",
+            goal=None,
+            most=True,
+            beside=their_beside,
+        ),
+    ]
+
+
+def _together(found: list[Compared]) -> Compared:
+    whole = Compared()
+    for one in found:
+        whole.merge(one)
+    return whole
+
+
+def _figure(metrics: str, name: str) -> int:
+    found = re.search(rf"^{name} (\S+)$", metrics, flags=re.MULTILINE)
+    assert found is not None
+    return int(float(found[1]))
+
+
+# ------------------------------------------------------------------------------------------------------------- segue
+
+
+def use_segue(url: str, model: Path, steps: int, sessions: int, seed: int) -> Compared:
+    """One client, with sessions of its own."""
+    import torch
+
+    torch.set_num_threads(1)
+    return asyncio.run(_Client(url, open_session(model), sessions=sessions, seed=seed).use(steps))
+
+
+class _Client:
+    """Its sessions by id, each with the same session alone."""
+
+    def __init__(self, url: str, alone: Session, *, sessions: int, seed: int) -> None:
+        self._url, self._alone, self._most = url, alone, sessions
+        self._chance = random.Random(seed)
+        self._words = text(seed=10 + seed, count=3000)
+        self._mine: dict[str, Session] = {}
+        self._compared = Compared()
+
+    async def use(self, steps: int) -> Compared:
+        chance = self._chance
+        actions = {
+            "delete": 3,
+            "fork": 5,
+            "restore": 6,
+            "feed": 25,
+            "write": 22,
+            "cancel": 14,
+            "score": 25,
+        }
+        while sum(self._compared.steps.values()) < steps:
+            if len(self._mine) < 2 or (len(self._mine) < self._most and chance.random() < 0.3):
+                await self._create()
+                continue
+            (what,) = chance.choices(list(actions), list(actions.values()))
+            if what == "fork" and len(self._mine) >= self._most:
+                continue
+            self._compared.steps[what] += 1
+            await getattr(self, f"_{what}")(chance.choice(list(self._mine)))
+        return self._compared
+
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | bytes | None = None) -> Any:
+        answer = (await ask(self._url, method, f"/v1/sessions{path}", body)).right()
+        return answer.body if path.endswith("/state") and method == "GET" else answer.json()
+
+    def _text(self) -> str:
+        start = self._chance.randrange(len(self._words) - 60)
+        return self._words[start : start + self._chance.randint(1, 60)]
+
+    async def _create(self) -> None:
+        self._compared.steps["create"] += 1
+        self._mine[(await self._ask("POST", "", {"model": "small"}))["id"]] = self._alone.fork()
+
+    async def _delete(self, id: str) -> None:
+        await self._ask("DELETE", f"/{id}")
+        del self._mine[id]
+
+    async def _fork(self, id: str) -> None:
+        self._mine[(await self._ask("POST", f"/{id}/fork"))["id"]] = self._mine[id].fork()
+
+    async def _restore(self, id: str) -> None:
+        """What one session has read, into another one."""
+        target = self._chance.choice(list(self._mine))
+        await self._ask("PUT", f"/{target}/state", await self._ask("GET", f"/{id}/state"))
+        self._mine[target] = self._mine[id].fork()
+
+    async def _feed(self, id: str) -> None:
+        words = self._text()
+        await self._ask("POST", f"/{id}/feed", words.encode())
+        self._mine[id].feed(words)
+
+    async def _score(self, id: str) -> None:
+        words, keep = self._text(), self._chance.random() < 0.5
+        found = await self._ask("POST", f"/{id}/score", {"text": words, "keep": keep})
+        own = self._mine[id] if keep else self._mine[id].fork()
+        expected = _values(own, words)
+        self._compared.add([one["logprob"] for one in found["tokens"] if one["logprob"] is not None], expected)
+        other = self._chance.choice(list(self._mine))
+        if other != id and not keep:
+            apart = [abs(a - b) for a, b in zip(_values(self._mine[other].fork(), words), expected, strict=True)]
+            self._compared.contrast.append(max(apart))
+
+    async def _write(self, id: str) -> None:
+        how = self._how()
+        found = await stream(self._url, f"/v1/sessions/{id}/write", how)
+        self._follow(id, how, found, written=len(found.events))
+
+    async def _cancel(self, id: str) -> None:
+        """The client leaves after some tokens: the session is where the last event that was sent ended."""
+        how, own = self._how(), self._mine[id]
+        before = own.tokens_read
+        found = await stream(
+            self._url,
+            f"/v1/sessions/{id}/write",
+            {**how, "max_tokens": 50},
+            leave_after=self._chance.randint(1, how["max_tokens"]),
+        )
+        while (session := await self._ask("GET", f"/{id}"))["busy"]:
+            await asyncio.sleep(0.002)
+        trial = own.fork()
+        trial.feed(how["prompt"])
+        trial.feed_tokens([])  # as a request to write does, it reads what was held back
+        written = session["tokens"] - trial.tokens_read
+        if session["tokens"] == before:
+            self._compared.beyond += len(found.events)  # tokens that were seen are lost
+            return
+        self._follow(id, how, found, written=written)
+
+    def _how(self) -> dict[str, Any]:
+        chance = self._chance
+        return {
+            "prompt": self._text(),
+            "max_tokens": chance.randint(1, 6),
+            "seed": chance.randrange(10**6),
+            "logit_bias": ENDLESS,
+        }
+
+    def _follow(self, id: str, how: dict[str, Any], found: Stream, *, written: int) -> None:
+        """The session alone writes as many tokens."""
+        bias = {int(index): float("-inf") for index in ENDLESS}
+        sampling = SamplingSettings(seed=how["seed"], top_k=None, logit_bias=bias)
+        tokens = list(self._mine[id].write(how["prompt"], max_tokens=max(1, written), sampling=sampling))
+        own = [one for one in tokens if one.id is not None]
+        seen = found.events
+        self._compared.beyond += [one["id"] for one in seen] != [one.id for one in own[: len(seen)]]
+        self._compared.beyond += len(seen) > written
+        self._compared.add([one["logprob"] for one in seen], [one.log_probability for one in own[: len(seen)]])
+
+
+def _values(session: Session, words: str) -> list[float]:
+    return [one.log_probability for one in session.score(words).tokens if one.log_probability is not None]
+
+
+# --------------------------------------------------------------------------------------------------------- llama.cpp
+
+
+def _llama(folder: Path, *, steps: int) -> Compared:
+    options = ("--layers", str(SMALL.layers), "--width", str(SMALL.width), "--heads", str(SMALL.heads))
+    options += ("--inner-width", str(SMALL.inner_width), "--vocabulary", str(SMALL.vocabulary))
+    options += ("--spread", str(SMALL.spread), "--whole-cache", "--context", "1024", "--threads", "1")
+    with (
+        llama_server(folder / "llama-many", *options, "--slots", str(SLOTS)) as many,
+        llama_server(folder / "llama-alone", *options, "--slots", "1") as alone,
+    ):
+        return asyncio.run(_use_llama(many.url, alone.url, steps=steps))
+
+
+async def _use_llama(url: str, alone: str, *, steps: int) -> Compared:
+    """Clients that each own two slots."""
+    compared = Compared()
+    each = SLOTS // CLIENTS
+    await asyncio.gather(
+        *(
+            _llama_client(
+                url, alone, compared, slots=range(each * seed, each * (seed + 1)), steps=steps // CLIENTS, seed=seed
+            )
+            for seed in range(CLIENTS)
+        )
+    )
+    return compared
+
+
+async def _llama_client(url: str, alone: str, compared: Compared, *, slots: range, steps: int, seed: int) -> None:
+    chance = random.Random(seed)
+    texts: dict[int, list[int]] = {slot: [] for slot in slots}
+    saved: dict[str, list[int]] = {}
+    for _ in range(steps):
+        slot = chance.choice(list(slots))
+        what = chance.choices(["write", "cancel", "save", "restore", "erase"], [50, 15, 15, 15, 5])[0]
+        if what == "restore" and not saved:
+            what = "write"
+        compared.steps[what] += 1
+        if what == "save" and texts[slot]:
+            name = f"{seed}-{chance.randrange(6)}"
+            (await ask(url, "POST", f"/slots/{slot}?action=save", {"filename": name})).right()
+            saved[name] = list(texts[slot])
+        elif what == "restore":
+            name = chance.choice(list(saved))
+            (await ask(url, "POST", f"/slots/{slot}?action=restore", {"filename": name})).right()
+            texts[slot] = list(saved[name])
+        elif what == "erase":
+            (await ask(url, "POST", f"/slots/{slot}?action=erase", {})).right()
+            texts[slot] = []
+        elif what in ("write", "cancel"):
+            await _llama_write(url, alone, compared, texts, slot, chance, leaves=what == "cancel")
+
+
+async def _llama_write(
+    url: str,
+    alone: str,
+    compared: Compared,
+    texts: dict[int, list[int]],
+    slot: int,
+    chance: random.Random,
+    *,
+    leaves: bool,
+) -> None:
+    """Some ids are added to the text of a slot, and a token is written; the likeliest ones must be as likely as on the
+    server that reads the text anew."""
+    prompt = [*texts[slot], *(chance.randrange(300, 1900) for _ in range(chance.randint(1, 20)))]
+    if len(prompt) > 900:
+        prompt = prompt[-20:]
+    body = {"prompt": prompt, "n_predict": 1, "n_probs": 5, "temperature": 0, "ignore_eos": True}
+    if leaves:
+        await stream(url, "/completion", {**body, "n_predict": 30, "id_slot": slot, "stream": True}, leave_after=3)
+        texts[slot] = prompt
+        return
+    found = (await ask(url, "POST", "/completion", {**body, "id_slot": slot, "cache_prompt": True})).right().json()
+    right = (await ask(alone, "POST", "/completion", {**body, "cache_prompt": False})).right().json()
+    tops = [
+        {one["id"]: one["logprob"] for one in answer["completion_probabilities"][0]["top_logprobs"]}
+        for answer in (found, right)
+    ]
+    common = sorted(tops[0].keys() & tops[1].keys())
+    compared.add([tops[0][index] for index in common], [tops[1][index] for index in common])
+    if len(common) < 4:  # other tokens altogether
+        compared.beyond += 1
+    texts[slot] = prompt

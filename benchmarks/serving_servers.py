@@ -1,0 +1,233 @@
+"""The servers that are measured, each in a process of its own, and the models that they serve.
+
+segue and `transformers serve` serve folders that are written here, with new weights and a tokeniser of 10,000 pieces;
+llama.cpp serves what `benchmarks.llama_server` writes. The environments of the peers: `make .venv-llama/ready
+.venv-transformers5/ready`.
+"""
+
+import contextlib
+import itertools
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from benchmarks.provenance import ROOT
+from segue.checkpoint.convert import convert
+from segue.checkpoint.folder import save
+from segue.config import ModelConfig, model_config
+from segue.model import LanguageModel
+from segue.text.files import load_tokenizer, save_tokenizer
+from segue.text.train import train_pieces
+
+LLAMA, TRANSFORMERS = ROOT / ".venv-llama", ROOT / ".venv-transformers5"
+VOCABULARY = 10_000
+ENDLESS = {"7": -100}
+"""A bias against the end of a document, whose id is that of every tokeniser that segue trains."""
+_STARTING = 180.0
+_SYLLABLES = [first + rest for first in "bcdfghjklmnprstvwz" for rest in ("a", "e", "i", "o", "u", "an", "en", "or")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Sizes of a model."""
+
+    layers: int
+    width: int
+    heads: int
+    memory: int
+    vocabulary: int = VOCABULARY
+    spread: float | None = None
+    """Standard deviation of the weights; None: as they are made."""
+
+    @property
+    def inner_width(self) -> int:
+        return 4 * self.width
+
+
+LARGE = Shape(layers=6, width=512, heads=8, memory=512)
+"""That of the other benchmarks of streams."""
+MIDDLE = Shape(layers=3, width=256, heads=4, memory=512)
+"""Beside llama.cpp at 64,000 tokens, which takes it minutes to read in the larger shape."""
+SMALL = Shape(layers=2, width=32, heads=2, memory=32, vocabulary=2_000, spread=0.3)
+"""Where what matters is how many sessions there are. Its weights are large: other contexts give other numbers."""
+
+
+# ---------------------------------------------------------------------------------------------------------- models
+
+
+@lru_cache
+def _known() -> tuple[list[str], list[float]]:
+    """Made-up words, and how frequent each is with all before it."""
+    chance = random.Random(0)
+    known = ["".join(chance.choice(_SYLLABLES) for _ in range(chance.randint(1, 4))) for _ in range(12_000)]
+    return known, list(itertools.accumulate(1 / (place + 10) for place in range(len(known))))
+
+
+def words(*, seed: int, count: int) -> list[str]:
+    """So many of them."""
+    known, frequent = _known()
+    return random.Random(seed).choices(known, cum_weights=frequent, k=count)
+
+
+@lru_cache(maxsize=64)
+def text(*, seed: int, count: int) -> str:
+    """So many words."""
+    return " ".join(words(seed=seed, count=count))
+
+
+def text_of(model: Path, *, seed: int, tokens: int) -> str:
+    """So many tokens of a model's tokeniser, about: what is cut off may be a part of a word."""
+    tokenizer = load_tokenizer(model / "tokenizer")
+    whole = text(seed=seed, count=tokens)
+    return whole[: int(tokenizer.encode_with_offsets(whole).ends[tokens - 1])]
+
+
+def write_tokenizer(folder: Path, *, vocabulary: int) -> Path:
+    """Trained on such words."""
+    if not folder.is_dir():
+        many = words(seed=1, count=12 * vocabulary)
+        lines = (" ".join(many[start : start + 12]) for start in range(0, len(many), 12))
+        save_tokenizer(train_pieces(lines, vocabulary_size=vocabulary), folder)
+    return folder
+
+
+def config_of(shape: Shape, *, objective: str) -> ModelConfig:
+    """A Transformer-XL, or an XLNet that transformers has too."""
+    sizes = {
+        "vocabulary": {"size": shape.vocabulary},
+        "memory": {"length": shape.memory},
+        "num_layers": shape.layers,
+        "width": shape.width,
+        "num_heads": shape.heads,
+        "inner_width": shape.inner_width,
+    }
+    if objective == "causal":
+        return model_config(**sizes)
+    positions = {"kind": "xl", "shared_biases": False}
+    how = {"segments": "relative", "activation": "gelu_tanh", "norm_epsilon": 1e-12, "positions": positions}
+    return model_config(objective=objective, **how, **sizes)
+
+
+def write_model(folder: Path, shape: Shape, *, objective: str = "causal") -> Path:
+    """A model folder with new weights; one that is there already is taken."""
+    if folder.is_dir():
+        return folder
+    tokenizer = write_tokenizer(folder.with_name(f"tokenizer-{shape.vocabulary}"), vocabulary=shape.vocabulary)
+    torch.manual_seed(0)
+    model = LanguageModel(config_of(shape, objective=objective))
+    if shape.spread is not None:
+        with torch.no_grad():
+            for value in model.parameters():
+                if value.dim() > 1:
+                    value.normal_(std=shape.spread)
+    save(model, folder, tokenizer=tokenizer)
+    return folder
+
+
+def write_for_transformers(folder: Path, model: Path) -> Path:
+    """The same model as transformers has it."""
+    if not folder.is_dir():
+        convert(str(model), folder, to="hf")
+    return folder
+
+
+# --------------------------------------------------------------------------------------------------------- servers
+
+
+class Running:
+    """A server in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str, facts: dict[str, str]) -> None:
+        self.process, self.url, self.facts = process, url, facts
+
+    def resident(self) -> int:
+        """Bytes of memory that it has."""
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def opened(self) -> int:
+        """How many files and sockets it has open."""
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+
+@contextlib.contextmanager
+def segue_server(models: Sequence[Path], folder: Path, *settings: str) -> Iterator[Running]:
+    """`segue serve` with some settings, each KEY=VALUE; it must end with 0."""
+    command = [sys.executable, "-m", "segue", "serve", *map(str, models), "--port", "0"]
+    command += [word for setting in settings for word in ("--set", setting)]
+    with _started(command, folder / f"segue-{time.monotonic_ns()}.log") as server:
+        yield server
+        server.process.send_signal(signal.SIGTERM)
+        code = server.process.wait(120)
+        if code:
+            raise RuntimeError(f"segue serve must end with 0; got {code}")
+
+
+@contextlib.contextmanager
+def llama_server(folder: Path, *options: str) -> Iterator[Running]:
+    """llama.cpp; `options` are those of `benchmarks.llama_server`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [str(LLAMA / "bin" / "python"), "-m", "benchmarks.llama_server", "--folder", str(folder), *options]
+    with _started(command, folder / "llama.log") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def transformers_server(model: Path, folder: Path) -> Iterator[Running]:
+    """`transformers serve` of one model."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(TRANSFORMERS / "bin" / "transformers"), "serve", str(model), "--port", str(port)]
+    with _started([*command, "--host", "127.0.0.1"], folder / "transformers.log", health=port) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _started(command: list[str], log: Path, *, health: int | None = None) -> Iterator[Running]:
+    """Waits until it says where it serves, or with `health` until it answers on this port."""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=file, stderr=file, text=True, env=environment
+        )
+    try:
+        end = time.monotonic() + _STARTING
+        while time.monotonic() < end and process.poll() is None:
+            said = log.read_text(errors="replace")
+            found = re.search(r"serving on (http://\S+)", said)
+            url = found[1] if found else None
+            if health is not None and _answers(health):
+                url = f"http://127.0.0.1:{health}"
+            if url is not None:
+                yield Running(process, url, dict(re.findall(r"^(\w+) (\d+)$", said, flags=re.MULTILINE)))
+                return
+            time.sleep(0.05)
+        raise RuntimeError(f"a server must begin within {_STARTING:g} s; {command[0]} said:\n{log.read_text()[-3000:]}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
