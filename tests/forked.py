@@ -94,5 +94,6 @@ def _run(
 
 
 def _read(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode("utf-8", errors="replace")
+    with file:
+        file.seek(0)
+        return file.read().decode("utf-8", errors="replace")
