@@ -6,7 +6,7 @@ Functions, one for each thing that the command line does (docs/python.md shows e
     prepare                     text files -> a store of ids on disk, with its tokeniser
     pretrain, plan              a config and a store -> a run with its best model; what that will need
     plot                        the losses of runs as a picture
-    finetune, tasks             a model and labelled examples -> a model that does a job; what jobs there are
+    finetune, task_kinds        a model and labelled examples -> a model that does a job; what jobs there are
     tune                        the best settings for that, by search
     load_finetuned, predict     its answers for texts, rows, tables, files
     load, open                  a language model as an nn.Module; as a session that reads, writes, forks and saves
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from segue.api.evaluate_speed import evaluate_speed as evaluate_speed
     from segue.api.finetune import FinetuneResult as FinetuneResult
     from segue.api.finetune import finetune as finetune
-    from segue.api.finetune import tasks as tasks
+    from segue.api.finetune import task_kinds as task_kinds
     from segue.api.generate import generate as generate
     from segue.api.generate import infill as infill
     from segue.api.hub import package as package
@@ -126,7 +126,7 @@ _HOME = {
     "samples": "segue.api.sample",
     "score": "segue.api.score",
     "score_each": "segue.api.score",
-    "tasks": "segue.api.finetune",
+    "task_kinds": "segue.api.finetune",
     "tune": "segue.api.tune",
 }
 """Where each name is: it is imported when it is first used."""
@@ -180,7 +180,7 @@ __all__ = [
     "samples",
     "score",
     "score_each",
-    "tasks",
+    "task_kinds",
     "tune",
 ]
 

@@ -69,6 +69,9 @@ def test_names_are_shown_found_and_typed() -> None:
     assert set(segue.__all__) <= set(dir(segue))
     for name in segue.__all__:
         assert getattr(segue, name) is not None
+        place = Path(segue.__file__).parent / name
+        assert not place.with_suffix(".py").exists(), name  # a module of that name would take its place
+        assert not (place / "__init__.py").exists(), name
     source = Path(segue.__file__).read_text(encoding="utf-8")
     guard = next(node for node in ast.parse(source).body if isinstance(node, ast.If))
     typed = {

@@ -141,8 +141,8 @@ def test_a_peak_that_the_run_exceeds_is_not_shown(peak: float) -> None:
 
 
 def test_the_peak_is_that_of_the_precision_of_the_run() -> None:
-    assert view(80)[0].precision == torch.float32
+    assert view(80)[0].throughput.dtype == torch.float32
     settings = config(256)
     assert settings.train is not None
     bfloat16 = settings.model_copy(update={"train": settings.train.model_copy(update={"precision": "bfloat16"})})
-    assert LiveView(Console(), bfloat16, RUN, boards=[]).precision == torch.bfloat16
+    assert LiveView(Console(), bfloat16, RUN, boards=[]).throughput.dtype == torch.bfloat16

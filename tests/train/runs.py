@@ -1,16 +1,19 @@
 """Small pretraining runs for tests: a store, a config, and the command as a process that can be stopped."""
 
 import json
-import os
 import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from segue.api.configs import run_config
 from segue.config import Config
 from segue.data.prepare import prepare
 from tests.command import command as in_this_process
+from tests.forked import Forked, forked
+
+Process: TypeAlias = subprocess.Popen[Any] | Forked
 
 CONFIG = """
 [data]
@@ -60,16 +63,10 @@ def arguments(work: Path, run: str, *overrides: str) -> list[str]:
     ]
 
 
-def command(work: Path, run: str, *overrides: str, **options: object) -> subprocess.Popen:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "segue", "pretrain", *arguments(work, run, *overrides)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        **options,
-    )
+def command(work: Path, run: str, *overrides: str, preexec_fn: Callable[[], object] | None = None) -> Forked:
+    """The command as a process that can be stopped."""
+    environment = {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return forked("pretrain", *arguments(work, run, *overrides), environment=environment, preexec_fn=preexec_fn)
 
 
 def done(work: Path, run: str, *overrides: str) -> tuple[int, str, str]:
@@ -78,7 +75,7 @@ def done(work: Path, run: str, *overrides: str) -> tuple[int, str, str]:
     return result.returncode, result.stdout, result.stderr
 
 
-def finish(process: subprocess.Popen) -> tuple[int, str, str]:
+def finish(process: Process) -> tuple[int, str, str]:
     try:
         output, errors = process.communicate(timeout=300)
     except subprocess.TimeoutExpired:
@@ -101,7 +98,7 @@ def steps_logged(run: Path) -> list[int]:
     return steps
 
 
-def wait_for_step(run: Path, step: int, process: subprocess.Popen) -> None:
+def wait_for_step(run: Path, step: int, process: Process) -> None:
     end = time.monotonic() + 300
     while time.monotonic() < end and process.poll() is None:
         steps = steps_logged(run)

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-import torch
-
 from segue.api.errors import python_errors
-from segue.api.models import ModelLike, model_or_random
+from segue.api.models import ModelLike, drawn_model, model_or_random
 from segue.config import changed
 from segue.evaluation.checks import Check, check_installation, check_model
 from segue.model import LanguageModel
@@ -120,9 +118,8 @@ def _installed(package: str) -> bool:
 
 def _models(model: ModelLike | None) -> Iterator[tuple[str, LanguageModel]]:
     if model is None:
-        torch.manual_seed(0)
         for name in ("transformer-xl-enwik8-base", "xlnet-base"):
-            yield f"A small {name}, random weights", LanguageModel(changed(named(name), **SMALL))
+            yield f"A small {name}, random weights", drawn_model(changed(named(name), **SMALL))
         return
     found, folder, drawn = model_or_random(model)
     if not drawn:

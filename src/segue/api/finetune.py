@@ -153,14 +153,14 @@ def finetune(
 
 
 @python_errors
-def tasks() -> Mapping[str, TaskKind]:
+def task_kinds() -> Mapping[str, TaskKind]:
     """List the tasks that `finetune` knows.
 
     Returns:
         Each by its name: what it is for (`help`), the columns that it reads (`columns`), and its `settings`.
 
     Examples:
-        >>> [column.role for column in segue.tasks()["classify"].columns]
+        >>> [column.role for column in segue.task_kinds()["classify"].columns]
         ['text', 'label']
     """
     return TASKS

@@ -11,6 +11,7 @@ from segue.checkpoint.find import find, is_here, model_folder
 from segue.checkpoint.find import path_of as path_of
 from segue.checkpoint.folder import CONFIG, TASK, TOKENIZER, read_toml
 from segue.checkpoint.folder import load as load_folder
+from segue.config import ModelConfig
 from segue.config import load as load_config
 from segue.errors import CheckpointError, ConfigError
 from segue.infer.session import Session as Session
@@ -96,11 +97,17 @@ def with_folder(model: ModelLike) -> tuple[LanguageModel, Path | None]:
 def model_or_random(model: ModelLike) -> tuple[LanguageModel, Path | None, bool]:
     """A model, and the folder it came from; or, for a config file or the name of a config, a model with random weights,
     always the same ones. The last of the three says which."""
-    torch.manual_seed(0)
     if not isinstance(model, str | Path) or (Path(model).suffix != ".toml" and is_here(model)):
         return *with_folder(model), False
     config = load_config(model).model if Path(model).suffix == ".toml" else named(str(model))
-    return LanguageModel(config), None, True
+    return drawn_model(config), None, True
+
+
+def drawn_model(config: ModelConfig) -> LanguageModel:
+    """A model with random weights, always the same ones; the random numbers of the caller stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return LanguageModel(config)
 
 
 def check_language_model(model: ModelLike) -> None:

@@ -134,7 +134,7 @@ class Throughput:
         assert config.data is not None
         assert config.train is not None
         self.recent: deque[StepReport] = deque(maxlen=50)
-        self._dtype = getattr(torch, config.train.precision)
+        self.dtype: torch.dtype = getattr(torch, config.train.precision)
         self._flops = 3 * multiply_adds(
             config.model,
             segment_length=config.data.segment_length,
@@ -145,7 +145,7 @@ class Throughput:
 
     def measure_machine(self) -> None:
         """Times a matrix product, over all processes of the run."""
-        self.peak = matrix_product_peak(self._dtype) * world()
+        self.peak = matrix_product_peak(self.dtype) * world()
 
     @property
     def seconds_per_step(self) -> float:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import TaskID
 from rich.table import Table
 
-from segue.api.finetune import beside_rows, no_better, tasks
+from segue.api.finetune import beside_rows, no_better, task_kinds
 from segue.api.finetune import finetune as finetuned
 from segue.api.processes import is_first_process
 from segue.cli.console import duration, finish, moving_line, progress_console, say
@@ -93,7 +93,7 @@ def run_finetuning(
 def print_tasks() -> None:
     """The tasks, their columns and their settings."""
     console = Console(highlight=False)
-    for kind in tasks().values():
+    for kind in task_kinds().values():
         console.print(f"[bold]{kind.name}[/]  {kind.help}")
         for column in kind.columns:
             needed = "optional" if column.optional else "for training" if column.answer else "needed"
