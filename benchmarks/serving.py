@@ -83,7 +83,7 @@ def main() -> None:
         if part in PEERS and not (PEERS[part] / "bin" / "python").exists():
             parser.error(f"{part} needs its peer in {PEERS[part].name}; got none. Run make {PEERS[part].name}/ready.")
     with TemporaryDirectory(prefix="segue-serving-") as folder:
-        results = Path(folder) / "results" if options.quick else options.results
+        results = Path(folder) / "printed" if options.quick else options.results
         run(options.only, Path(folder), results=results, quick=options.quick, again=options.again or options.quick)
 
 

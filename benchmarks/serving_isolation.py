@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.serving_client import Stream, ask, stream
 from benchmarks.serving_parts import Row, row
-from benchmarks.serving_servers import ENDLESS, SMALL, llama_server, segue_server, text, write_model
+from benchmarks.serving_servers import ENDLESS, LLAMA, SMALL, llama_server, segue_server, text, version, write_model
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session, open_session
 
@@ -81,7 +81,7 @@ def isolation(folder: Path, *, quick: bool) -> list[Row]:
     )
     their_kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(theirs.steps.items()))
     their_beside = f"{theirs.values:,} log-probabilities, the largest difference {theirs.largest:.1e}; {their_kinds}; "
-    their_beside += "cache of float32"
+    their_beside += f"cache of float32, xllamacpp {version(LLAMA, 'xllamacpp')}"
     total = sum(found.steps.values())
     return [
         row(

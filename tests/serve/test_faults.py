@@ -292,6 +292,16 @@ def test_nobody_waits_for_a_long_text_of_another(server: Server, client: httpx.C
     assert busy["bytes"] < 100_000  # whatever it has read
 
 
+@pytest.mark.long
+def test_memory_does_not_grow_with_a_text_that_is_fed(server: Server, client: httpx.Client) -> None:
+    id = new_session(client, text=TEXT * 1000)
+    before, megabytes = server.resident(), soaked(100, least=5)
+    part = (TEXT * 2000).encode()
+    parts = (part for _ in range(megabytes * 10**6 // len(part)))
+    client.post(f"/v1/sessions/{id}/feed", content=parts, timeout=3600).raise_for_status()
+    assert server.resident() - before < 20_000_000
+
+
 def test_one_request_at_a_time_uses_a_session(server: Server, client: httpx.Client) -> None:
     id = new_session(client, text=TEXT)
     asked = threading.Event()
