@@ -89,7 +89,7 @@ def test_the_quickest_number_of_threads_is_taken() -> None:
     seconds[4] = 6.0  # another program takes a core
     assert steps(200).count(1) > 180
     seconds[4] = 1.0
-    assert steps(400)[-100:].count(4) > 90
+    assert steps(120)[-50:].count(4) > 45  # the first trial of all threads shows it
     assert Pace(most=1).choose(3) == 1
 
 
