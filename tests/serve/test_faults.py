@@ -32,7 +32,7 @@ def score(client: httpx.Client, id: str) -> float:
 
 def test_sigterm_lets_streams_end_and_keeps_all_sessions(folders: dict[str, Path], tmp_path: Path) -> None:
     store = tmp_path / "sessions.sqlite"
-    with running([folders["xl"]], tmp_path, "--sessions", str(store)) as server:
+    with running([folders["xl"]], tmp_path, "--sessions", str(store), "--set", "drain=55.0") as server:
         with server.client() as client:
             ids = [new_session(client, text=TEXT * (1 + number)) for number in range(5)]
             ids.append(new_session(client))
