@@ -4,7 +4,7 @@
     .venv/bin/python -m benchmarks.serving --only isolation fork    some of them
     .venv/bin/python -m benchmarks.serving --quick                  whether all of it runs; printed only
 
-On two quiet cores all parts take about half an hour: ten minutes of overload, eight of isolation, four of long texts.
+On two quiet cores all parts take about half an hour: ten minutes of overload, ten of isolation, four of long texts.
 
 Each part has a result of its own, and a part that the code as it is now has answered is not measured again: stop and go
 on at will. The peers have environments of their own (`make .venv-llama/ready .venv-transformers5/ready`): llama.cpp's
@@ -77,13 +77,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--quick", action="store_true", help="tiny sizes, printed only: whether it runs")
     parser.add_argument("--again", action="store_true", help="also what this code has answered")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON; benchmarks/results")
+    parser.add_argument("--results", type=Path, help="folder of the JSON; benchmarks/results, or with --quick none")
     options = parser.parse_args()
     for part in options.only:
         if part in PEERS and not (PEERS[part] / "bin" / "python").exists():
             parser.error(f"{part} needs its peer in {PEERS[part].name}; got none. Run make {PEERS[part].name}/ready.")
     with TemporaryDirectory(prefix="segue-serving-") as folder:
-        results = Path(folder) / "results" if options.quick else options.results
+        results = options.results or (Path(folder) / "printed" if options.quick else RESULTS)
         run(options.only, Path(folder), results=results, quick=options.quick, again=options.again or options.quick)
 
 

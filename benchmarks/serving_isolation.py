@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.serving_client import Stream, ask, stream
 from benchmarks.serving_parts import Row, row
-from benchmarks.serving_servers import ENDLESS, SMALL, llama_server, segue_server, text, write_model
+from benchmarks.serving_servers import ENDLESS, LLAMA, SMALL, llama_server, segue_server, text, version, write_model
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session, open_session
 
@@ -59,7 +59,7 @@ def isolation(folder: Path, *, quick: bool) -> list[Row]:
     model = write_model(folder / "small", SMALL)
     settings = (
         f"session_memory={_MEMORY * sessions}",
-        "save_after=0.05",
+        "save_after=2.0",
         "max_rows=3",
         "turn_tokens=3",
         "slice_tokens=16",
@@ -81,7 +81,7 @@ def isolation(folder: Path, *, quick: bool) -> list[Row]:
     )
     their_kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(theirs.steps.items()))
     their_beside = f"{theirs.values:,} log-probabilities, the largest difference {theirs.largest:.1e}; {their_kinds}; "
-    their_beside += "cache of float32"
+    their_beside += f"cache of float32, xllamacpp {version(LLAMA, 'xllamacpp')}"
     total = sum(found.steps.values())
     return [
         row(
@@ -164,8 +164,8 @@ class _Client:
         return answer.body if path.endswith("/state") and method == "GET" else answer.json()
 
     def _text(self) -> str:
-        start = self._chance.randrange(len(self._words) - 60)
-        return self._words[start : start + self._chance.randint(1, 60)]
+        start = self._chance.randrange(len(self._words) - 30)
+        return self._words[start : start + self._chance.randint(1, 30)]
 
     async def _create(self) -> None:
         self._compared.steps["create"] += 1
@@ -230,7 +230,7 @@ class _Client:
         chance = self._chance
         return {
             "prompt": self._text(),
-            "max_tokens": chance.randint(1, 6),
+            "max_tokens": chance.randint(1, 4),
             "seed": chance.randrange(10**6),
             "logit_bias": ENDLESS,
         }

@@ -17,13 +17,16 @@ from benchmarks.serving_client import Stream, ask, median, share, stream
 from benchmarks.serving_servers import (
     ENDLESS,
     LARGE,
+    LLAMA,
     MIDDLE,
+    TRANSFORMERS,
     Shape,
     llama_server,
     segue_server,
     text,
     text_of,
     transformers_server,
+    version,
     write_for_transformers,
     write_model,
 )
@@ -146,7 +149,7 @@ def _beside_llama(
     options += ("--context", str(long + 64 * tokens), "--slots", "2")
     with llama_server(folder / "llama", *options) as server:
         theirs = asyncio.run(_llama_length(server.url, short=short, long=long, tokens=tokens, rounds=rounds))
-        about = f"llama.cpp, {int(server.facts['parameters']):,} weights"
+        about = f"xllamacpp {version(LLAMA, 'xllamacpp')}, {int(server.facts['parameters']):,} weights"
     ratio = theirs["long"] / theirs["short"]
     beside = f"{about}, cache of float16: {_ms(theirs['short'])} and {_ms(theirs['long'])} a token"
     part = theirs["bytes"] / ours["bytes"]
@@ -277,7 +280,8 @@ def clients(folder: Path, *, quick: bool) -> list[Row]:
             ours / theirs,
             goal=10.0,
             most=False,
-            beside=f"{ours:.0f} to {theirs:.1f} tokens/s; one client: {ours_one:.0f} to {theirs_one:.1f}",
+            beside=f"{ours:.0f} to {theirs:.1f} tokens/s; one client: {ours_one:.0f} to {theirs_one:.1f}; transformers "
+            + version(TRANSFORMERS, "transformers"),
         ),
     ]
 
@@ -293,7 +297,8 @@ async def _interleaved(url: str, model: str, *, many: int, tokens: int, rounds: 
 
 
 async def _rate(url: str, model: str, *, count: int, tokens: int) -> float:
-    """Tokens a second of so many clients at a time, from the first request to the last token, prompts included."""
+    """Tokens a second of so many clients at a time, from the first request to the last token, prompts included. A text
+    counts as if it had all tokens that were asked for: with segue it has, the peer may end one earlier."""
     segue = not model.startswith("/")
     bodies = [
         {"model": model, "prompt": text(seed=100 + number, count=48), "max_tokens": tokens, "stream": True}

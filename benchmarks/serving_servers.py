@@ -147,6 +147,13 @@ def write_for_transformers(folder: Path, model: Path) -> Path:
 # --------------------------------------------------------------------------------------------------------- servers
 
 
+def version(environment: Path, package: str) -> str:
+    """Of a package in an environment of its own."""
+    code = f"import importlib.metadata; print(importlib.metadata.version({package!r}))"
+    words = [str(environment / "bin" / "python"), "-c", code]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+
 class Running:
     """A server in a process of its own."""
 

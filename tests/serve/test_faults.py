@@ -32,7 +32,7 @@ def score(client: httpx.Client, id: str) -> float:
 
 def test_sigterm_lets_streams_end_and_keeps_all_sessions(folders: dict[str, Path], tmp_path: Path) -> None:
     store = tmp_path / "sessions.sqlite"
-    with running([folders["xl"]], tmp_path, "--sessions", str(store)) as server:
+    with running([folders["xl"]], tmp_path, "--sessions", str(store), "--set", "drain=300.0") as server:
         with server.client() as client:
             ids = [new_session(client, text=TEXT * (1 + number)) for number in range(5)]
             ids.append(new_session(client))
@@ -68,7 +68,7 @@ def test_sigterm_lets_streams_end_and_keeps_all_sessions(folders: dict[str, Path
                 assert server.process.poll() is not None
         for thread in threads:
             thread.join()
-        assert server.process.wait(60) == 0
+        assert server.process.wait(300) == 0
         for chunks in found.values():
             assert chunks[-1]["choices"][0]["finish_reason"] == "length"
             assert len(chunks) >= 1500
@@ -290,6 +290,16 @@ def test_nobody_waits_for_a_long_text_of_another(server: Server, client: httpx.C
     assert client.post(f"/v1/sessions/{id}/feed", content=b"x").status_code == 200
     busy = client.get(f"/v1/sessions/{id}").json()
     assert busy["bytes"] < 100_000  # whatever it has read
+
+
+@pytest.mark.long
+def test_memory_does_not_grow_with_a_text_that_is_fed(server: Server, client: httpx.Client) -> None:
+    id = new_session(client, text=TEXT * 1000)
+    before, megabytes = server.resident(), soaked(100, least=5)
+    part = (TEXT * 2000).encode()
+    parts = (part for _ in range(megabytes * 10**6 // len(part)))
+    client.post(f"/v1/sessions/{id}/feed", content=parts, timeout=3600).raise_for_status()
+    assert server.resident() - before < 20_000_000
 
 
 def test_one_request_at_a_time_uses_a_session(server: Server, client: httpx.Client) -> None:

@@ -17,11 +17,12 @@ import httpx
 import pytest
 
 from segue.errors import ConfigError
+from segue.infer.sampling import SamplingSettings
 from segue.infer.session import open_session
 from segue.serve.redis_store import RedisStore
 from tests.serve.running import Server, running, start
 from tests.serve.test_faults import SCORED, isolation, score
-from tests.serve.test_text import TEXT, TOLERANCE, events, new_session, written_by
+from tests.serve.test_text import ENDLESS, TEXT, TOLERANCE, events, new_session, written_by
 
 ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
 LEASE = 2.0
@@ -143,6 +144,31 @@ def test_a_session_goes_on_through_any_server(
         assert bob.get("/v1/sessions").json()["data"] == []
     one.delete(f"/v1/sessions/{fork}").raise_for_status()
     refused(other.get(f"/v1/sessions/{fork}"), 404, "session_not_found")
+
+
+def test_a_client_that_leaves_finds_its_session_on_any_server(
+    clients: tuple[httpx.Client, httpx.Client], folders: dict[str, Path]
+) -> None:
+    one, other = clients
+    id = new_session(one, text=TEXT)
+    body = {"prompt": "And then ", "max_tokens": 2000, "seed": 7, "logit_bias": ENDLESS}
+    with one.stream("POST", f"/v1/sessions/{id}/write", json=body) as response:
+        found = events(response)
+        seen = [next(found)["id"] for _ in range(3)]
+    end = time.monotonic() + 30
+    while (session := other.get(f"/v1/sessions/{id}").json())["busy"] and time.monotonic() < end:
+        time.sleep(0.01)
+    mine = open_session(folders["xl"])
+    mine.feed(TEXT)
+    trial = mine.fork()
+    trial.feed("And then ")
+    trial.feed_tokens([])
+    written = session["tokens"] - trial.tokens_read
+    assert written >= 3
+    sampling = SamplingSettings(seed=7, top_k=None, logit_bias={7: float("-inf")})
+    tokens = [token.id for token in mine.write("And then ", max_tokens=written, sampling=sampling)]
+    assert tokens[:3] == seen
+    assert score(other, id) == pytest.approx(mine.score(str(SCORED["text"])).log_probability, abs=TOLERANCE)
 
 
 def held(server: Server, id: str, go_on: threading.Event, answers: list[httpx.Response]) -> threading.Thread:

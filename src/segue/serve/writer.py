@@ -53,7 +53,11 @@ class Writer:
         self._begin()
 
     def _begin(self) -> None:
+        self._new: Turns[tuple[Job[Any], Work]] = Turns()
+        """Jobs that have not begun to read."""
+        self._new_comes_next = True
         self._reading: Turns[tuple[Job[Any], Work]] = Turns()
+        """Jobs that have begun."""
         self._asleep: dict[Job[Any], Work] = {}
         """Those that wait for more text."""
         self._waiting: Turns[Line] = Turns()
@@ -70,7 +74,8 @@ class Writer:
     def busy(self) -> bool:
         """Whether a step would do something."""
         self._resume()
-        return bool(self._lines) or bool(len(self._reading)) or bool(len(self._waiting)) or self._has_cancelled()
+        queued = len(self._new) + len(self._reading) + len(self._waiting)
+        return bool(self._lines) or bool(queued) or self._has_cancelled()
 
     @property
     def due(self) -> float | None:
@@ -84,7 +89,7 @@ class Writer:
 
     def accept(self, job: Job[Task]) -> None:
         """Takes a job."""
-        self._reading.add(job.tenant, (job, job.task.work()))
+        self._new.add(job.tenant, (job, job.task.work()))
 
     def wake(self, job: Job[Task]) -> None:
         """More text has come for it."""
@@ -104,7 +109,8 @@ class Writer:
     def jobs(self) -> list[Job[Any]]:
         """All that have not ended."""
         lines = [*self._lines.values(), *self._waiting, *self._paused]
-        found = [*(job for job, _ in self._reading), *self._asleep, *(line.job for line in lines)]
+        queued = [*self._new, *self._reading]
+        found = [*(job for job, _ in queued), *self._asleep, *(line.job for line in lines)]
         return list(dict.fromkeys(found))
 
     def fail_all(self, error: BaseException) -> None:
@@ -223,31 +229,45 @@ class Writer:
     # ------------------------------------------------------------------------------------------------------- reading
 
     def _read(self) -> None:
-        spent = 0
-        while spent < self._settings.slice_tokens and len(self._reading):
-            job, work = self._reading.pop()
+        spent, limits = 0, self._settings
+        while spent < limits.slice_tokens and (len(self._new) or len(self._reading)):
+            job, work = self._next()
             if job.cancelled:
                 work.close()
                 continue
+            spent += self._turn(job, work)
+            if len(self._waiting) and len(self._lines) < limits.max_rows:
+                return  # its first token comes before anybody else's prompt
+
+    def _next(self) -> tuple[Job[Any], Work]:
+        """One that has just come, then one that has begun, and so on: a short prompt need not wait for a long one."""
+        self._new_comes_next = bool(len(self._new)) and (self._new_comes_next or not len(self._reading))
+        found = (self._new if self._new_comes_next else self._reading).pop()
+        self._new_comes_next = not self._new_comes_next
+        return found
+
+    def _turn(self, job: Job[Any], work: Work) -> int:
+        """Reads a stretch of one prompt; says what that counts, in tokens."""
+        used = 0
+        while used < self._settings.slice_tokens // 2:
             try:
                 done = next(work)
             except StopIteration:
                 self._have_read(job)
-                spent += _LEAST
-                if len(self._waiting) and len(self._lines) < self._settings.max_rows:
-                    return  # its first token comes before anybody else's prompt
+                return used + _LEAST
             except Exception as error:
                 self._fail(job, error)
-            else:
-                if isinstance(done, Waiting):
-                    self._asleep[job] = work
-                    continue
-                if isinstance(done, Took):
-                    job.emit(done)
-                else:
-                    self.tokens_read += done
-                    spent += max(done, _LEAST)
-                self._reading.add(job.tenant, (job, work))
+                return used
+            if isinstance(done, Waiting):
+                self._asleep[job] = work
+                return used
+            if isinstance(done, Took):
+                job.emit(done)
+                continue
+            self.tokens_read += done
+            used += max(done, _LEAST)
+        self._reading.add(job.tenant, (job, work))
+        return used
 
     def _have_read(self, job: Job[Any]) -> None:
         """All that it gave has been read; it may want to write now."""
@@ -282,8 +302,9 @@ class Writer:
             self._take(line, keep=False)
         self._waiting.take(lambda line: line.job is job)
         self._paused = [line for line in self._paused if line.job is not job]
-        for _, work in self._reading.take(lambda pair: pair[0] is job):
-            work.close()
+        for queue in (self._new, self._reading):
+            for _, work in queue.take(lambda pair: pair[0] is job):
+                work.close()
         self._asleep.pop(job, None)
 
     def _has_cancelled(self) -> bool:
