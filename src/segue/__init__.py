@@ -12,6 +12,8 @@ Functions, one for each thing that the command line does (docs/python.md shows e
     score, embed    texts -> log-probabilities; texts -> an array of vectors
     evaluate        a model and a store -> perplexity, and bits for each token, character and byte
     generate, infill            text after a prompt; text in the gaps of a text
+    attention, explain_text     what the heads look at, term by term; what each term counts, what is lost without it
+    explain_answer, save_explanation    which words decided an answer; all of it as a page
     convert, export, inspect    checkpoints of other libraries; ONNX; what a file is
     named           the config of a published model by its name
 
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from segue.api.embed import embed as embed
     from segue.api.evaluate import Evaluation as Evaluation
     from segue.api.evaluate import evaluate as evaluate
+    from segue.api.explain import attention as attention
+    from segue.api.explain import explain_answer as explain_answer
+    from segue.api.explain import explain_text as explain_text
+    from segue.api.explain import save_explanation as save_explanation
     from segue.api.finetune import FinetuneResult as FinetuneResult
     from segue.api.finetune import finetune as finetune
     from segue.api.generate import generate as generate
@@ -51,6 +57,10 @@ if TYPE_CHECKING:
     from segue.data.store import Store as Store
     from segue.data.tables import TableSettings as TableSettings
     from segue.errors import SegueError as SegueError
+    from segue.explain.faithful import WordReport as WordReport
+    from segue.explain.report import Explanation as Explanation
+    from segue.explain.scores import AttentionReading as AttentionReading
+    from segue.explain.scores import AttentionScores as AttentionScores
     from segue.infer.sampling import SamplingSettings as SamplingSettings
     from segue.infer.score import TextScore as TextScore
     from segue.infer.score import TokenScore as TokenScore
@@ -62,8 +72,11 @@ if TYPE_CHECKING:
     from segue.model.named import named as named
 
 _HOME = {
+    "AttentionReading": "segue.explain.scores",
+    "AttentionScores": "segue.explain.scores",
     "Batch": "segue.model",
     "Evaluation": "segue.api.evaluate",
+    "Explanation": "segue.explain.report",
     "FinetuneResult": "segue.api.finetune",
     "FinetunedModel": "segue.api.predict",
     "LanguageModel": "segue.model",
@@ -79,9 +92,13 @@ _HOME = {
     "TextModel": "segue.infer.text_model",
     "TextScore": "segue.infer.score",
     "TokenScore": "segue.infer.score",
+    "WordReport": "segue.explain.faithful",
+    "attention": "segue.api.explain",
     "convert": "segue.api.convert",
     "embed": "segue.api.embed",
     "evaluate": "segue.api.evaluate",
+    "explain_answer": "segue.api.explain",
+    "explain_text": "segue.api.explain",
     "export": "segue.api.convert",
     "finetune": "segue.api.finetune",
     "generate": "segue.api.generate",
@@ -96,14 +113,18 @@ _HOME = {
     "prepare": "segue.api.prepare",
     "pretrain": "segue.api.pretrain",
     "sample": "segue.api.sample",
+    "save_explanation": "segue.api.explain",
     "score": "segue.api.score",
     "tune": "segue.api.tune",
 }
 """Where each name is: it is imported when it is first used."""
 
 __all__ = [
+    "AttentionReading",
+    "AttentionScores",
     "Batch",
     "Evaluation",
+    "Explanation",
     "FinetuneResult",
     "FinetunedModel",
     "LanguageModel",
@@ -119,10 +140,14 @@ __all__ = [
     "TextModel",
     "TextScore",
     "TokenScore",
+    "WordReport",
     "__version__",
+    "attention",
     "convert",
     "embed",
     "evaluate",
+    "explain_answer",
+    "explain_text",
     "export",
     "finetune",
     "generate",
@@ -137,6 +162,7 @@ __all__ = [
     "prepare",
     "pretrain",
     "sample",
+    "save_explanation",
     "score",
     "tune",
 ]

@@ -14,7 +14,7 @@ function wordsView(number, state) {
     if (several && unit.document !== before) list.append(element('h3', {}, `${say('document')} ${unit.document + 1}`));
     before = unit.document;
     const value = method.values[n];
-    list.append(element('span', { class: `token still ${value < 0 ? 'cold' : ''}`, role: 'listitem', title: digits(value, 4), style: `--heat:${Math.round((85 * Math.abs(value)) / most)}%` }, unit.text), ' ');
+    list.append(element('span', { class: `token still ${value < 0 ? 'cold' : ''}`, role: 'listitem', title: digits(value, 4), style: `--heat:${Math.round((85 * Math.abs(value)) / most)}%` }, unit.text.trim()), ' ');
   });
   const order = method.values.map((value, n) => [value, n]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 12);
   return element('section', { class: 'card' }, element('h2', {}, side.name),
@@ -22,7 +22,7 @@ function wordsView(number, state) {
     element('div', { class: 'controls' }, element('label', {}, say('method'), chooser)),
     element('p', { class: 'hint' }, `${say('words_hint')} ${found.baseline}`), list,
     method.gap === null ? null : element('p', { class: 'hint' }, `${say('gap')}: ${digits(method.gap, 5)}`),
-    table(['', ''], order.map(([value, n]) => [found.units[n].text, heatCell(value, most)]), { numbers: [1] }),
+    table(['', ''], order.map(([value, n]) => [found.units[n].text.trim(), heatCell(value, most)]), { numbers: [1] }),
     element('h3', {}, `${say('comprehensiveness')}, ${say('sufficiency')}`),
     table([say('method'), say('comprehensiveness'), say('sufficiency')], found.faithfulness.map((one) => [named(one.method), digits(one.comprehensiveness, 4), digits(one.sufficiency, 4)]), { numbers: [1, 2] }),
     element('p', { class: 'hint' }, say('faithful_hint')));
