@@ -181,7 +181,7 @@ class AttentionReading:
         size = max(1, BAND // (rows * inputs.key_BKHE.shape[1]))
         for start in range(0, length, size):
             queries = slice(start, min(start + size, length))
-            yield queries, inputs.part(heads=[head], queries=queries).scores()
+            yield queries, inputs.part(heads=[head], queries=None if size >= length else queries).scores()
 
     def _stream(self, stream: Stream) -> tuple[KernelInputs, ...]:
         if stream not in ("content", "query"):

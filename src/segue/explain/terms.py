@@ -17,9 +17,7 @@ from torch import Tensor
 
 from segue.explain.scores import AttentionScores, Stream
 from segue.explain.text import SegmentAttention
-
-BINS = 64
-"""How many ranges of distances there are at most: 0, 1, 2, 3, 4, then ever wider ones."""
+from segue.model.positions import relative_unshift
 
 Floats = NDArray[np.float64]
 
@@ -56,69 +54,81 @@ class TermStatistics:
 
 
 class _Sums:
-    """Sums over the queries of all segments."""
+    """Sums over the queries of all segments, by distance."""
 
-    def __init__(self, *, layers: int, heads: int, terms: tuple[str, ...], edges: NDArray[np.int64]) -> None:
-        ranges = len(edges) - 1
-        self.terms, self.edges = terms, torch.from_numpy(edges)
+    def __init__(self, *, layers: int, heads: int, terms: tuple[str, ...], farthest: int) -> None:
+        self.terms, self.edges = terms, distance_edges(farthest)
         self.queries = 0
         self.covariance = np.zeros((layers, heads, len(terms)))
         self.variance = np.zeros((layers, heads))
-        self.total = np.zeros((layers, heads, len(terms), ranges))
-        self.pairs = np.zeros(ranges)
-        self.probability = np.zeros((layers, heads, ranges))
-        self.right = np.zeros((layers, heads))
+        self.total = np.zeros((layers, heads, len(terms), farthest + 1))
+        self.pairs = np.zeros(farthest + 1)
+        self.probability = np.zeros((layers, heads, farthest + 1))
+        self.all = np.zeros((layers, heads))
         self.memory = np.zeros((layers, heads))
-        self.age = np.zeros((layers, heads, ranges))
+        self.age = np.zeros((layers, heads, farthest + 1))
 
-    def add(self, layer: int, head: int, scores: AttentionScores, distance_QK: Tensor, age_K: Tensor) -> None:
-        """The queries of a band. `age_K` is 0 for keys of the segment."""
+    def add(self, layer: int, head: int, scores: AttentionScores, *, memory: int, ahead: int) -> None:
+        """The queries of a band, the last of which stands `ahead` places before the last key."""
         seen_QK = scores.mask_BQK[0]
-        count_Q1 = seen_QK.sum(dim=1, keepdim=True).clamp(min=1)
-
-        def around(term_QK: Tensor) -> Tensor:
-            seen = term_QK.double().masked_fill(~seen_QK, 0.0)
-            return (seen - seen.sum(dim=1, keepdim=True) / count_Q1).masked_fill(~seen_QK, 0.0)
-
-        score_QK = around(scores.score[0, 0])
-        probability_QK = scores.probability[0, 0].double()
-        self.variance[layer, head] += float(score_QK.square().sum())
-        to_left_QK = seen_QK & (distance_QK >= 0)
-        range_N = torch.bucketize(distance_QK[to_left_QK], self.edges, right=True) - 1
-        ranges = len(self.edges) - 1
+        hidden_QK = ~seen_QK
+        score_QK = scores.score[0, 0].masked_fill(hidden_QK, 0.0)
+        mean_Q1 = score_QK.sum(dim=1, keepdim=True) / seen_QK.sum(dim=1, keepdim=True).clamp(min=1)
+        around_QK = (score_QK - mean_Q1).masked_fill(hidden_QK, 0.0)
+        self.variance[layer, head] += _sum(around_QK.square())
         for number, name in enumerate(self.terms):
-            term_QK = scores.terms[name][0, 0].double()
-            self.covariance[layer, head, number] += float((around(term_QK) * score_QK).sum())
-            self.total[layer, head, number] += _binned(range_N, term_QK[to_left_QK], ranges)
+            term_QK = scores.terms[name][0, 0].masked_fill(hidden_QK, 0.0)
+            # The deviations of the score add up to zero, so that the mean of the term makes no difference.
+            self.covariance[layer, head, number] += _sum(term_QK * around_QK)
+            _add(self.total[layer, head, number], _by_distance(term_QK, ahead))
         if layer == head == 0:
-            self.pairs += _binned(range_N, torch.ones_like(range_N, dtype=torch.double), ranges)
-        self.probability[layer, head] += _binned(range_N, probability_QK[to_left_QK], ranges)
-        self.right[layer, head] += float(probability_QK[distance_QK < 0].sum())
-        probability_K = probability_QK.sum(dim=0)
-        remembered_K = age_K > 0
-        self.memory[layer, head] += float(probability_K[remembered_K].sum())
-        old_N = torch.bucketize(age_K[remembered_K], self.edges, right=True) - 1
-        self.age[layer, head] += _binned(old_N, probability_K[remembered_K], ranges)
+            _add(self.pairs, _by_distance(seen_QK.to(score_QK.dtype), ahead))
+            self.queries += len(seen_QK)
+        probability_QK = scores.probability[0, 0]
+        _add(self.probability[layer, head], _by_distance(probability_QK, ahead))
+        given_K = probability_QK.sum(dim=0, dtype=torch.float64).cpu().numpy()
+        self.all[layer, head] += given_K.sum()
+        self.memory[layer, head] += given_K[:memory].sum()
+        _add(self.age[layer, head], np.concatenate([[0.0], given_K[:memory][::-1]]))
 
     def statistics(self) -> TermStatistics:
         count = max(1, self.queries)
+        starts = self.edges[:-1]
+
+        def ranges(values: Floats) -> Floats:
+            return np.add.reduceat(values, starts, axis=-1)
+
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.where(self.variance[..., None] > 0, self.covariance / self.variance[..., None], 0.0)
-            profile = np.where(self.pairs > 0, self.total / self.pairs, np.nan)
+            profile = np.where(ranges(self.pairs) > 0, ranges(self.total) / ranges(self.pairs), np.nan)
         return TermStatistics(
             terms=self.terms,
-            edges=self.edges.numpy(),
+            edges=self.edges,
             share_LHC=share,
             profile_LHCN=profile,
-            probability_LHN=self.probability / count,
-            right_LH=self.right / count,
+            probability_LHN=ranges(self.probability) / count,
+            right_LH=np.maximum(0.0, self.all - self.probability.sum(axis=-1)) / count,
             memory_LH=self.memory / count,
-            age_LHN=self.age / count,
+            age_LHN=ranges(self.age) / count,
         )
 
 
-def _binned(range_N: Tensor, values_N: Tensor, ranges: int) -> Floats:
-    return torch.bincount(range_N, weights=values_N, minlength=ranges)[:ranges].numpy()
+def _by_distance(x_QK: Tensor, ahead: int) -> Floats:
+    """The sums over all pairs of each distance, from 0 on; keys on the right are left out."""
+    x_QK = x_QK[:, : x_QK.shape[1] - ahead]  # now the last query stands at the last key
+    length, num_keys = x_QK.shape
+    by_column = relative_unshift(x_QK, num_distances=num_keys + length).sum(dim=0, dtype=torch.float64)
+    return by_column[1 : num_keys + 1].flip(0).cpu().numpy()
+
+
+def _sum(x: Tensor) -> float:
+    return float(x.sum(dtype=torch.float64))
+
+
+def _add(into: Floats, values: Floats) -> None:
+    """Adds as many values as there are; further ones are padding, and zero."""
+    count = min(len(into), len(values))
+    into[:count] += values[:count]
 
 
 class TermCounter:
@@ -126,7 +136,7 @@ class TermCounter:
 
     def __init__(self, *, stream: Stream = "content", farthest: int) -> None:
         self.stream: Stream = stream
-        self.edges = distance_edges(farthest)
+        self.farthest = farthest
         self.sums: _Sums | None = None
 
     def add(self, segment: SegmentAttention) -> None:
@@ -134,20 +144,16 @@ class TermCounter:
         reading = segment.reading
         if self.sums is None:
             terms = tuple(reading.scores(0, heads=0, queries=slice(0, 1), stream=self.stream).terms)
-            self.sums = _Sums(layers=reading.num_layers, heads=reading.num_heads, terms=terms, edges=self.edges)
-        memory, length = reading.memory_length, len(segment.span)
-        key_K = torch.arange(memory + length)
-        age_K = (memory - key_K).clamp(min=0)
+            self.sums = _Sums(layers=reading.num_layers, heads=reading.num_heads, terms=terms, farthest=self.farthest)
         repeated = segment.span.new - segment.span.start
         for layer in range(reading.num_layers):
             for head in range(reading.num_heads):
                 for queries, scores in reading.bands(layer, head, stream=self.stream):
-                    skip = min(max(0, repeated - queries.start), queries.stop - queries.start)
-                    at_Q = torch.arange(queries.start + skip, queries.stop)
-                    distance_QK = memory + at_Q[:, None] - key_K
-                    self.sums.add(layer, head, _without(scores, skip), distance_QK, age_K)
-                    if layer == head == 0:
-                        self.sums.queries += len(at_Q)
+                    skip = max(0, repeated - queries.start)
+                    if skip < queries.stop - queries.start:
+                        ahead = len(segment.span) - queries.stop
+                        memory = reading.memory_length
+                        self.sums.add(layer, head, _without(scores, skip), memory=memory, ahead=ahead)
 
     def statistics(self) -> TermStatistics:
         """What was counted so far."""

@@ -110,7 +110,6 @@ class HeatMap {
   }
 
   paint(values, cells) {
-    const style = getComputedStyle(document.documentElement);
     const dark = matchMedia('(prefers-color-scheme: dark)').matches ? document.documentElement.dataset.theme !== 'light' : document.documentElement.dataset.theme === 'dark';
     const [back, hot, cold] = dark ? [[27, 30, 36], [255, 154, 92], [106, 184, 255]] : [[255, 255, 255], [190, 60, 10], [20, 100, 190]];
     let most = 1e-9;
@@ -131,7 +130,6 @@ class HeatMap {
     const pen = this.canvas.getContext('2d');
     pen.imageSmoothingEnabled = false;
     pen.drawImage(small, 0, 0, side, side);
-    pen.strokeStyle = style.getPropertyValue('--accent') || '#3b5bdb';
     pen.strokeStyle = dark ? '#8ea4ff' : '#3b5bdb';
     pen.lineWidth = 1.5;
     const { q, k, size } = this.window;
@@ -140,6 +138,7 @@ class HeatMap {
       const [top, bottom] = [((segment.new - q) / size) * side, ((segment.stop - q) / size) * side];
       if (segment.new > 0) { pen.beginPath(); pen.moveTo(x, top); pen.lineTo(x, bottom); pen.stroke(); }
     }
+    if (!performance.getEntriesByName('first map').length) performance.mark('first map');
     this.canvas.dataset.drawn = String(this.run);
     this.canvas.dataset.most = String(most);
   }
