@@ -18,7 +18,7 @@ LEVELS = [
     {"data", "checkpoint"},
     {"infer", "evaluation", "report"},
     {"tasks"},
-    {"train"},
+    {"train", "explain"},
     {"api"},
     {"serve"},
     {"cli", "__main__"},

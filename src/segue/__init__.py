@@ -15,6 +15,8 @@ Functions, one for each thing that the command line does (docs/python.md shows e
     evaluate                    a model and a store -> perplexity, and bits for each token, character and byte
     evaluate_pairs, evaluate_context, evaluate_speed    minimal pairs; effective context length; what memory saves
     generate, infill            text after a prompt; text in the gaps of a text
+    attention, explain_text     what the heads look at, term by term; what each term counts, what is lost without it
+    explain_answer, save_explanation    which words decided an answer; all of it as a page
     convert, export, inspect    checkpoints of other libraries; ONNX; what a file is
     package, push               a model for others: in a small folder; on the hub
     models, named, doctor       what has a name; the config of a published model; checks of a model
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
     from segue.api.evaluate_context import evaluate_context as evaluate_context
     from segue.api.evaluate_pairs import evaluate_pairs as evaluate_pairs
     from segue.api.evaluate_speed import evaluate_speed as evaluate_speed
+    from segue.api.explain import attention as attention
+    from segue.api.explain import explain_answer as explain_answer
+    from segue.api.explain import explain_text as explain_text
+    from segue.api.explain import save_explanation as save_explanation
     from segue.api.finetune import FinetuneResult as FinetuneResult
     from segue.api.finetune import finetune as finetune
     from segue.api.finetune import task_kinds as task_kinds
@@ -68,6 +74,10 @@ if TYPE_CHECKING:
     from segue.data.store import Store as Store
     from segue.data.tables import TableSettings as TableSettings
     from segue.errors import SegueError as SegueError
+    from segue.explain.faithful import WordReport as WordReport
+    from segue.explain.report import Explanation as Explanation
+    from segue.explain.scores import AttentionReading as AttentionReading
+    from segue.explain.scores import AttentionScores as AttentionScores
     from segue.infer.sampling import SamplingSettings as SamplingSettings
     from segue.infer.score_rows import TextScore as TextScore
     from segue.infer.score_rows import TokenScore as TokenScore
@@ -79,8 +89,11 @@ if TYPE_CHECKING:
     from segue.model.named import named as named
 
 _HOME = {
+    "AttentionReading": "segue.explain.scores",
+    "AttentionScores": "segue.explain.scores",
     "Batch": "segue.model",
     "Evaluation": "segue.api.evaluate",
+    "Explanation": "segue.explain.report",
     "FinetuneResult": "segue.api.finetune",
     "FinetunedModel": "segue.api.predict",
     "LanguageModel": "segue.model",
@@ -96,6 +109,8 @@ _HOME = {
     "TextModel": "segue.infer.text_model",
     "TextScore": "segue.infer.score_rows",
     "TokenScore": "segue.infer.score_rows",
+    "WordReport": "segue.explain.faithful",
+    "attention": "segue.api.explain",
     "convert": "segue.api.convert",
     "doctor": "segue.api.doctor",
     "embed": "segue.api.embed",
@@ -104,6 +119,8 @@ _HOME = {
     "evaluate_context": "segue.api.evaluate_context",
     "evaluate_pairs": "segue.api.evaluate_pairs",
     "evaluate_speed": "segue.api.evaluate_speed",
+    "explain_answer": "segue.api.explain",
+    "explain_text": "segue.api.explain",
     "export": "segue.api.convert",
     "finetune": "segue.api.finetune",
     "generate": "segue.api.generate",
@@ -124,6 +141,7 @@ _HOME = {
     "push": "segue.api.hub",
     "sample": "segue.api.sample",
     "samples": "segue.api.sample",
+    "save_explanation": "segue.api.explain",
     "score": "segue.api.score",
     "score_each": "segue.api.score",
     "task_kinds": "segue.api.finetune",
@@ -132,8 +150,11 @@ _HOME = {
 """Where each name is: it is imported when it is first used."""
 
 __all__ = [
+    "AttentionReading",
+    "AttentionScores",
     "Batch",
     "Evaluation",
+    "Explanation",
     "FinetuneResult",
     "FinetunedModel",
     "LanguageModel",
@@ -149,7 +170,9 @@ __all__ = [
     "TextModel",
     "TextScore",
     "TokenScore",
+    "WordReport",
     "__version__",
+    "attention",
     "convert",
     "doctor",
     "embed",
@@ -158,6 +181,8 @@ __all__ = [
     "evaluate_context",
     "evaluate_pairs",
     "evaluate_speed",
+    "explain_answer",
+    "explain_text",
     "export",
     "finetune",
     "generate",
@@ -178,6 +203,7 @@ __all__ = [
     "push",
     "sample",
     "samples",
+    "save_explanation",
     "score",
     "score_each",
     "task_kinds",

@@ -85,6 +85,8 @@ VERBS = {
                     reads=["rows.jsonl", "topics/best"]),
     "score": Verb(arguments=["model", "text.txt", "--out", "OUT"], name="scores.jsonl", reads=["text.txt", "model"]),
     "embed": Verb(arguments=["model", "text.txt", "--out", "OUT"], name="vectors.jsonl", reads=["text.txt", "model"]),
+    "explain": Verb(arguments=["model", "text.txt", "--no-ablations", "--out", "OUT"], name="page.html",
+                    reads=["text.txt", "model"]),
     "generate": Verb(arguments=["model", "The", "--max-tokens", "1", "--save", "OUT"], name="one.session",
                      reads=["model"]),
     "sample": Verb(arguments=["english", "--out", "OUT"], name="english.txt"),

@@ -68,6 +68,11 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["generate", "hf-plain", "The", "--max-tokens", "2"],
     ],
     "infill": [["infill", "xlnet", "The ____ was clean"], ["infill", "xlnet", "The ____ was ____", "--json"]],
+    "explain": [
+        ["explain", "model", "The room was clean", "--out", "page.html"],
+        ["explain", "xlnet", "text.txt", "--order", "random", "--task-model", "tuned", "--out", "page.html"],
+        ["explain", "model", "-", "--layer", "1", "--show", "position", "--out", "head.png"],
+    ],
     "serve": [
         ["serve", "model", "--port", "0", "--check"],
         ["serve", "model", "tuned/best", "other=xlnet", "--port", "0", "--set", "max_tokens=10", "--check"],

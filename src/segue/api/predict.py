@@ -205,11 +205,11 @@ def prediction_table(kind: TaskKind, rows: TableLike, settings: TableSettings) -
     if isinstance(several, Iterable) and not isinstance(several, Mapping) and not hasattr(several, "columns"):
         several = list(several.to_pylist() if hasattr(several, "to_pylist") else several)
         if several and all(isinstance(one, str) for one in several):
-            several = [{_only_column(kind): text} for text in several]
+            several = [{only_column(kind): text} for text in several]
     return memory_table(rows_of(several, name="rows"), name="rows")
 
 
-def _only_column(kind: TaskKind) -> str:
+def only_column(kind: TaskKind) -> str:
     needed = [column for column in kind.columns if not column.answer and not column.optional]
     if len(needed) != 1:
         names = ", ".join(column.role for column in kind.columns if not column.answer)

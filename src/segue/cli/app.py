@@ -28,6 +28,7 @@ VERBS = {
     "embed": "Compute a vector for each document or line.",
     "generate": "Continue a prompt, streamed to the terminal; or chat.",
     "infill": "Fill the gaps of a text with an XLNet.",
+    "explain": "Show what a model looks at, what its scores are made of, and which words decided.",
     "serve": "Serve models over HTTP, with sessions that remember.",
     "convert": "Convert a checkpoint from or to another library.",
     "export": "Write a model as ONNX or for torch.export.",

@@ -26,6 +26,11 @@ def attend(
         B, H, Q, K = probability_BHQK.shape
         keep = keep_mask(draw_seed(), rows=B * H * Q, columns=K, probability=dropout, device=probability_BHQK.device)
         probability_BHQK = probability_BHQK * keep.view(B, H, Q, K) / (1 - dropout)
+    return mixed_values(probability_BHQK, value_BKHE, terms=terms, view=view)
+
+
+def mixed_values(probability_BHQK: Tensor, value_BKHE: Tensor, *, terms: ScoreTerms, view: View) -> Tensor:
+    """The mean of the values under these probabilities, those of the distances included: mixed_BQHE."""
     mixed_BQHE = torch.einsum("bhqk,bkhe->bqhe", probability_BHQK, value_BKHE)
     if terms.relative is not None and terms.relative.value_SRHE is not None:
         value_SRHE = terms.relative.value_SRHE
@@ -36,25 +41,61 @@ def attend(
 
 def attention_score(query_BQHE: Tensor, key_BKHE: Tensor, *, terms: ScoreTerms, view: View) -> Tensor:
     """((q + u) k + (q + v) r + (q + s) g) / sqrt(E) + bias, each term for its key, distance or segment."""
-    num_keys = key_BKHE.shape[1]
-    content_query = _plus(query_BQHE, terms.content_bias_HE)
-    score_BHQK = torch.einsum("bqhe,bkhe->bhqk", content_query, key_BKHE)
-    relative = terms.relative
+    score_BHQK = _content_score(_plus(query_BQHE, terms.content_bias_HE), key_BKHE)
+    num_keys, relative = key_BKHE.shape[1], terms.relative
     if relative is not None and relative.key_SRHE is not None:
         position_query = _plus(query_BQHE, terms.position_bias_HE)
-        position_BHQR = torch.einsum("bqhe,brhe->bhqr", position_query, relative.key_SRHE)
-        score_BHQK = score_BHQK + _to_keys(position_BHQR, view, num_keys=num_keys)
+        score_BHQK = score_BHQK + _position_score(position_query, relative.key_SRHE, view, num_keys=num_keys)
     if terms.segment_key_2HE is not None and view.differs_BQK is not None:
         segment_query = _plus(query_BQHE, terms.segment_bias_HE)
-        same, other = torch.einsum("bqhe,she->sbhq", segment_query, terms.segment_key_2HE)
-        differs_B1QK = view.differs_BQK[:, None]
-        score_BHQK = score_BHQK + torch.where(differs_B1QK, other[..., None], same[..., None])
+        score_BHQK = score_BHQK + _segment_score(segment_query, terms.segment_key_2HE, view.differs_BQK)
     score_BHQK = score_BHQK / math.sqrt(query_BQHE.shape[-1])
     if relative is not None and relative.bias_SRH is not None:
-        rows, length = query_BQHE.shape[:2]
-        bias_BHQR = relative.bias_SRH.transpose(1, 2)[:, :, None].expand(rows, -1, length, -1)
-        score_BHQK = score_BHQK + _to_keys(bias_BHQR, view, num_keys=num_keys)
+        score_BHQK = score_BHQK + _distance_bias(query_BQHE, relative.bias_SRH, view, num_keys=num_keys)
     return score_BHQK
+
+
+def score_parts(query_BQHE: Tensor, key_BKHE: Tensor, *, terms: ScoreTerms, view: View) -> dict[str, Tensor]:
+    """The terms of `attention_score` one by one, by name; their sum is the score. A term that the model lacks is left
+    out."""
+    num_keys, relative = key_BKHE.shape[1], terms.relative
+    parts = {"content": _content_score(query_BQHE, key_BKHE)}
+    if terms.content_bias_HE is not None:
+        parts["content_bias"] = _content_score(terms.content_bias_HE.expand_as(query_BQHE), key_BKHE)
+    if relative is not None and relative.key_SRHE is not None:
+        parts["position"] = _position_score(query_BQHE, relative.key_SRHE, view, num_keys=num_keys)
+        if terms.position_bias_HE is not None:
+            bias_BQHE = terms.position_bias_HE.expand_as(query_BQHE)
+            parts["position_bias"] = _position_score(bias_BQHE, relative.key_SRHE, view, num_keys=num_keys)
+    if terms.segment_key_2HE is not None and view.differs_BQK is not None:
+        parts["segment"] = _segment_score(query_BQHE, terms.segment_key_2HE, view.differs_BQK)
+        if terms.segment_bias_HE is not None:
+            bias_BQHE = terms.segment_bias_HE.expand_as(query_BQHE)
+            parts["segment_bias"] = _segment_score(bias_BQHE, terms.segment_key_2HE, view.differs_BQK)
+    parts = {name: part_BHQK / math.sqrt(query_BQHE.shape[-1]) for name, part_BHQK in parts.items()}
+    if relative is not None and relative.bias_SRH is not None:
+        parts["distance_bias"] = _distance_bias(query_BQHE, relative.bias_SRH, view, num_keys=num_keys)
+    return parts
+
+
+def _content_score(query_BQHE: Tensor, key_BKHE: Tensor) -> Tensor:
+    return torch.einsum("bqhe,bkhe->bhqk", query_BQHE, key_BKHE)
+
+
+def _position_score(query_BQHE: Tensor, key_SRHE: Tensor, view: View, *, num_keys: int) -> Tensor:
+    position_BHQR = torch.einsum("bqhe,brhe->bhqr", query_BQHE, key_SRHE)
+    return _to_keys(position_BHQR, view, num_keys=num_keys)
+
+
+def _segment_score(query_BQHE: Tensor, key_2HE: Tensor, differs_BQK: Tensor) -> Tensor:
+    same, other = torch.einsum("bqhe,she->sbhq", query_BQHE, key_2HE)
+    return torch.where(differs_BQK[:, None], other[..., None], same[..., None])
+
+
+def _distance_bias(query_BQHE: Tensor, bias_SRH: Tensor, view: View, *, num_keys: int) -> Tensor:
+    rows, length = query_BQHE.shape[:2]
+    bias_BHQR = bias_SRH.transpose(1, 2)[:, :, None].expand(rows, -1, length, -1)
+    return _to_keys(bias_BHQR, view, num_keys=num_keys)
 
 
 def masked_softmax(score_BHQK: Tensor, mask_BQK: Tensor) -> Tensor:

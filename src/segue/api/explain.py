@@ -1,0 +1,199 @@
+"""What a model looks at, what its scores are made of, and which words decided an answer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from segue.api.errors import python_errors
+from segue.api.models import ModelLike, text_model, with_folder
+from segue.api.predict import FinetunedModel, only_column, task_model_of
+from segue.api.progress import Progress, told
+from segue.explain.decision import decide
+from segue.explain.faithful import WordReport
+from segue.explain.faithful import explain_words as words_of
+from segue.explain.page import explanation_page
+from segue.explain.report import Explanation
+from segue.explain.report import explain_text as explanation_of
+from segue.explain.scores import AttentionReading
+from segue.explain.scores import attention as attention_of
+from segue.files import new_text_file
+from segue.infer.score import Order
+from segue.infer.text_model import TextModel
+from segue.model import Batch, Memory
+from segue.tasks.folder import TaskModel
+
+
+@python_errors
+def attention(
+    model: ModelLike | FinetunedModel | TaskModel | nn.Module, batch: Batch, memory: Memory | None = None
+) -> AttentionReading:
+    """Read a batch and keep what each layer attends to: scores, the terms they are made of, and probabilities.
+
+    This is the way to get attention weights. Scores are computed when they are asked for, by layer and head, so that
+    long segments take little memory. Columns are the memory, then the segment.
+
+    Args:
+        model: A name, a folder, or a loaded model, fine-tuned or not.
+        batch: What is read; for both streams of a permutation model, one with predictions.
+        memory: The memory of the segments before. Default: none.
+
+    Returns:
+        An `AttentionReading`; its `scores(layer, heads=..., stream=...)` has the terms as named tensors.
+
+    Raises:
+        ConfigError: If the model is none of segue's.
+        DataError: If the batch or the memory does not fit the model.
+
+    Examples:
+        >>> import torch
+        >>> model = segue.load("model")
+        >>> reading = segue.attention(model, segue.Batch(ids_BQ=torch.arange(10, 16)[None]))
+        >>> scores = reading.scores(0, heads=1)
+        >>> list(scores.terms)
+        ['content', 'position', 'content_bias', 'position_bias']
+        >>> scores.probability.shape
+        torch.Size([1, 1, 6, 6])
+    """
+    if isinstance(model, FinetunedModel | TaskModel):
+        model = task_model_of(model).model
+    elif isinstance(model, str | Path | TextModel):
+        model = with_folder(model)[0]
+    return attention_of(model, batch, memory)
+
+
+@python_errors
+def explain_text(
+    model: ModelLike,
+    text: str,
+    *,
+    name: str | None = None,
+    order: Order | Sequence[int] = "forward",
+    seed: int = 0,
+    layers: Sequence[int] | None = None,
+    ablate: bool = True,
+    segment_length: int | None = None,
+    progress: bool = True,
+    on_event: Callable[[Progress], object] | None = None,
+) -> Explanation:
+    """Explain what a language model does with a text: what its heads look at, what each term of the score counts, and
+    what is lost without a term, a head or the memory.
+
+    The text is read in segments, with the memory carried on, as `score` reads it.
+
+    Args:
+        model: A name, a folder, or a loaded model.
+        text: The text, of at most 16,384 tokens.
+        name: What the page calls this explanation. Default: the name of the model.
+        order: For a permutation model: "forward", "backward", "random", or the positions as they are to be predicted.
+        seed: Seed for random orders. Default: 0.
+        layers: Layers whose maps go into the page. Default: all.
+        ablate: Whether the losses without each term, each head and the memory are computed. Each takes a reading.
+        segment_length: Tokens that are read at a time. Default: as in training.
+        progress: Whether progress is shown on standard error.
+        on_event: Called with a `Progress` as the work goes on.
+
+    Returns:
+        An `Explanation`: `statistics`, `changes`, `losses_T`, and for a permutation model `order`. `save_explanation`
+        writes it as a page.
+
+    Raises:
+        ConfigError: If a setting is not possible for this kind of model.
+        DataError: If the text has no token, or too many.
+
+    Examples:
+        >>> found = segue.explain_text("model", "The room was clean.", progress=False)
+        >>> stream, statistics = found.statistics[0]
+        >>> statistics.terms, statistics.share_LHC.shape
+        (('content', 'position', 'content_bias', 'position_bias'), (2, 2, 4))
+        >>> found.changes[0].ablation.term
+        'content'
+        >>> segue.save_explanation("page.html", found).name
+        'page.html'
+    """
+    source = text_model(model)
+    done = 0
+    with told("explain", unit="readings", progress=progress, on_event=on_event) as tell:
+
+        def count(what: str) -> None:
+            nonlocal done
+            done += 1
+            tell(done, None)
+
+        return explanation_of(
+            source,
+            text,
+            name=name or (Path(model).name if isinstance(model, str | Path) else "model"),
+            order=order,
+            seed=seed,
+            layers=layers,
+            ablate=ablate,
+            segment_length=segment_length,
+            progress=count,
+        )
+
+
+@python_errors
+def explain_answer(
+    model: str | Path | FinetunedModel | TaskModel, row: str | Mapping[str, Any], *, seed: int = 0
+) -> WordReport:
+    """Say which words decided an answer of a fine-tuned model, and how true that is.
+
+    Three rankings of the words: integrated gradients and leave-one-out, through all segments and the memory, and the
+    attention that words receive. Comprehensiveness and sufficiency say which of them can be believed: a ranking that is
+    no better than random ones explains nothing. N-grams that may be joined to the model are left out.
+
+    Args:
+        model: What `finetune` or `load_finetuned` returned, or a folder; for classify, pair, regress, tag, answer,
+            choose or rank.
+        row: The text, or a dict with the texts by the roles of the task: {"first": ..., "second": ...}.
+        seed: Seed for the random rankings. Default: 0.
+
+    Returns:
+        A `WordReport`: the answer, the words, `attributions` and `faithfulness`.
+
+    Raises:
+        ConfigError: If words cannot be explained for the task.
+        DataError: If the row lacks a text that the task needs.
+
+    Examples:
+        >>> report = segue.explain_answer("sentiment", "The room was clean and kind.")
+        >>> report.answer, [one.method for one in report.faithfulness]
+        ('good', ['integrated_gradients', 'leave_one_out', 'attention', 'random'])
+        >>> len(report.first(count=2))
+        2
+    """
+    made = task_model_of(model)
+    given = {only_column(made.kind): row} if isinstance(row, str) else row
+    return words_of(decide(made, given), seed=seed)
+
+
+@python_errors
+def save_explanation(
+    out: str | Path, explanation: Explanation, *, beside: Explanation | None = None, replace: bool = False
+) -> Path:
+    """Write an explanation, or two side by side, as one HTML file that needs nothing else.
+
+    Args:
+        out: The file to write.
+        explanation: What `explain_text` returned, or `segue.Explanation(name=..., text=..., words=...)`.
+        beside: A second one: of another model, or of another text. Default: none.
+        replace: Whether a file that exists is replaced.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        DataError: If the file exists, or cannot be written.
+
+    Examples:
+        >>> report = segue.explain_answer("sentiment", "The room was clean.")
+        >>> found = segue.Explanation(name="sentiment", text="The room was clean.", words=report)
+        >>> segue.save_explanation("answer.html", found).stat().st_size > 1000
+        True
+    """
+    page = explanation_page([explanation] if beside is None else [explanation, beside])
+    with new_text_file(Path(out), replace=replace) as file:
+        file.write(page)
+    return Path(out)

@@ -1,0 +1,222 @@
+"""`segue explain`: what a model does with a text, as a page or a picture."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+
+from segue.api.explain import explain_answer, explain_text, save_explanation
+from segue.checkpoint.find import path_of
+from segue.checkpoint.folder import TASK
+from segue.cli.evaluate import whole_numbers
+from segue.cli.options import InputEncodingOption, ModelArgument, ReplaceFileOption
+from segue.cli.plot import check_picture, figure, write_picture
+from segue.cli.writing import prompt_pieces
+from segue.data.decode import check_encoding
+from segue.errors import ConfigError, DataError
+from segue.explain.picture import head_map
+from segue.explain.report import Explanation
+from segue.explain.text import read_text
+from segue.files import check_file
+from segue.infer.score import Order
+from segue.infer.text_model import load_text_model
+
+MOST_BYTES = 4 * 2**20
+"""Size of a text file to explain: far more than the tokens that can be."""
+PAGE = {".html", ".htm"}
+
+
+def explain(
+    model: ModelArgument,
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT|FILE|-", help="Text, file with a text, or - for standard input.")
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="Page to write, .html; or a picture of one head, .png or .svg.")
+    ],
+    replace: ReplaceFileOption = False,
+    order: Annotated[
+        str,
+        typer.Option(
+            metavar="ORDER",
+            help="Permutation models: forward, backward, random, or positions with commas, as they are predicted.",
+        ),
+    ] = "forward",
+    seed: Annotated[int, typer.Option(min=0, help="Seed for random orders and rankings.")] = 0,
+    task_model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Fine-tuned model: explain which words decided its answer, too."),
+    ] = None,
+    row: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Texts for a task that reads several, by their roles, as a JSON object."),
+    ] = None,
+    beside_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Second model, shown beside the first.")
+    ] = None,
+    beside_text: Annotated[
+        str | None, typer.Option(metavar="TEXT|FILE", help="Second text, shown beside the first.")
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(metavar="N[,N...]", help="Layers whose maps go into the page. Default: all.")
+    ] = None,
+    ablations: Annotated[
+        bool, typer.Option("--ablations/--no-ablations", help="Measure the loss without each term, head, and memory.")
+    ] = True,
+    segment_length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens that are read at a time. Default: as in training.")
+    ] = None,
+    layer: Annotated[int, typer.Option(help="Layer of a picture; negative: from the end.")] = 0,
+    head: Annotated[int, typer.Option(min=0, help="Head of a picture.")] = 0,
+    stream: Annotated[Literal["content", "query"], typer.Option(help="Stream of a picture.")] = "content",
+    show: Annotated[
+        str, typer.Option(metavar="NAME", help="What a picture shows: probability, score, or a term such as position.")
+    ] = "probability",
+    encoding: InputEncodingOption = "utf-8",
+) -> None:
+    """Show what a model looks at, what its scores are made of, and which words decided.
+
+    The page is one file that needs nothing else. It has the attention of every head, split into the terms of its score;
+    what each term counts; what is lost without a term, a head or the memory; for XLNet an order, step by step; and with
+    a fine-tuned model the words that decided, with figures that say how far to believe them.
+
+    \b
+    Example:
+      segue explain model review.txt --out page.html
+      segue explain xlnet "The room was clean." --order random --out page.html
+      segue explain model review.txt --layer 1 --head 0 --out head.png
+    """
+    inputs = [path_of(model), *(path for path in (_file_of(text), _file_of(beside_text)) if path is not None)]
+    wanted = _order(order)
+    whole = _text(text, encoding)
+    if out.suffix.lower() not in PAGE:
+        check_picture(out, replace=replace, inputs=inputs)
+        reading = read_text(load_text_model(model), whole, order=wanted, seed=seed, segment_length=segment_length)
+        map_TT = head_map(reading, layer=layer, head=head, stream=stream, shown=show)
+        write_picture(
+            _drawn(map_TT, f"{Path(model).name}, layer {layer}, head {head}: {show}"),
+            out,
+            replace=replace,
+            inputs=inputs,
+        )
+        print(out)
+        return
+    check_file(out, replace=replace, inputs=inputs)
+    given = _row(row, whole)
+    chosen = None if layers is None else whole_numbers(layers, option="--layers")
+
+    def side(name: str, of: str) -> Explanation:
+        words = None
+        if (path_of(name) / TASK).is_file():
+            return Explanation(name=Path(name).name, text=of, words=explain_answer(name, given, seed=seed))
+        if task_model is not None:
+            words = explain_answer(task_model, given if of == whole else _row(None, of), seed=seed)
+        made = explain_text(
+            name,
+            of,
+            name=Path(name).name,
+            order=wanted,
+            seed=seed,
+            layers=chosen,
+            ablate=ablations,
+            segment_length=segment_length,
+        )
+        return made if words is None else Explanation(**vars(made) | {"words": words})
+
+    first = side(model, whole)
+    second = None
+    if beside_model is not None or beside_text is not None:
+        second = side(beside_model or model, whole if beside_text is None else _text(beside_text, encoding))
+    for shown in (first,) if second is None else (first, second):
+        _summary(shown)
+    check_file(out, replace=replace, inputs=inputs)
+    save_explanation(out, first, beside=second, replace=replace)
+    print(out)
+
+
+def _order(order: str) -> Order | list[int]:
+    if order in ("forward", "backward", "random"):
+        return order  # type: ignore[return-value]
+    return whole_numbers(order, option="--order")
+
+
+def _file_of(text: str | None) -> Path | None:
+    """The file that an argument names, if it names one."""
+    with suppress(OSError, ValueError):  # a text is often too long to be a name
+        if text is not None and Path(text).is_file():
+            return Path(text)
+    return None
+
+
+def _text(text: str, encoding: str) -> str:
+    path = _file_of(text)
+    if path is None:
+        whole = ""
+        for piece in prompt_pieces(text, encoding=encoding):
+            whole += piece
+            if len(whole) > MOST_BYTES:
+                raise DataError(
+                    f"a text to explain must have at most {MOST_BYTES:,} characters; got more. Give a part."
+                )
+        return whole
+    check_encoding(encoding)
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise DataError(f"{path} must have at most {MOST_BYTES:,} bytes to be explained; got more. Give a part of it.")
+    try:
+        return data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} must be text in {encoding}; got another byte at {error.start:,}. Name its --encoding."
+        ) from None
+
+
+def _row(row: str | None, text: str) -> str | dict[str, Any]:
+    if row is None:
+        return text
+    try:
+        found = json.loads(row)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError(
+            f"""--row must be a JSON object; got {row[:60]!r}. Write '{{"context": "...", "question": "..."}}', say."""
+        )
+    return found
+
+
+def _summary(shown: Explanation) -> None:
+    """What a reader of the terminal wants to know first."""
+    console = Console(stderr=True, highlight=False)
+    if shown.reading is not None and shown.loss is not None:
+        console.print(
+            f"{shown.name}: {len(shown.reading.ids_T):,} tokens, loss {shown.loss:.4f} nats per token", markup=False
+        )
+        whole = [change for change in shown.changes if change.ablation.layer is None]
+        for change in sorted(whole, key=lambda one: -one.change):
+            what = "the memory" if change.ablation.memory else change.ablation.term
+            console.print(f"  without {what}: {change.change:+.4f}", markup=False)
+    if shown.words is not None:
+        console.print(f"{shown.words.task}: {shown.words.answer} ({shown.words.value:.4f})", markup=False)
+        for method in shown.words.faithfulness:
+            console.print(
+                f"  {method.method.replace('_', ' ')}: comprehensiveness {method.comprehensiveness:.4f}, "
+                f"sufficiency {method.sufficiency:.4f}",
+                markup=False,
+            )
+
+
+def _drawn(map_TT: Any, title: str) -> Any:
+    made, axes = figure()
+    made.set_size_inches(8, 7.2)
+    axes.grid(visible=False)
+    drawn = axes.imshow(map_TT, interpolation="nearest", cmap="viridis")
+    axes.set_title(title)
+    axes.set_xlabel("key")
+    axes.set_ylabel("query")
+    made.colorbar(drawn, ax=axes)
+    return made

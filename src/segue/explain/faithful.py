@@ -1,0 +1,102 @@
+"""Whether a ranking of words is true to the model (DeYoung et al. 2020): the answer without the first words, and with
+them alone.
+
+In: versions of a text and rankings of its words. Out: for each ranking how much of the probability is lost without its
+first words (comprehensiveness: much is good) and with nothing but them (sufficiency: little is good), beside the mean
+of random rankings: a method that is no better than those explains nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.explain.decision import Decision
+from segue.explain.words import (
+    Attribution,
+    Floats,
+    Unit,
+    Versions,
+    integrated_gradients,
+    leave_one_out,
+    received_attention,
+    versions_of,
+)
+
+SHARES = (0.05, 0.1, 0.2, 0.5)
+"""How many of the words are the first ones; the figures are means over these."""
+RANDOM_RANKINGS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faithfulness:
+    """How true a ranking is. For answers with a probability, both are differences of probabilities; else of scores."""
+
+    method: str
+    comprehensiveness: float
+    sufficiency: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordReport:
+    """Which words decided an answer, by several methods, and how true each is."""
+
+    task: str
+    answer: str
+    value: float
+    """The probability of the answer, or its score."""
+    baseline: str
+    """What words were replaced by."""
+    probability: bool
+    units: tuple[Unit, ...]
+    attributions: tuple[Attribution, ...]
+    faithfulness: tuple[Faithfulness, ...]
+    """Of each method, then of random rankings."""
+
+    def first(self, method: str = "integrated_gradients", count: int = 5) -> list[tuple[str, float]]:
+        """The words that count most, with their numbers."""
+        values_N = next(one.values_N for one in self.attributions if one.method == method)
+        return [(self.units[n].text, float(values_N[n])) for n in np.argsort(-values_N, kind="stable")[:count]]
+
+
+def explain_words(decision: Decision, *, seed: int = 0) -> WordReport:
+    """All methods, and how true each is."""
+    versions = versions_of(decision)
+    attributions = (integrated_gradients(versions), leave_one_out(versions), received_attention(versions))
+    random = np.random.default_rng(seed)
+    rankings = {one.method: [np.argsort(-one.values_N, kind="stable")] for one in attributions}
+    rankings["random"] = [random.permutation(len(versions.units)) for _ in range(RANDOM_RANKINGS)]
+    value = _certainty(versions, [versions.ids_N])[0]
+    tokenizer = decision.made.tokenizer
+    names = {index: f"<{name}>" for name, index in tokenizer.specials.items()}
+    return WordReport(
+        task=decision.made.kind.name,
+        answer=decision.answer,
+        value=float(value),
+        baseline=names[versions.baseline],
+        probability=decision.probability,
+        units=versions.units,
+        attributions=attributions,
+        faithfulness=tuple(_measured(name, versions, orders, float(value)) for name, orders in rankings.items()),
+    )
+
+
+def _measured(name: str, versions: Versions, rankings: Sequence[NDArray[np.int64]], value: float) -> Faithfulness:
+    """The mean over the rankings and over the shares of words."""
+    lacking, alone = [], []
+    for ranking in rankings:
+        for share in SHARES:
+            count = max(1, round(share * len(ranking)))
+            lacking.append(versions.without(ranking[:count].tolist()))
+            alone.append(versions.without(ranking[count:].tolist()))
+    return Faithfulness(
+        method=name,
+        comprehensiveness=value - float(_certainty(versions, lacking).mean()),
+        sufficiency=value - float(_certainty(versions, alone).mean()),
+    )
+
+
+def _certainty(versions: Versions, some: Sequence[NDArray[np.int64]]) -> Floats:
+    values = versions.values(some)
+    return np.exp(values) if versions.decision.probability else values

@@ -1,0 +1,36 @@
+const WORDS = {
+  en: {
+    attention: 'Attention', terms: 'What each term counts', losses: 'What is lost', words: 'Which words decided', order: 'An order, watched',
+    layer: 'Layer', head: 'Head', stream: 'Stream', shown: 'Shown', content_stream: 'content', query_stream: 'query',
+    language: '中文', theme: 'Light / dark', reset: 'Whole map',
+    probability: 'Probability', score: 'Score (sum of terms)', content: 'Content (q·k)', position: 'Position (q·r)', content_bias: 'Content bias (u·k)', position_bias: 'Position bias (v·r)', segment: 'Segment (q·g)', segment_bias: 'Segment bias (s·g)', distance_bias: 'Distance bias',
+    map_hint: 'Rows look, columns are looked at. Drag to look closer, double-click for the whole map; with the keyboard: arrows move, + and − zoom. Point at a token to see what it looks at. Blue lines: where segments begin; what lies to the left of them is read from memory.',
+    sampled: 'sampled while it is being drawn', map_of: 'Map of attention', from: 'from', to: 'to', distance: 'distance', in_memory: 'from memory', hidden: 'not seen',
+    tokens: 'Tokens', objective: 'Objective', loss: 'Loss', per_token: 'nats per token', positions: 'Positions',
+    share: 'Share of the variance of the score', share_hint: 'Of the differences between the keys of a query; adds up to 1. Negative: works against the others.',
+    profile: 'Mean of each term by distance', probability_by_distance: 'Probability by distance', right: 'to the right', age: 'Probability that goes to memory, by age', memory_share: 'to memory, of all probability', age_axis: 'tokens before the segment', distance_axis: 'distance in tokens',
+    no_memory: 'This model reads without memory.',
+    change: 'Change of the loss', without: 'Without', memory: 'the memory', everywhere: 'in all layers', losses_hint: 'Loss on this text without a term, a head or the memory, less the loss with everything; computed with the whole model, memory carried on. A head of little loss on one text may matter on another.', heads_table: 'Without one head', no_changes: 'Ablations were left out.',
+    answer: 'Answer', value_probability: 'probability', value_score: 'score', task: 'Task', method: 'Method', integrated_gradients: 'Integrated gradients', leave_one_out: 'Leave one out', attention_method: 'Attention', random: 'Random rankings',
+    comprehensiveness: 'Comprehensiveness', sufficiency: 'Sufficiency', words_hint: 'Orange speaks for the answer, blue against it. Words were replaced by', gap: 'Not accounted for', faithful_hint: 'Comprehensiveness: what is lost without the first words; high is good. Sufficiency: what is lost with them alone; low is good. A method that is no better than random rankings explains nothing here. Attention is listed to be judged, not as an explanation.',
+    document: 'Text', step: 'Step', of: 'of', previous: 'Back', next: 'Forward', content_sees: 'Content stream: row sees column', query_sees: 'Query stream: row sees column', token: 'Token', now: 'log p now', likeliest: 'Likeliest', its_turn: 'log p at its turn', mean_orders: 'Mean over orders', spread: '±', revealed: 'revealed', order_hint: 'After each step one more token of the order is revealed, and every other one is predicted from those and the memory.', sum: 'Sum', before: 'tokens before these are remembered', orders: 'random orders', no_data: 'Nothing here for this model.',
+  },
+  zh: {
+    attention: '注意力', terms: '各项的作用', losses: '去掉会怎样', words: '哪些词起了决定作用', order: '逐步看一个顺序',
+    layer: '层', head: '头', stream: '流', shown: '显示', content_stream: '内容流', query_stream: '查询流',
+    language: 'English', theme: '浅色 / 深色', reset: '整张图',
+    probability: '概率', score: '得分（各项之和）', content: '内容（q·k）', position: '位置（q·r）', content_bias: '内容偏置（u·k）', position_bias: '位置偏置（v·r）', segment: '分段（q·g）', segment_bias: '分段偏置（s·g）', distance_bias: '距离偏置',
+    map_hint: '行是查询，列是被看的词元。拖动可放大，双击回到整张图；键盘：方向键移动，+ 和 − 缩放。指向一个词元可看到它在看什么。蓝线：片段的起点；蓝线左侧的内容来自记忆。',
+    sampled: '绘制中，先显示抽样结果', map_of: '注意力图', from: '从', to: '到', distance: '距离', in_memory: '来自记忆', hidden: '看不到',
+    tokens: '词元数', objective: '目标', loss: '损失', per_token: '奈特/词元', positions: '位置编码',
+    share: '各项在得分方差中的份额', share_hint: '只计同一查询的各个键之间的差别；总和为 1。负数表示与其他项相抵。',
+    profile: '各项随距离的平均值', probability_by_distance: '概率随距离的分布', right: '落在右侧', age: '落在记忆上的概率（按新旧）', memory_share: '的概率落在记忆上', age_axis: '片段之前的词元数', distance_axis: '距离（词元）',
+    no_memory: '这个模型没有记忆。',
+    change: '损失的变化', without: '去掉', memory: '记忆', everywhere: '（所有层）', losses_hint: '去掉某一项、某个头或记忆后，这段文本上的损失减去完整模型的损失；用整个模型计算，记忆照常传递。在一段文本上影响小的头，在另一段文本上可能很重要。', heads_table: '去掉一个头', no_changes: '没有做消融。',
+    answer: '回答', value_probability: '概率', value_score: '得分', task: '任务', method: '方法', integrated_gradients: '积分梯度', leave_one_out: '逐个去掉', attention_method: '注意力', random: '随机排序',
+    comprehensiveness: '全面性', sufficiency: '充分性', words_hint: '橙色支持这个回答，蓝色反对。词被替换为', gap: '未能归因的部分', faithful_hint: '全面性：去掉排在最前的词后的损失，越高越好。充分性：只留下这些词时的损失，越低越好。不优于随机排序的方法，在这里什么也没有解释。注意力列在这里供检验，不作为解释。',
+    document: '文本', step: '第', of: '步，共', previous: '后退', next: '前进', content_sees: '内容流：行看列', query_sees: '查询流：行看列', token: '词元', now: '当前 log p', likeliest: '最可能的词元', its_turn: '轮到它时的 log p', mean_orders: '各顺序的平均', spread: '±', revealed: '已揭示', order_hint: '每一步按顺序再揭示一个词元，其余词元都由已揭示的词元和记忆来预测。', sum: '总和', before: '个更早的词元在记忆中', orders: '个随机顺序', no_data: '这个模型没有这一项。',
+  },
+};
+let language = (navigator.language || 'en').toLowerCase().startsWith('zh') ? 'zh' : 'en';
+const say = (key) => WORDS[language][key] ?? key;
