@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from segue.errors import ConfigError
+from segue.errors import ConfigError, DataError
+from segue.study.load import open_study
 from segue.study.plan import OUTCOME, RUN
 from segue.study.pool import JobEnded, JobStarted
 from segue.study.report import verdict, write_report
 from segue.study.results import read_results
 from segue.study.run import Planned, StudyEnded, run_study
-from segue.study.load import open_study
 from segue.study.schema import PaperConfig
 from segue.study.statistics import estimate
 from tests.report.pages import parsed
@@ -110,7 +110,7 @@ def test_the_order_of_the_paper_is_compared() -> None:
 def test_the_folder_must_be_one_of_studies(place: Path) -> None:
     (place / "out").mkdir()
     (place / "out" / "letter.txt").write_text("mine")
-    with pytest.raises(Exception, match="must be empty or a folder of studies; got other files: letter.txt"):
+    with pytest.raises(DataError, match=r"must be empty or a folder of studies; got other files: letter\.txt"):
         list(run_study(open_study(write_study(place)), place / "out"))
 
 

@@ -19,7 +19,7 @@ from segue.data.readers import ReadSettings
 from segue.data.samples import labelled_samples, write_sample
 from segue.data.store import Store
 from segue.errors import DataError
-from segue.files import make_folder_of, new_text_file, sha256
+from segue.files import make_folder_of, new_text_file, settle, sha256
 from segue.study.planted import planted_rows
 from segue.study.schema import CorpusConfig, TaskConfig
 
@@ -73,8 +73,9 @@ def corpus_of(settings: CorpusConfig, folder: Path) -> Corpus:
     )
     key = digest([digests, settings.model_dump(mode="json", exclude={"samples", "files"})])
     store = folder / STORES / key
+    make_folder_of(store)
+    settle(store)  # a process may have been killed while it was moved in
     if not store.exists():
-        make_folder_of(store)
         for _ in preparation(inputs, out=store, settings=prepared, workers=1):
             pass
     return _opened(f"{STORES}/{key}", f"{STORES}/{validation_path(store).name}", folder)

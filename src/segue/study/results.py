@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,11 +68,9 @@ def _result(cell: Cell, measures: MeasuresConfig, corpus: Corpus, folder: Path) 
     outcome = _read(folder / cell.run / OUTCOME)
     if outcome is None:
         return Result(variant=cell.variant, seed=cell.seed, state="missing")
-    losses = [
-        line["validation_loss"]
-        for line in read_metrics(folder / cell.run / RUN / "metrics.jsonl")
-        if "validation_loss" in line
-    ]
+    metrics = folder / cell.run / RUN / "metrics.jsonl"
+    lines = read_metrics(metrics) if metrics.is_file() else []  # one that diverges at once has none
+    losses = [line["validation_loss"] for line in lines if "validation_loss" in line]
     curve = [shown(loss, measures, corpus) if isinstance(loss, float) else None for loss in losses]
     measured = _read(folder / cell.measures)
     if outcome["state"] == "diverged" or measured is None:
@@ -119,13 +117,10 @@ def _with_lengths(found: Sequence[Result], plan: Plan, folder: Path) -> list[Res
             continue
         by_share = {share: effective_lengths(np.stack(losses), contexts, share=share) for share in SHARES}
         for number, place in enumerate(places):
-            one = by_place[place]
-            by_place[place] = Result(
-                **{
-                    **vars(one),
-                    "lengths": {share: lengths[number].context for share, lengths in by_share.items()},
-                    "open_ends": frozenset(share for share, lengths in by_share.items() if lengths[number].open_end),
-                }
+            by_place[place] = replace(
+                by_place[place],
+                lengths={share: lengths[number].context for share, lengths in by_share.items()},
+                open_ends=frozenset(share for share, lengths in by_share.items() if lengths[number].open_end),
             )
     return [by_place[place] for place in range(len(found))]
 
