@@ -33,10 +33,11 @@ STREAM_PAGES = [
     for ending in ("", ".zh-CN")
 ]
 """Their `model` is a Transformer-XL, and `xlnet` is there too."""
-SAME_CODE = {"pretrain": 9, "convert": 10, "export": 3, "models": 7}
+SAME_CODE = {"pretrain": 9, "convert": 10, "export": 3, "models": 7, "study": 3}
 """Pages whose code is the same in both languages, so that it runs once, with the number of commands that run."""
 NOT_RUN = {
     "segue generate model --chat": "it reads from a terminal; tests/cli/test_generate.py holds a conversation",
+    "segue study recurrence-and-positions": "most of an hour; tests/study/test_load.py reads it",
     "segue convert some-folder xlnet-checked": "placeholders for digests; tests/cli/test_convert.py has real ones",
     "torchrun --nproc-per-node 2 -m segue pretrain": "two processes; tests/train/test_distributed.py starts them",
     "torchrun --nproc-per-node 2 -m segue finetune": "two processes, as in tests/train/test_finetune_processes.py",
@@ -44,6 +45,8 @@ NOT_RUN = {
 """By how they begin."""
 SMALLER = {
     ("segue prepare texts/",): " --vocabulary-size 400",
+    ("segue study memory.toml",): " seeds=[1] budget.tokens=512 budget.points=2 base.model.num_layers=1"
+    " base.model.width=16 base.model.inner_width=16 measures.validation_tokens=200",
     ("segue plan", "segue pretrain"): " model.num_layers=1 model.width=16 model.num_heads=2 model.inner_width=16"
     " data.lanes=4 data.segment_length=8 model.memory.length=8 train.steps=4 train.warmup_steps=1",
 }
@@ -116,6 +119,7 @@ def test_the_page_with_the_same_code_in_both_languages_runs(
         monkeypatch.setenv("SEGUE_MODELS", "my-models")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     starts = {"convert": checkpoints, "pretrain": corpus, "export": copied("model"), "models": copied("run/best")}
+    starts |= {"study": corpus}
     starts[name](causal_models["english"])
     assert run_page(page) == SAME_CODE[name]
 

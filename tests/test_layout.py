@@ -19,6 +19,7 @@ LEVELS = [
     {"infer", "evaluation", "report"},
     {"tasks"},
     {"train", "explain"},
+    {"study"},
     {"api"},
     {"serve"},
     {"cli", "__main__"},

@@ -8,6 +8,7 @@ Functions, one for each thing that the command line does (docs/python.md shows e
     plot                        the losses of runs as a picture
     finetune, task_kinds        a model and labelled examples -> a model that does a job; what jobs there are
     tune                        the best settings for that, by search
+    run_study, studies          variants compared at equal budgets, over several seeds; what studies there are
     load_finetuned, predict     its answers for texts, rows, tables, files
     load, open                  a language model as an nn.Module; as a session that reads, writes, forks and saves
     score, embed                texts -> log-probabilities; texts -> an array of vectors
@@ -69,6 +70,9 @@ if TYPE_CHECKING:
     from segue.api.sample import samples as samples
     from segue.api.score import score as score
     from segue.api.score import score_each as score_each
+    from segue.api.study import StudyResult as StudyResult
+    from segue.api.study import run_study as run_study
+    from segue.api.study import studies as studies
     from segue.api.tune import Study as Study
     from segue.api.tune import tune as tune
     from segue.data.store import Store as Store
@@ -105,6 +109,7 @@ _HOME = {
     "Session": "segue.infer.session",
     "Store": "segue.data.store",
     "Study": "segue.api.tune",
+    "StudyResult": "segue.api.study",
     "TableSettings": "segue.data.tables",
     "TextModel": "segue.infer.text_model",
     "TextScore": "segue.infer.score_rows",
@@ -139,11 +144,13 @@ _HOME = {
     "prepare": "segue.api.prepare",
     "pretrain": "segue.api.pretrain",
     "push": "segue.api.hub",
+    "run_study": "segue.api.study",
     "sample": "segue.api.sample",
     "samples": "segue.api.sample",
     "save_explanation": "segue.api.explain",
     "score": "segue.api.score",
     "score_each": "segue.api.score",
+    "studies": "segue.api.study",
     "task_kinds": "segue.api.finetune",
     "tune": "segue.api.tune",
 }
@@ -166,6 +173,7 @@ __all__ = [
     "Session",
     "Store",
     "Study",
+    "StudyResult",
     "TableSettings",
     "TextModel",
     "TextScore",
@@ -201,11 +209,13 @@ __all__ = [
     "prepare",
     "pretrain",
     "push",
+    "run_study",
     "sample",
     "samples",
     "save_explanation",
     "score",
     "score_each",
+    "studies",
     "task_kinds",
     "tune",
 ]

@@ -40,6 +40,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["finetune", "xlnet"],
     ],
     "tune": [["tune", "xlnet", "--train", "table.csv", "--out", "study", "--trials", "1", *FINETUNE]],
+    "study": [["study"], ["study", "study.toml", "--out", "studies", "--budget", "16", "--workers", "1"]],
     "predict": [
         ["predict", "tuned", "table.csv"],
         ["predict", "tuned/best", "table.jsonl", "--out", "answers.csv"],
@@ -119,10 +120,10 @@ COMMANDS: dict[str, list[list[str]]] = {
 }
 """For every verb, commands that work. A test compares the names with the verbs that there are."""
 
-SLOW = {"tour", "export", "tune", "demo"}
+SLOW = {"tour", "export", "tune", "study", "demo"}
 """Their work takes seconds: they are tried less often."""
 WORK = {"--max-tokens", "--steps", "--trials", "--hours", "--lengths", "--repeats", "--count", "--beam", "--n-best"}
-WORK |= {"--limit", "--sweep", "--workers", "--sample-characters", "--vocabulary-size", "--alternatives"}
+WORK |= {"--budget", "--limit", "--sweep", "--workers", "--sample-characters", "--vocabulary-size", "--alternatives"}
 """Options whose number is an amount of work: large ones would only be long."""
 
 NUMBERS = ["0", "1", "-1", "2", "3.5", "nan", "inf", "-inf", "1e400", "1e-400", "0x10", "", "ten", "１", "1_0"]

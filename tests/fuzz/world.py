@@ -48,6 +48,19 @@ steps = 3
 save_every = 2
 log_every = 1
 """
+STUDY = """
+seeds = [1]
+corpus = {files = ["text.txt"], kind = "characters", validation_share = 0.5}
+budget = {tokens = 16, points = 1}
+[base]
+data = {lanes = 2, segment_length = 8}
+model = {num_layers = 1, width = 16, num_heads = 2, inner_width = 16, memory = {length = 4}}
+[[variants]]
+name = "memory"
+[[variants]]
+name = "no memory"
+without = ["model.memory"]
+"""
 ROWS = [{"text": line, "label": "good" if "o" in line[:12] else "bad"} for line in ENGLISH.splitlines()] * 4
 SQUAD = {
     "data": [
@@ -90,6 +103,7 @@ def _texts() -> None:
     text = (ENGLISH + "\n" + CHINESE + "\n") * 2
     Path("text.txt").write_text(text, encoding="utf-8")
     Path("config.toml").write_text(CONFIG, encoding="utf-8")
+    Path("study.toml").write_text(STUDY, encoding="utf-8")
     for suffix, pack in (("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)):
         Path(f"text.txt.{suffix}").write_bytes(pack(text.encode()))
     Path("text.txt.zst").write_bytes(zstandard.ZstdCompressor().compress(text.encode()))

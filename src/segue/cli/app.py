@@ -23,6 +23,7 @@ VERBS = {
     "evaluate": "Measure perplexity, accuracy on minimal pairs, speed, or context length.",
     "finetune": "Fine-tune a model for a task, and measure it.",
     "tune": "Search for settings with many fine-tuning runs.",
+    "study": "Compare variants of a model at equal budgets, over several seeds.",
     "predict": "Answer rows of a table, or texts, with a fine-tuned model.",
     "score": "Compute log-probabilities of texts, by token, line or document.",
     "embed": "Compute a vector for each document or line.",

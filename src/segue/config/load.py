@@ -86,7 +86,7 @@ def parse(values: Mapping[str, Any], overrides: Sequence[str] = (), *, base: Mod
     problems = [text for override in overrides if (text := _apply(merged, override))]
     if base is not None and isinstance(merged.setdefault("model", {}), dict):
         agreeing, contradictions = _compared(merged["model"], base.model_dump(mode="json"), "model")
-        merged["model"] = _merge(base.model_dump(mode="json", exclude_none=True), agreeing)
+        merged["model"] = merge(base.model_dump(mode="json", exclude_none=True), agreeing)
         problems += contradictions
     try:
         config = Config.model_validate(merged)
@@ -121,7 +121,7 @@ def model_config(**values: Any) -> ModelConfig:
 
 def changed(config: ModelConfig, **values: Any) -> ModelConfig:
     """The same model with some settings changed; sections take dicts that are merged, None removes a key."""
-    return model_config(**_merge(config.model_dump(exclude_none=True), values))
+    return model_config(**merge(config.model_dump(exclude_none=True), values))
 
 
 def dump(config: Config) -> str:
@@ -167,14 +167,15 @@ def _compared(given: Mapping[str, Any], base: Mapping[str, Any], table: str) -> 
     return agreeing, problems
 
 
-def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The old settings with the new ones over them; tables are merged, unless one is of another kind. None removes."""
     merged = dict(old)
     for key, value in new.items():
         if value is None:
             merged.pop(key, None)
         elif isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
             other_kind = "kind" in value and value["kind"] != merged[key].get("kind")
-            merged[key] = dict(value) if other_kind else _merge(merged[key], value)
+            merged[key] = dict(value) if other_kind else merge(merged[key], value)
         else:
             merged[key] = value
     return merged

@@ -21,13 +21,14 @@ from segue.train.metrics import read_metrics
 REPEATED_WITHIN = 5.0
 """Seconds in which a process that torchrun started takes a second signal for a repetition of the first."""
 
-RunKind = Literal["pretrain", "finetune", "tune", "demo"]
+RunKind = Literal["pretrain", "finetune", "tune", "study", "demo"]
 LOCK = "lock"
 FINETUNE_FILES = ("settings.toml", "metrics.jsonl", "results.json", "report.md", "report.html")
 _NAMES: Mapping[RunKind, str] = {
     "pretrain": "a run",
     "finetune": "a fine-tuning run",
     "tune": "a search",
+    "study": "a folder of studies",
     "demo": "a demo",
 }
 _MARKS: Mapping[RunKind, bytes] = {kind: f"segue {kind}\n".encode() for kind in _NAMES}

@@ -1,0 +1,164 @@
+"""Studies: variants compared at equal budgets, over several seeds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from signal import Signals
+
+from segue.api.configs import Settings, overrides
+from segue.api.errors import python_errors
+from segue.api.progress import StatusLine, duration
+from segue.errors import ConfigError
+from segue.study.load import open_study, ready_studies, ready_text
+from segue.study.pool import JobEnded, JobProgress, JobStarted
+from segue.study.results import Result
+from segue.study.run import Planned, StudyEnded, StudyEvent
+from segue.study.run import run_study as events_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult:
+    """A study on disk, as far as it is done."""
+
+    name: str
+    folder: Path
+    """Its folder, which other studies may share."""
+    results: Sequence[Result]
+    """One for each variant and seed: its state, its values, its curve over the budget, its cost."""
+    problems: Mapping[str, str]
+    """Runs that failed, and why; the same call tries them again."""
+    stopped_by: Signals | None = None
+    """The signal that stopped it; the same call goes on."""
+
+    @property
+    def report(self) -> Path:
+        """The report as one HTML file. The same as markdown and as JSON is beside it."""
+        return self.folder / f"{self.name}.html"
+
+
+@python_errors
+def run_study(
+    study: str | Path,
+    out: str | Path,
+    *,
+    budget: int | None = None,
+    settings: Settings | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+    on_event: Callable[[StudyEvent], object] | None = None,
+) -> StudyResult:
+    """Run a study: variants of a model at equal budgets, over several seeds, with a report of their differences.
+
+    Ctrl-C saves the state of all runs and returns; the same call goes on. Nothing is computed twice: a run whose
+    settings, data and seed are those of an earlier one in the same folder is that run.
+
+    Args:
+        study: A TOML file, or the name of a ready study.
+        out: Folder of the report and the runs. Several studies may share it.
+        budget: Number of tokens that the first variant reads. Default: as the study says.
+        settings: Settings that differ from the study: {"seeds": [1, 2], "base.model.width": 64}, or nested dicts.
+        workers: Number of processes. Default: one for each core, or one for a GPU.
+        progress: Whether progress is shown on standard error.
+        on_event: Called with each event of `segue.study.run` and `segue.study.pool`: `Planned`, `JobStarted`,
+            `JobProgress`, `JobEnded`, `StudyEnded`.
+
+    Returns:
+        The results of all variants and seeds, and the path of the report.
+
+    Raises:
+        ConfigError: If the study has mistakes; the message lists all of them.
+        DataError: If texts or examples cannot be read.
+
+    Examples:
+        >>> file = Path("memory.toml")
+        >>> written = file.write_text('''
+        ... corpus = {files = ["texts.txt"], kind = "characters", validation_share = 0.5}
+        ... budget = {tokens = 32, points = 2}
+        ... seeds = [1]
+        ... [base]
+        ... data = {lanes = 2, segment_length = 8}
+        ... model = {num_layers = 1, width = 16, num_heads = 2, inner_width = 16, memory = {length = 8}}
+        ... [[variants]]
+        ... name = "memory"
+        ... [[variants]]
+        ... name = "no memory"
+        ... without = ["model.memory"]
+        ... ''')
+        >>> found = segue.run_study(file, "studies", workers=1, progress=False)
+        >>> [(one.variant, one.state) for one in found.results], found.report.name
+        ([('memory', 'finished'), ('no memory', 'finished')], 'memory.html')
+    """
+    if budget is not None and budget < 1:
+        raise ConfigError(f"--budget must be at least 1 token; got {budget}. Use 1000000, say.")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers must be at least 1; got {workers}. Use 1, or leave it out.")
+    given = [*overrides(settings), *([] if budget is None else [f"budget.tokens={budget}"])]
+    asked = open_study(study, given)
+    view = _Line(show=progress)
+    ended: StudyEnded | None = None
+    try:
+        for event in events_of(asked, Path(out), workers=workers):
+            view.show(event)
+            if on_event is not None:
+                on_event(event)
+            ended = event if isinstance(event, StudyEnded) else ended
+    finally:
+        view.line.clear()
+    assert ended is not None
+    return StudyResult(
+        name=asked.name,
+        folder=Path(out),
+        results=ended.results,
+        problems=ended.problems,
+        stopped_by=ended.stopped_by,
+    )
+
+
+@python_errors
+def studies() -> dict[str, str]:
+    """List the studies that come with segue.
+
+    Returns:
+        Their names, each with what it asks.
+
+    Examples:
+        >>> "recurrence-and-positions" in segue.studies()
+        True
+    """
+    return ready_studies()
+
+
+def study_text(name: str) -> str:
+    """A ready study as TOML, to be changed."""
+    return ready_text(name)
+
+
+class _Line:
+    """A study as one line, and a line for each job."""
+
+    def __init__(self, *, show: bool) -> None:
+        self.line = StatusLine(show=show)
+        self.total = self.done = 0
+        self.shares: dict[tuple[str, ...], float] = {}
+
+    def show(self, event: StudyEvent) -> None:
+        match event:
+            case Planned():
+                self.total, self.done = len(event.plan.jobs), event.done
+                there = f", {event.done} of them done already" if event.done else ""
+                processes = "1 process" if event.workers == 1 else f"{event.workers} processes"
+                self.line.say(f"study: {self.total} jobs{there}; {processes}")
+            case JobStarted():
+                self.shares[event.job.results] = 0.0
+            case JobProgress():
+                self.shares[event.job.results] = event.done / max(1, event.total)
+                running = ", ".join(f"{share:.0%}" for share in self.shares.values())
+                self.line.update(f"study: {self.done} of {self.total} jobs done; running: {running}")
+            case JobEnded():
+                self.shares.pop(event.job.results, None)
+                self.done += event.problem is None
+                how = "done" if event.problem is None else f"failed: {event.problem}"
+                self.line.say(f"study: {event.job.name}: {how} ({self.done} of {self.total})")
+            case StudyEnded():
+                spent = sum((one.processor or 0.0) + (one.task_processor or 0.0) for one in event.results)
+                self.line.say(f"study: {duration(spent)} of processor time are in these results")

@@ -1,0 +1,261 @@
+"""From a file or a name to a study that can be run; everything that is wrong with it is said at once."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from segue.config import Config, merge, parse, read_config_file, settings, toml
+from segue.config.presets import preset_names, preset_text
+from segue.config.schema import LARGEST_VOCABULARY
+from segue.data.samples import labelled_samples, samples
+from segue.errors import ConfigError, DataError
+from segue.evaluation.recl import check_contexts
+from segue.study.schema import BaseConfig, BudgetConfig, CorpusConfig, StudyConfig, TaskConfig, VariantConfig
+from segue.tasks.table import TASKS
+from segue.train.finetune import finetune_settings
+
+VALIDATION = "validation"
+"""What the loss on the validation store is called among the measures."""
+OWN_SETTINGS = {
+    "data": ("store", "validation"),
+    "train": ("steps", "seed", "warmup_steps", "validate_every", "validation_steps", "save_every"),
+}
+"""Settings of a run that follow from the study."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study without a mistake that can be found by reading it."""
+
+    name: str
+    """For the files of its report."""
+    settings: StudyConfig
+
+    @property
+    def title(self) -> str:
+        return self.settings.title or self.name
+
+
+def ready_studies() -> dict[str, str]:
+    """The studies that come with segue: names and titles."""
+    folder = files("segue.study") / "ready"
+    names = sorted(path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml"))
+    return {name: str(toml(ready_text(name), source=name).get("title", name)) for name in names}
+
+
+def ready_text(name: str) -> str:
+    """One of them, as TOML."""
+    return (files("segue.study") / "ready" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def open_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
+    """Reads a study file, or a ready study by its name, with `section.key=value` over it."""
+    given = str(source)
+    if Path(given).suffix == ".toml" or Path(given).exists():
+        name, text = Path(given).stem, read_config_file(given)
+    elif given in ready_studies():
+        name, text = given, ready_text(given)
+    else:
+        near = get_close_matches(given, ready_studies(), n=1)
+        advice = f"Did you mean {near[0]}?" if near else "`segue study` lists the names."
+        raise ConfigError(
+            f"a study must be a TOML file or one of {', '.join(ready_studies())}; got {given!r}. {advice}"
+        )
+    values = toml(text, source=given)
+    try:
+        study = Study(name=name, settings=settings(StudyConfig, values, overrides))
+    except ConfigError as error:
+        problems = _lines(error)
+        problems += [one for one in _among_the_good(values, overrides) if one not in problems]
+    else:
+        problems = list(_problems(study.settings))
+        if not problems:
+            return study
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    raise ConfigError("\n".join([f"The study has {count}:", *(f"- {problem}" for problem in problems)]))
+
+
+def variant_values(study: StudyConfig, variant: VariantConfig) -> dict[str, Any]:
+    """Its settings over those of the base, as in a config file, without what the study itself decides."""
+    values: dict[str, Any] = {}
+    if study.preset is not None:
+        values = toml(preset_text(study.preset), source=study.preset)
+        for table, keys in OWN_SETTINGS.items():
+            values[table] = {key: value for key, value in values.get(table, {}).items() if key not in keys}
+    values = merge(values, study.base.model_dump())
+    for name in variant.without:
+        *tables, key = name.split(".")
+        place: Any = values
+        for table in tables:
+            place = place.get(table, {}) if isinstance(place, dict) else {}
+        if isinstance(place, dict):
+            place.pop(key, None)
+    return merge(values, variant.model_dump(include={"model", "data", "train"}))
+
+
+# ------------------------------------------------------------------------------------------------------ problems
+
+
+def _lines(error: ConfigError) -> list[str]:
+    """The problems that an error lists."""
+    return [line.removeprefix("- ") for line in str(error).splitlines()[1:]] or [str(error)]
+
+
+def _among_the_good(values: Mapping[str, Any], overrides: Sequence[str]) -> list[str]:
+    """What else is wrong, so that all is said at once: the rules over those settings that are fine by themselves."""
+    kept = {key: value for key, value in values.items() if key in StudyConfig.model_fields}
+    for key in list(kept):
+        trial = {"corpus": {"samples": ["english"]}, "budget": {"tokens": 1}, "variants": [], key: kept[key]}
+        given = [one for one in overrides if one.partition("=")[0].strip().partition(".")[0] == key]
+        try:
+            kept[key] = getattr(settings(StudyConfig, trial, given), key)
+        except ConfigError:
+            del kept[key]
+    if "variants" not in kept or not {"corpus", "budget"} <= values.keys():
+        return []
+    kept.setdefault("corpus", CorpusConfig(samples=("english",)))
+    kept.setdefault("budget", BudgetConfig(tokens=1))
+    return list(_problems(StudyConfig.model_construct(**kept)))
+
+
+def _problems(study: StudyConfig) -> Iterator[str]:
+    yield from _corpus_problems(study.corpus)
+    if study.preset is not None and study.preset not in preset_names():
+        yield f"preset must be one of {', '.join(preset_names())}; got {study.preset!r}. Check the name."
+        return
+    names = [variant.name for variant in study.variants]
+    if len(names) < 2:
+        yield f"variants must be two or more, to be compared; got {len(names)}. Add a [[variants]] table."
+    for what, values in (
+        ("variants", names),
+        ("seeds", study.seeds),
+        ("measures.tasks", [task.name for task in study.measures.tasks]),
+    ):
+        for value, count in Counter(values).items():
+            if count > 1:
+                yield f"{what} must differ from each other; got {value!r} {count} times. Change or remove one."
+    yield from _own_problems("base", study.base)
+    configs, wrong = [], dict[str, list[str]]()
+    for variant in study.variants:
+        yield from _own_problems(f"variant {variant.name!r}", variant)
+        try:
+            configs.append(_tentative(study, variant))
+        except ConfigError as error:
+            for line in _lines(error):
+                wrong.setdefault(line, []).append(variant.name)
+    for line, having in wrong.items():
+        everywhere = len(having) == len(names) > 1
+        yield f"{'every variant' if everywhere else 'variant ' + ', '.join(map(repr, having))}: {line}"
+    for task in study.measures.tasks:
+        yield from _task_problems(task, study.variants)
+    yield from _measure_problems(study, configs)
+    yield from _paper_problems(study, names)
+
+
+def _tentative(study: StudyConfig, variant: VariantConfig) -> Config:
+    """The config of a variant before the store is known."""
+    values = variant_values(study, variant)
+    data = values.get("data")
+    if isinstance(data, dict):
+        data["store"] = ""
+    words = values.get("model", {}).setdefault("vocabulary", {}) if isinstance(values.get("model"), dict) else {}
+    if isinstance(words, dict):
+        words.setdefault("size", study.corpus.vocabulary_size or LARGEST_VOCABULARY)
+    return parse(values)
+
+
+def _corpus_problems(corpus: CorpusConfig) -> Iterator[str]:
+    known = samples()
+    for name in corpus.samples:
+        if name not in known:
+            yield f"corpus.samples must be of {', '.join(known)}; got {name!r}. `segue sample` describes them."
+    text = bool(corpus.samples or corpus.files)
+    if text == (corpus.store is not None):
+        got = "both" if text else "neither"
+        yield f"corpus must have either samples and files, or a store; got {got}. Give corpus.samples, say."
+    if (corpus.store is None) != (corpus.validation is None):
+        yield (
+            "corpus.store and corpus.validation must be given together, as `segue prepare --validation-share` writes "
+            "them; got one alone. Give both."
+        )
+
+
+def _own_problems(where: str, base: BaseConfig) -> Iterator[str]:
+    for table, keys in OWN_SETTINGS.items():
+        for key in keys:
+            if key in getattr(base, table):
+                yield f"{where}: {table}.{key} follows from [corpus], [budget] and seeds. Leave it out."
+
+
+def _task_problems(task: TaskConfig, variants: Sequence[VariantConfig]) -> Iterator[str]:
+    where = f"task {task.name!r}"
+    sources = [task.sample is not None, task.planted is not None, task.train is not None]
+    if sum(sources) != 1:
+        yield f"{where} must have one of sample, planted and train; got {sum(sources)} of them. Give one."
+    if task.sample is not None and task.sample not in labelled_samples():
+        yield f"{where}: sample must be one of {', '.join(labelled_samples())}; got {task.sample!r}. Check the name."
+    if task.planted is not None and task.planted.sample not in samples():
+        yield f"{where}: planted.sample must be one of {', '.join(samples())}; got {task.planted.sample!r}."
+    if task.planted is not None and task.planted.shortest > task.planted.longest:
+        longest, shortest = task.planted.longest, task.planted.shortest
+        yield f"{where}: planted.shortest must be at most planted.longest; got {shortest} and {longest}. Exchange them."
+    if task.name == VALIDATION:
+        yield f'{where} must have another name: "{VALIDATION}" is the loss on the validation store. Rename it.'
+    if task.task not in TASKS:
+        yield f"{where}: task must be one of {', '.join(TASKS)}; got {task.task!r}. Check the name."
+        return
+    said = set()
+    for variant in variants:
+        try:
+            finetuning(task, variant, seed=0)
+        except ConfigError as error:
+            said |= set(_lines(error))
+    yield from (f"{where}: {line}" for line in sorted(said))
+
+
+def finetuning(task: TaskConfig, variant: VariantConfig, *, seed: int) -> Any:
+    """The settings of a fine-tuning run."""
+    values: Mapping[str, Any] = merge(task.settings, variant.finetune)
+    train = values.get("train", {})
+    own = {"train": {"seed": seed, **train}} if isinstance(train, dict) else {}
+    return finetune_settings(TASKS[task.task], merge(own, values))
+
+
+def _measure_problems(study: StudyConfig, configs: Sequence[Config]) -> Iterator[str]:
+    measures = study.measures
+    if measures.contexts:
+        try:
+            check_contexts(measures.contexts)
+        except DataError as error:
+            yield f"measures.contexts: {error}"
+    causal = any(config.model.objective == "causal" for config in configs)
+    if (measures.memory_lengths or measures.contexts) and configs and not causal:
+        yield (
+            "measures.memory_lengths and measures.contexts are for causal models; no variant is one. Leave them out."
+        )
+    if not measures.tasks:
+        for variant in study.variants:
+            if variant.finetune:
+                yield (
+                    f"variant {variant.name!r} has settings of fine-tuning; the study has no task. Add a "
+                    "[[measures.tasks]] table."
+                )
+
+
+def _paper_problems(study: StudyConfig, names: Sequence[str]) -> Iterator[str]:
+    measured = [VALIDATION, *(task.name for task in study.measures.tasks)]
+    for column in study.paper:
+        where = f"paper {column.source!r}"
+        if column.ours not in measured:
+            yield f"{where}: ours must be one of {', '.join(measured)}; got {column.ours!r}. Check the name."
+        for name in column.values:
+            if name not in names:
+                near = get_close_matches(name, names, n=1)
+                advice = f"Did you mean {near[0]!r}?" if near else "Check the name."
+                yield f"{where}: values must be of variants; got {name!r}. {advice}"
+        if names and names[0] not in column.values:
+            yield f"{where}: values must have the first variant, {names[0]!r}, with which others are compared. Add it."

@@ -1,0 +1,33 @@
+from segue.data.samples import samples
+from segue.study.planted import WORDS, planted_rows
+from segue.study.schema import PlantedConfig
+
+SETTINGS = PlantedConfig(shortest=30, longest=300, earliest=0.7, classes=2)
+
+
+def test_the_sentence_is_late_and_says_the_class() -> None:
+    rows = list(planted_rows(SETTINGS, 40))
+    sentence, names, _ = WORDS["English"]
+    own = len(sentence.split())
+    lengths = []
+    for row in rows:
+        words = row["text"].split()
+        at = row["text"].index(sentence.format(row["label"]))
+        before = len(row["text"][:at].split())
+        assert before >= round(0.7 * (len(words) - own))
+        assert not any(sentence.format(other) in row["text"] for other in names if other != row["label"])
+        lengths.append(len(words) - own)
+    assert min(lengths) >= 30
+    assert max(lengths) <= 300
+    assert max(lengths) > 3 * min(lengths)
+    assert {row["label"] for row in rows} == set(names[:2])
+    assert sum(row["label"] == names[0] for row in rows) == 20
+
+
+def test_rows_are_the_same_each_time_and_others_for_another_seed() -> None:
+    assert list(planted_rows(SETTINGS, 5)) == list(planted_rows(SETTINGS, 9))[:5]
+    assert list(planted_rows(SETTINGS, 5)) != list(planted_rows(SETTINGS, 5, seed=1))
+
+
+def test_every_language_of_the_samples_has_its_words() -> None:
+    assert {sample.language for sample in samples().values()} == set(WORDS)
