@@ -14,6 +14,7 @@ Functions, one for each thing that the command line does (docs/python.md shows e
     score_each, embed_each, predict_each        the same row by row, in constant memory
     evaluate                    a model and a store -> perplexity, and bits for each token, character and byte
     evaluate_pairs, evaluate_context, evaluate_speed    minimal pairs; effective context length; what memory saves
+    compare                     models on the same data, with intervals of their differences
     generate, infill            text after a prompt; text in the gaps of a text
     convert, export, inspect    checkpoints of other libraries; ONNX; what a file is
     package, push               a model for others: in a small folder; on the hub
@@ -29,6 +30,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from segue.api.catalogue import models as models
+    from segue.api.compare import compare as compare
     from segue.api.convert import convert as convert
     from segue.api.convert import export as export
     from segue.api.doctor import doctor as doctor
@@ -96,6 +98,7 @@ _HOME = {
     "TextModel": "segue.infer.text_model",
     "TextScore": "segue.infer.score_rows",
     "TokenScore": "segue.infer.score_rows",
+    "compare": "segue.api.compare",
     "convert": "segue.api.convert",
     "doctor": "segue.api.doctor",
     "embed": "segue.api.embed",
@@ -150,6 +153,7 @@ __all__ = [
     "TextScore",
     "TokenScore",
     "__version__",
+    "compare",
     "convert",
     "doctor",
     "embed",

@@ -35,8 +35,8 @@ class StreamEncoder:
     - released pieces: the last word, until white space follows, or until two Han characters come that the vocabulary
       does not join. One rule is not that of `encode`: a word of more than 8,192 characters, such as Chinese without
       any white space for so long, is cut after each 8,192, as if a space stood there.
-    - byte pairs of GPT-2: the last two words. Word pieces of BERT: the last word, until white space follows; a Han
-      character does not wait. Both cut a word of more than 8,192 characters.
+    - byte pairs of GPT-2: the last two words; one of more than 8,192 characters is cut there.
+    - word pieces of BERT: the last word, until white space follows; a Han character does not wait.
     - a `tokenizer.json` of an XLNet of transformers: as released pieces, but Han characters wait for one more. If a
       token that was added to the vocabulary has white space in it, all waits for the end of the text.
 

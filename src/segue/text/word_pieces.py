@@ -32,7 +32,6 @@ _LONGEST = 100
 """Characters of a word; a longer one is unknown."""
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _SPACE = re.compile("[ \t\n\r]")
-_NONE = np.zeros(0, dtype=np.int64)
 
 
 class WordPieceTokenizer:
@@ -96,26 +95,19 @@ class WordPieceTokenizer:
         return Encoding(ids=ids, starts=spans[:, 0].copy(), ends=spans[:, 1].copy())
 
     def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
-        """The ids up to the last word, and of that one too if white space follows it or if it is a Han character. A
-        word that is too long is cut as if there were a space."""
-        new, text = [_NONE], before.text + without_surrogates(text)
-        while text:
-            found = self._encoded(text)
-            words, spans = words_of(found)
-            ids = np.array(found.ids, dtype=np.int64)
-            long = next((start for start, end in spans if end - start > LONGEST_WORD), None)
-            if long is not None:
-                new.append(self.encode(text[: long + LONGEST_WORD]))
-                text = text[long + LONGEST_WORD :]
-                continue
-            if not spans or self._is_over(text, spans[-1]):
-                new.append(ids)
-                text = ""
-            else:
-                new.append(ids[words < len(spans) - 1])
-                text = text[spans[-1][0] :]
-            break
-        return np.concatenate(new), Unfinished(text=text)
+        """The ids up to the last word, and of that one too if white space follows it or if it is a Han character. Of a
+        word that is too long the beginning is kept: it is unknown, however it goes on."""
+        text = before.text + without_surrogates(text)
+        found = self._encoded(text)
+        words, spans = words_of(found)
+        ids = np.array(found.ids, dtype=np.int64)
+        if not spans or self._is_over(text, spans[-1]):
+            return ids, Unfinished()
+        start, end = spans[-1]
+        kept = text[start : start + LONGEST_WORD]
+        if end - start <= LONGEST_WORD or self.encode(kept).tolist() != [self._specials["unk"]]:
+            kept = text[start:]
+        return ids[words < len(spans) - 1], Unfinished(text=kept)
 
     def _is_over(self, text: str, word: tuple[int, int]) -> bool:
         """Whether nothing that follows can change the last word."""
