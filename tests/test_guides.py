@@ -33,7 +33,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted((DOCS / "tasks").glob("*.md"))
 STREAM_PAGES = [
     DOCS / f"{name}{ending}.md"
-    for name in ("generate", "score", "context", "evaluate", "python")
+    for name in ("generate", "score", "context", "evaluate", "compare", "python")
     for ending in ("", ".zh-CN")
 ]
 """Their `model` is a Transformer-XL, and `xlnet` is there too."""

@@ -119,6 +119,7 @@ def test_a_whole_folder_there_and_back(kind: str, tmp_path: Path, monkeypatch: p
     theirs(kind, vocab_size=size).save_pretrained(folder)
     if kind.startswith("Bert"):
         (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in word_piece_tokens()), encoding="utf-8")
+        (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     else:
         write_tokenizer(byte_pairs(), folder)
     report = convert(folder, tmp_path / "ours")

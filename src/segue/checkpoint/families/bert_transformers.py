@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import torch
+
 from segue.checkpoint.families.absolute import (
     activation,
     activation_name,
@@ -19,7 +21,7 @@ from segue.checkpoint.families.absolute import (
     positions,
 )
 from segue.checkpoint.families.family import Family, Opened, ReadingPlan, check_model_type
-from segue.checkpoint.families.rules import Copy, Explained, NameTable, Rule, Zero, rule
+from segue.checkpoint.families.rules import Computed, Copy, Explained, NameTable, Rule, Zero, rule
 from segue.checkpoint.families.xlnet_transformers import labels_of
 from segue.checkpoint.heads import HeadConfig, head_config
 from segue.config import ModelConfig
@@ -87,6 +89,7 @@ def table(
             rules += pairs(f"{prefix}encoder.layer.{layer}.{theirs}", f"trunk.reader.layers.{layer}.{ours}")
     copies: list[Copy] = []
     zeros: list[Zero] = []
+    computed: list[Computed] = []
     explained = [Explained(r"(bert\.)?embeddings\.position_ids", "positions, which are counted")]
     if head is not None:
         _check_head(head)
@@ -96,26 +99,24 @@ def table(
     else:
         pooled = False
         explained.append(Explained(r"cls\.seq_relationship\.(weight|bias)", "of next-sentence prediction"))
-        output = _output(config)
-        rules += [r for theirs, ours in output.items() for r in pairs(theirs, ours)]
-        if output:
+        for theirs, ours in (_TRANSFORM if config.vocabulary.transform else {}).items():
+            rules += pairs(theirs, ours)
+        if not config.vocabulary.transform:
+            zeros.append(Zero("softmax.token_biases.0", "the model without a head has no output biases"))
+        elif config.vocabulary.tie_weights:
             rules.append(rule("cls.predictions.bias", "softmax.token_biases.0"))
             copies.append(Copy("cls.predictions.decoder.bias", "cls.predictions.bias", written=False))
-        else:
-            zeros.append(Zero("softmax.token_biases.0", "the model without a head has no output biases"))
-        if config.vocabulary.tie_weights:
             copies.append(Copy("cls.predictions.decoder.weight", words, written=False))
         else:
             rules.append(rule("cls.predictions.decoder.weight", "softmax.tables.0"))
+            rules.append(rule("cls.predictions.decoder.bias", "softmax.token_biases.0"))
+            why = "zeros: not used where the output weights are not tied"
+            computed.append(Computed("cls.predictions.bias", lambda: torch.zeros(config.vocabulary.size), why))
     if not pooled:
         explained.append(
             Explained(r"(bert\.)?pooler\.dense\.(weight|bias)", "the pooler, which is part of a head here")
         )
-    return NameTable(family=NAME, rules=rules, copies=copies, zeros=zeros, explained=explained)
-
-
-def _output(config: ModelConfig) -> dict[str, str]:
-    return _TRANSFORM if config.vocabulary.transform else {}
+    return NameTable(family=NAME, rules=rules, copies=copies, computed=computed, zeros=zeros, explained=explained)
 
 
 def _check_head(head: HeadConfig) -> None:
@@ -142,7 +143,7 @@ def values(settings: Mapping[str, Any], *, output: bool | None = None) -> dict[s
         "vocabulary": {
             "size": settings.get("vocab_size", 30522),
             "transform": output,
-            "tie_weights": settings.get("tie_word_embeddings", True),
+            "tie_weights": settings.get("tie_word_embeddings", True) or not output,
         },
         "positions": positions(settings.get("max_position_embeddings", 512)),
         "segments": "absolute",

@@ -25,6 +25,7 @@ from segue.config import ModelConfig
 from segue.errors import CheckpointError
 
 NAME = "GPT-2 of transformers"
+BASE = "GPT2Model"
 ARCHITECTURES = {
     None: "GPT2LMHeadModel",
     "sequence_classifier": "GPT2ForSequenceClassification",
@@ -104,11 +105,12 @@ def values(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The `[model]` table of a `config.json`; what it leaves out is what transformers takes then."""
     check_settings(settings, _ONLY)
     width, dropout = settings.get("n_embd", 768), settings.get("resid_pdrop", 0.1)
+    bare = (settings.get("architectures") or [None])[0] == BASE  # which has no output weights of its own
     return {
         "objective": "causal",
         "vocabulary": {
             "size": settings.get("vocab_size", 50257),
-            "tie_weights": settings.get("tie_word_embeddings", True),
+            "tie_weights": settings.get("tie_word_embeddings", True) or bare,
         },
         "positions": positions(settings.get("n_positions", 1024)),
         "num_layers": settings.get("n_layer", 12),
