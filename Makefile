@@ -46,7 +46,7 @@ check: .venv/ready
 	.venv/bin/mypy
 
 parity: .venv-transformers5/ready .venv-transformers4/ready .venv-lm-eval/ready
-	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py
+	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py tests/parity/test_bert_and_gpt2.py tests/parity/test_bert_and_gpt2_tokenisers.py
 	.venv-transformers4/bin/python -m pytest -q tests/parity/test_transformers4.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py
 	.venv-lm-eval/bin/python -m pytest -q tests/parity/test_lm_eval.py tests/parity/test_lm_eval_server.py
 

@@ -11,29 +11,34 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from segue.checkpoint.convert import convert
-from segue.checkpoint.folder import load
+from segue.checkpoint.folder import load, save
 from segue.checkpoint.heads import build, head_config, save_head
 from segue.checkpoint.tensorflow import write_tensorflow
 from segue.cli.app import app
+from segue.model import LanguageModel
+from segue.model.named import bert, gpt
 from segue.tasks.table import TASKS
+from segue.text.files import save_tokenizer
 from tests.command import standard_input
 from tests.originals import FIXTURES, arrays, tensors
 from tests.tasks.models import ENGLISH, write_model
+from tests.text.samples import byte_pairs, word_pieces
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted((DOCS / "tasks").glob("*.md"))
 STREAM_PAGES = [
     DOCS / f"{name}{ending}.md"
-    for name in ("generate", "score", "context", "evaluate", "python")
+    for name in ("generate", "score", "context", "evaluate", "compare", "python")
     for ending in ("", ".zh-CN")
 ]
 """Their `model` is a Transformer-XL, and `xlnet` is there too."""
-SAME_CODE = {"pretrain": 9, "convert": 10, "export": 3, "models": 7, "study": 3}
+SAME_CODE = {"pretrain": 9, "convert": 13, "export": 3, "models": 7, "study": 3}
 """Pages whose code is the same in both languages, so that it runs once, with the number of commands that run."""
 NOT_RUN = {
     "segue generate model --chat": "it reads from a terminal; tests/cli/test_generate.py holds a conversation",
@@ -145,6 +150,15 @@ def checkpoints(model: Path) -> None:
     save_head(build(load(model).config, head), head, "sentiment")
     convert(model, Path("some-folder"), to="hf", compare=False)
     convert(model, Path("tensorflow"), to="tf", compare=False)
+    small: dict[str, Any] = {"num_layers": 1, "width": 8, "num_heads": 2, "inner_width": 8}
+    plain = {"norm_first": True, "final_norm": True}
+    for name, config, tokenizer in (
+        ("bert", bert(vocabulary_size=word_pieces().size, **small), word_pieces()),
+        ("gpt2", gpt(vocabulary_size=byte_pairs().size, **small, **plain), byte_pairs()),
+    ):
+        save_tokenizer(tokenizer, f"own-{name}/tokenizer")
+        save(LanguageModel(config), f"own-{name}/model", tokenizer=Path(f"own-{name}/tokenizer"))
+        convert(f"own-{name}/model", f"{name}-folder", to="hf", compare=False)
     released = Path("xlnet_cased_L-12_H-768_A-12")
     variables = arrays(FIXTURES / "xlnet" / "A1_gelu_untied" / "model.npz")
     write_tensorflow(released / "xlnet_model.ckpt", tensors(variables))

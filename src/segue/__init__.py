@@ -15,6 +15,7 @@ Functions, one for each thing that the command line does (docs/python.md shows e
     score_each, embed_each, predict_each        the same row by row, in constant memory
     evaluate                    a model and a store -> perplexity, and bits for each token, character and byte
     evaluate_pairs, evaluate_context, evaluate_speed    minimal pairs; effective context length; what memory saves
+    compare                     models on the same data, with intervals of their differences
     generate, infill            text after a prompt; text in the gaps of a text
     attention, explain_text     what the heads look at, term by term; what each term counts, what is lost without it
     explain_answer, save_explanation    which words decided an answer; all of it as a page
@@ -32,6 +33,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from segue.api.catalogue import models as models
+    from segue.api.compare import compare as compare
     from segue.api.convert import convert as convert
     from segue.api.convert import export as export
     from segue.api.doctor import doctor as doctor
@@ -116,6 +118,7 @@ _HOME = {
     "TokenScore": "segue.infer.score_rows",
     "WordReport": "segue.explain.faithful",
     "attention": "segue.api.explain",
+    "compare": "segue.api.compare",
     "convert": "segue.api.convert",
     "doctor": "segue.api.doctor",
     "embed": "segue.api.embed",
@@ -181,6 +184,7 @@ __all__ = [
     "WordReport",
     "__version__",
     "attention",
+    "compare",
     "convert",
     "doctor",
     "embed",

@@ -171,7 +171,7 @@ def saved(values: dict[str, Any], head: dict[str, Any] | None, folder: Path, *, 
     chosen = None if head is None else head_config(head)
     model = noisy(build(config, chosen), torch.float32)
     with torch.no_grad():
-        if zero and hasattr(model, "classifier"):
+        if zero:
             model.get_parameter(zero).zero_()
     if chosen is None:
         assert isinstance(model, LanguageModel)

@@ -4,16 +4,20 @@ import functools
 import io
 import json
 
+import tokenizers
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceTrainer
 
 from segue.checkpoint.unigram import described
+from segue.text.byte_pairs import BytePairTokenizer
 from segue.text.fast import FastTokenizer
 from segue.text.pieces import PieceTokenizer
 from segue.text.released import ReleasedPieces
 from segue.text.symbols import ByteTokenizer, CharacterTokenizer, collect_characters
 from segue.text.tokenizer import Tokenizer
 from segue.text.train import train_pieces
+from segue.text.word_pieces import WordPieceTokenizer
+from segue.text.word_pieces import word_pieces as make_word_pieces
 from segue.text.words import WordTokenizer, count_words
 
 ENGLISH = (
@@ -108,6 +112,44 @@ def fast(*, lower: bool = False) -> FastTokenizer:
     return FastTokenizer(json.dumps(described(released_model(), lower=lower)).encode())
 
 
+@functools.cache
+def byte_pairs() -> BytePairTokenizer:
+    """Byte pairs as GPT-2 has them, trained by the library."""
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE())
+    trained.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained.decoder = tokenizers.decoders.ByteLevel()
+    letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=500, special_tokens=["<|endoftext|>"], initial_alphabet=letters, show_progress=False
+    )
+    trained.train_from_iterator([ENGLISH, CHINESE], trainer)
+    return BytePairTokenizer(trained.to_str().encode())
+
+
+@functools.cache
+def word_piece_tokens() -> tuple[str, ...]:
+    """A vocabulary as BERT has it: special tokens, single characters, then pieces of words."""
+    words = [word.lower() for word in ENGLISH.replace(",", " ").replace(".", " ").split()]
+    letters = sorted(set("".join([*words, ENGLISH, CHINESE, "'\"!?[]#-<>"])) - set(" \n"))
+    pieces = dict.fromkeys(["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters])
+    pieces |= dict.fromkeys(f"##{letter}" for letter in letters if letter.isascii() and letter.isalnum())
+    pieces |= dict.fromkeys([*words, *(word[:3] for word in words), *(f"##{word[-3:]}" for word in words), "The", "He"])
+    return tuple(pieces)
+
+
+@functools.cache
+def word_pieces(
+    *, lower: bool = True, accents: bool | None = None, chinese: bool = True, clean: bool = True
+) -> WordPieceTokenizer:
+    settings = {
+        "lowercase": lower,
+        "strip_accents": accents,
+        "handle_chinese_chars": chinese,
+        "clean_text": clean,
+    }
+    return make_word_pieces(word_piece_tokens(), settings, source="vocab.txt")
+
+
 KINDS = {
     "unigram": unigram,
     "bpe": bpe,
@@ -119,8 +161,14 @@ KINDS = {
     "released accents": lambda: released(keep_accents=True),
     "fast": fast,
     "fast lower": lambda: fast(lower=True),
+    "byte pairs": byte_pairs,
+    "word pieces": word_pieces,
+    "word pieces with case": lambda: word_pieces(lower=False, chinese=False, clean=False),
 }
-LOSSLESS = ("unigram", "bpe", "bytes")
+LOSSLESS = ("unigram", "bpe", "bytes", "byte pairs")
+TILED = ("unigram", "bpe", "bytes")
+"""Kinds whose tokens begin and end between characters, or share one; byte pairs also join the end of one character with
+the beginning of the next."""
 
 
 def make(kind: str) -> Tokenizer:

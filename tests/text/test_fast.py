@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from segue.checkpoint.unigram import described
 from segue.errors import CheckpointError
 from segue.text.fast import FastTokenizer, read_fast
-from segue.text.fast_file import LARGEST
+from segue.text.library import LARGEST
 from segue.text.pieces import LAYOUT
 from segue.text.stream import StreamEncoder
 from tests.examples import examples

@@ -9,13 +9,13 @@ import torch
 from segue.api.errors import python_errors
 from segue.checkpoint.find import find, is_here, model_folder
 from segue.checkpoint.find import path_of as path_of
-from segue.checkpoint.folder import CONFIG, TASK, TOKENIZER, read_toml
+from segue.checkpoint.folder import TASK, TOKENIZER, read_toml
 from segue.checkpoint.folder import load as load_folder
 from segue.config import ModelConfig
 from segue.config import load as load_config
 from segue.errors import CheckpointError, ConfigError
 from segue.infer.session import Session as Session
-from segue.infer.text_model import SEGMENT_LENGTH, TextModel, load_text_model
+from segue.infer.text_model import TextModel, load_text_model, segment_length_of
 from segue.model import LanguageModel
 from segue.model.named import named
 from segue.text.files import load_tokenizer
@@ -146,9 +146,8 @@ def text_model(model: ModelLike) -> TextModel:
             "segue.load from a folder that has one, or use segue.TextModel(model=..., tokenizer=..., "
             "segment_length=...)."
         )
-    data = load_config(folder / CONFIG).data
     return TextModel(
         model=model.eval(),
         tokenizer=load_tokenizer(folder / TOKENIZER),
-        segment_length=SEGMENT_LENGTH if data is None else data.segment_length,
+        segment_length=segment_length_of(folder),
     )

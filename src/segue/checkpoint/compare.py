@@ -71,7 +71,8 @@ def built(architecture: str, settings: Mapping[str, Any], weights: Mapping[str, 
     model = kind(kind.config_class(**{**settings, "bi_data": False}))  # bi_data needs rows in pairs
     found = model.load_state_dict({name: value.float() for name, value in weights.items()}, strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or [])
-    missing = [name for name in found.missing_keys if name not in tied and not name.endswith("inv_freq")]
+    left = (name for name in found.missing_keys if name not in tied and not name.endswith("inv_freq"))
+    missing = [name for name in left if not name.startswith("pooler.")]  # of a BertModel: no hidden state needs it
     if missing or found.unexpected_keys:
         raise CheckpointError(
             f"transformers must find all weights of {architecture}; missing {missing[:4]}, unknown "
@@ -98,11 +99,17 @@ def loaded(architecture: str, folder: Path) -> Any:
 def compare(model: nn.Module, head: HeadConfig | None, theirs: Any, tokenizer: Tokenizer | None) -> Comparison:
     """Both read the same two sentences, or the same numbers where there is no tokeniser. The model is made float32."""
     theirs.config.pad_token_id = None  # or the text of Transformer-XL's classifier ends where this id first occurs
-    rows = _rows(tokenizer, model_config_of(model).vocabulary.size)
+    config = model_config_of(model)
+    rows = [ids[:, : config.learned_positions] for ids in _rows(tokenizer, config.vocabulary.size)]
     model = model.float().eval()
     largest, highest, count = 0.0, 0.0, 0
     for ids in rows:
-        for ours, other in zip(_ours(model, head, ids), _theirs(theirs, head, ids), strict=True):
+        pairs = (
+            _without_head(model, theirs, ids)
+            if head is None
+            else zip(_ours(model, head, ids), _theirs(theirs, head, ids), strict=True)
+        )
+        for ours, other in pairs:
             difference = torch.where(ours == other, 0.0, (ours - other).abs())
             largest = max(largest, float(difference.nan_to_num(nan=torch.inf).max()))
             highest = max(highest, float(other.abs().max()))
@@ -126,11 +133,16 @@ def _rows(tokenizer: Tokenizer | None, size: int) -> list[Tensor]:
     return [ids for ids in rows if ids.shape[1]]
 
 
-def _ours(model: Any, head: HeadConfig | None, ids: Tensor) -> list[Tensor]:
+def _without_head(model: Any, theirs: Any, ids: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Logits of both, log-probabilities of Transformer-XL, or the hidden states of a model without a softmax."""
+    hidden_BQD, other = model(Batch(ids_BQ=ids)).output.hidden_BQD, theirs(ids)
+    if "prediction_scores" in other:
+        return [(model.logits(hidden_BQD).log_softmax(-1), other.prediction_scores)]
+    return [(model.logits(hidden_BQD), other.logits) if "logits" in other else (hidden_BQD, other.last_hidden_state)]
+
+
+def _ours(model: Any, head: HeadConfig, ids: Tensor) -> list[Tensor]:
     batch = Batch(ids_BQ=ids)
-    if head is None:
-        logits = model.logits(model(batch).output.hidden_BQD)
-        return [logits if model.config.segments == "relative" else logits.log_softmax(-1)]
     match head.kind:
         case "sequence_classifier" | "token_tagger":
             return [model(batch).logits]
@@ -144,11 +156,7 @@ def _ours(model: Any, head: HeadConfig | None, ids: Tensor) -> list[Tensor]:
             return [answer.start_log_probability_BA, answer.impossible_B]
 
 
-def _theirs(model: Any, head: HeadConfig | None, ids: Tensor) -> list[Tensor]:
-    if head is None:
-        output = model(ids)
-        # Log-probabilities of Transformer-XL, logits of XLNet.
-        return [output.prediction_scores if "prediction_scores" in output else output.logits]
+def _theirs(model: Any, head: HeadConfig, ids: Tensor) -> list[Tensor]:
     match head.kind:
         case "sequence_classifier" | "token_tagger":
             return [model(ids).logits]

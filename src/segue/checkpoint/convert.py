@@ -4,7 +4,7 @@ In: a path of any supported format and the format to write. Out: a folder, and a
 `conversion.md`. A conversion that another library contradicts leaves no folder.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -299,15 +299,15 @@ def _in_transformers(foreign: Foreign, output: _Output, new: Path) -> _Theirs | 
     architecture: str = settings["architectures"][0]
     if output.in_transformers is not None:
         make = partial(comparing.loaded, architecture, new)
-    elif source is None or foreign.detected.family != family:
+    elif (
+        source is None or foreign.detected.family != family or not (names := there.table.names()) <= set(source.tensors)
+    ):
         tensors = to_theirs(there.table, dict(foreign.model.state_dict())).tensors
         make = partial(comparing.built, architecture, settings, tensors)
-    elif not any(name.startswith("transformer.") for name in source.tensors):
-        return "a model without a head has no logits"
     else:
-        # Only the model's settings of the file: others would have the library do something else.
+        # Only the model's settings and tensors of the file: others would have the library do something else.
         settings = {name: value for name, value in foreign.detected.settings.items() if name in settings}
-        make = partial(comparing.built, architecture, settings, _Tensors(source))
+        make = partial(comparing.built, architecture, settings, _Tensors(source, names))
     return _Theirs(architecture=architecture, make=make, config=model_config(**family.values(settings)))
 
 
@@ -325,16 +325,16 @@ def _under_settings(foreign: Foreign, there: ModelConfig) -> nn.Module:
 
 
 class _Tensors(Mapping[str, Tensor]):
-    """The tensors of a source, each read when it is asked for."""
+    """The tensors of a source with these names, each read when it is asked for."""
 
-    def __init__(self, source: TensorSource) -> None:
-        self._source = source
+    def __init__(self, source: TensorSource, names: Collection[str]) -> None:
+        self._source, self._names = source, names
 
     def __getitem__(self, name: str) -> Tensor:
         return self._source.read(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._source.tensors)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._source.tensors)
+        return len(self._names)

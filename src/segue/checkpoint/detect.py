@@ -24,6 +24,7 @@ from segue.checkpoint.torch_files import TorchFile, open_torch
 from segue.checkpoint.vocabularies import PICKLED, WORDS, find_tokenizer, is_own
 from segue.errors import CheckpointError, SegueError
 from segue.files import settle
+from segue.text.byte_pairs import VOCABULARY
 from segue.text.folder import FORMAT as TOKENIZER_FORMAT
 from segue.text.folder import HEADER as TOKENIZER_HEADER
 from segue.text.folder import PIECES_FILE
@@ -209,7 +210,7 @@ def _file(path: Path) -> Detected | None:
         if safetensors.metadata.get("format", "").startswith(SESSION):
             return Detected(path=path, kind="segue session", settings=safetensors.metadata, source=safetensors)
         return _with_tensors(path, "safetensors", safetensors, settings)
-    if path.name in (WORDS, *PICKLED) or (path.name == TOKENIZER_HEADER and not is_own(path.parent)):
+    if path.name in (WORDS, VOCABULARY, *PICKLED) or (path.name == TOKENIZER_HEADER and not is_own(path.parent)):
         return _vocabulary(path)
     if path.name == TOKENIZER_HEADER:
         return Detected(path=path, kind="segue tokeniser", settings=read_settings(path))

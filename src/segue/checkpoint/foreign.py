@@ -76,8 +76,8 @@ def read_foreign(
         raise CheckpointError(f"{path} must hold a model; got a {detected.kind}. Give the path of its weights.")
     if detected.family is None:
         raise CheckpointError(
-            f"{path} must hold the tensors of a Transformer-XL or an XLNet; got a {detected.kind} with others. "
-            "`segue inspect` shows them."
+            f"{path} must hold the tensors of a Transformer-XL, an XLNet, a BERT or a GPT-2; got a "
+            f"{detected.kind} with others. `segue inspect` shows them."
         )
     plan = _plan(detected, head)
     config, chosen = _configured(plan, overrides)

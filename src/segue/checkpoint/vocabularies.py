@@ -1,10 +1,12 @@
 """Tokenisers that come with others' checkpoints, read and written in their files.
 
 In: a folder or a file with `spiece.model`, `vocab.txt`, a pickled vocabulary of Transformer-XL, the `tokenizer.json` of
-an XLNet of transformers 5, or a tokeniser of this project. Out: a Tokenizer; and back, `spiece.model` with the
-`tokenizer.json` that transformers 5 makes of it, `tokenizer.json` alone, or `vocab.txt`.
+an XLNet, a BERT or a GPT-2 of transformers 5, `vocab.json` with `merges.txt`, or a tokeniser of this project. Out: a
+Tokenizer; and back, `spiece.model` with the `tokenizer.json` that transformers 5 makes of it, `tokenizer.json` alone,
+or `vocab.txt`.
 
-A `spiece.model` is read as the original XLNet code reads text, a `tokenizer.json` without one as transformers does.
+A `spiece.model` is read as the original XLNet code reads text, a `tokenizer.json` without one as transformers does. A
+`vocab.txt` with `[UNK]`, `[CLS]` and `[SEP]` is one of word pieces.
 
 The vocabularies of Transformer-XL are symbols in the order of their ids. Those of WikiText and the billion words are
 words. Those of enwik8 are the numbers of bytes, and those of text8 letters with `_` for a space: the text was written
@@ -23,19 +25,22 @@ from segue.checkpoint.torch_files import read_object
 from segue.checkpoint.unigram import FILE as JSON
 from segue.checkpoint.unigram import described
 from segue.errors import CheckpointError, DataError
-from segue.text.fast import FastTokenizer, MissingLibraryError, read_fast
+from segue.text.byte_pairs import MERGES, VOCABULARY, BytePairTokenizer, read_byte_pairs
+from segue.text.fast import FastTokenizer, read_fast
 from segue.text.files import load_tokenizer, save_tokenizer
 from segue.text.folder import FAST_FILE, FORMAT, HEADER, MAX_DATA, MAX_HEADER, PIECES_FILE, read_limited
+from segue.text.library import LARGEST, MissingLibraryError
 from segue.text.pieces import PieceTokenizer
 from segue.text.released import ReleasedPieces, read_pieces
 from segue.text.symbols import CharacterTokenizer, ListedBytes
 from segue.text.tokenizer import Tokenizer
+from segue.text.word_pieces import WordPieceTokenizer, word_pieces
 from segue.text.words import EOS, WordTokenizer
 
 WORDS = "vocab.txt"
 PICKLED = ("vocab.bin", "vocab.pkl", "cache.pkl", "cache.pt")
 _SETTINGS = "tokenizer_config.json"
-NAMES = (PIECES_FILE, WORDS, *PICKLED, JSON)
+NAMES = (PIECES_FILE, JSON, WORDS, VOCABULARY, *PICKLED)
 """Files with a vocabulary, the first of which counts."""
 _KINDS = {
     ListedBytes: "its numbers are bytes, as in enwik8; line breaks have no id and are left out",
@@ -69,6 +74,8 @@ def find_tokenizer(place: Path, *, size: int | None, settings: Mapping[str, obje
         return FoundTokenizer(notes=(f"no tokeniser was read: {error}",))
     notes = [f"{path.name}: {note}." for kind, note in _KINDS.items() if isinstance(tokenizer, kind)]
     notes += [f"{path.name}: {note}" for note in notes_on_calls(calls)]
+    if isinstance(tokenizer, WordPieceTokenizer) and path.name == WORDS and "do_lower_case" not in settings:
+        notes.append(f"{path.name}: case is folded, because no {_SETTINGS} says otherwise.")
     if isinstance(tokenizer, FastTokenizer):
         notes.append(f"{path.name}: read as transformers 5 reads it; the original XLNet code finds other pieces.")
     return FoundTokenizer(tokenizer=tokenizer, path=path, notes=(*notes, *_sizes(path, tokenizer.size, size)))
@@ -106,7 +113,9 @@ def _read(path: Path, settings: Mapping[str, object], calls: set[Name]) -> Token
     if path.name in (PIECES_FILE, JSON) and is_own(path.parent):
         return load_tokenizer(path.parent)
     if path.name == JSON:
-        return _fast(path, settings)
+        return _described(path, settings)
+    if path.name in (VOCABULARY, MERGES):
+        return read_byte_pairs(path.parent)
     if path.suffix == ".model":
         lower, accents = settings.get("do_lower_case") is True, settings.get("keep_accents") is True
         try:
@@ -118,8 +127,56 @@ def _read(path: Path, settings: Mapping[str, object], calls: set[Name]) -> Token
             words = read_limited(path, limit=MAX_DATA).decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
             raise CheckpointError(f"{path} must be UTF-8, a word a line; got {error}. Convert it.") from None
-        return _symbols([word.removesuffix("\r") for word in (words[:-1] if words[-1] == "" else words)], lower=False)
+        symbols = [word.removesuffix("\r") for word in (words[:-1] if words[-1] == "" else words)]
+        if {"[UNK]", "[CLS]", "[SEP]"} <= set(symbols):
+            return word_pieces(symbols, _normalisation(settings), source=str(path))
+        return _symbols(symbols, lower=False)
     return _pickled(path, calls)
+
+
+def _described(path: Path, settings: Mapping[str, object]) -> Tokenizer:
+    """The tokeniser of a `tokenizer.json`, by the kind of its model."""
+    data = read_limited(path, limit=LARGEST)
+    try:
+        kind = json.loads(data)["model"]["type"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        kind = None  # which is for the reader of an XLNet's to say
+    if kind == "BPE":
+        return BytePairTokenizer(data, source=str(path))
+    if kind == "WordPiece":
+        tokenizer = WordPieceTokenizer(data, source=str(path))
+        _check_settings(path, tokenizer.settings, settings)
+        return tokenizer
+    return _fast(path, settings)
+
+
+_NORMALISATION = {
+    "lowercase": ("do_lower_case", True),
+    "strip_accents": ("strip_accents", None),
+    "handle_chinese_chars": ("tokenize_chinese_chars", True),
+}
+"""What the settings of word pieces are called in `tokenizer_config.json`, and what transformers takes without."""
+
+
+def _normalisation(settings: Mapping[str, object]) -> dict[str, bool | None]:
+    """The settings of word pieces that a `tokenizer_config.json` means."""
+    found: dict[str, bool | None] = {"clean_text": True}
+    for ours, (theirs, default) in _NORMALISATION.items():
+        value = settings.get(theirs, default)
+        if value is not None and not isinstance(value, bool):
+            raise CheckpointError(f"{theirs} in {_SETTINGS} must be true or false; got {value!r}. Correct it.")
+        found[ours] = default if value is None else value
+    return found
+
+
+def _check_settings(path: Path, found: Mapping[str, bool | None], settings: Mapping[str, object]) -> None:
+    """Raises where the settings beside a `tokenizer.json` say something else: transformers follows the settings."""
+    for ours, (theirs, _) in _NORMALISATION.items():
+        if theirs in settings and settings[theirs] is not found[ours]:
+            raise CheckpointError(
+                f"{path} must have {ours} as {theirs} beside it says; got {found[ours]} and {settings[theirs]} in "
+                f"{_SETTINGS}. Correct the settings, or save the tokeniser again."
+            )
 
 
 def _fast(path: Path, settings: Mapping[str, object]) -> FastTokenizer:
@@ -174,6 +231,15 @@ def _written(tokenizer: Tokenizer) -> list[str] | None:
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
     """Writes the files that others read; returns what to know about them."""
+    if isinstance(tokenizer, BytePairTokenizer):
+        (folder / JSON).write_bytes(_saved_file(tokenizer, FAST_FILE))
+        _write_settings_of(folder, {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False})
+        return None
+    if isinstance(tokenizer, WordPieceTokenizer):
+        (folder / JSON).write_bytes(_saved_file(tokenizer, FAST_FILE))
+        told: dict[str, object] = {theirs: tokenizer.settings[ours] for ours, (theirs, _) in _NORMALISATION.items()}
+        _write_settings_of(folder, told | {"tokenizer_class": "BertTokenizer"})
+        return None
     if isinstance(tokenizer, FastTokenizer):
         (folder / JSON).write_bytes(_saved_file(tokenizer, FAST_FILE))
         _write_settings(folder, lower=tokenizer.lower, keep_accents=False)
@@ -203,5 +269,9 @@ def _saved_file(tokenizer: Tokenizer, name: str) -> bytes:
 
 
 def _write_settings(folder: Path, *, lower: bool, keep_accents: bool) -> None:
-    settings = {"tokenizer_class": "XLNetTokenizer", "do_lower_case": lower, "keep_accents": keep_accents}
+    told = {"tokenizer_class": "XLNetTokenizer", "do_lower_case": lower, "keep_accents": keep_accents}
+    _write_settings_of(folder, told)
+
+
+def _write_settings_of(folder: Path, settings: Mapping[str, object]) -> None:
     (folder / _SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")

@@ -25,6 +25,7 @@ VERBS = {
     "tune": "Search for settings with many fine-tuning runs.",
     "study": "Compare variants of a model at equal budgets, over several seeds.",
     "predict": "Answer rows of a table, or texts, with a fine-tuned model.",
+    "compare": "Compare models on the same data, with intervals of their differences.",
     "score": "Compute log-probabilities of texts, by token, line or document.",
     "embed": "Compute a vector for each document or line.",
     "generate": "Continue a prompt, streamed to the terminal; or chat.",

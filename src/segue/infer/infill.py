@@ -21,10 +21,12 @@ from segue.errors import ConfigError, DataError
 from segue.infer.sampling import Sampler, SamplingSettings
 from segue.model import Batch, LanguageModel, Memory
 from segue.model.masks import permutation_mask
+from segue.text.byte_pairs import BytePairTokenizer
 from segue.text.fast import FastTokenizer
 from segue.text.pieces import SPACE_MARK, PieceTokenizer
 from segue.text.released import ReleasedPieces
 from segue.text.tokenizer import Tokenizer
+from segue.text.word_pieces import WordPieceTokenizer
 from segue.text.words import WordTokenizer
 
 Order = Literal["left_to_right", "right_to_left", "random", "surest_first"]
@@ -254,7 +256,7 @@ def _template(tokenizer: Tokenizer, text: str, *, gap: str, lengths: int | Seque
     # Parts of the text and runs of marks in turn; the text comes first and last, and may be empty.
     found = re.split(f"((?:{re.escape(gap)})+)", text)
     sizes = _sizes([len(run) // len(gap) for run in found[1::2]], lengths, gap=gap)
-    marks_spaces = isinstance(tokenizer, PieceTokenizer | ReleasedPieces | FastTokenizer)
+    marks_spaces = isinstance(tokenizer, PieceTokenizer | ReleasedPieces | FastTokenizer | BytePairTokenizer)
     parts, gaps, spaced = found[0::2], [], []
     tokens: list[int | None] = [tokenizer.specials["eod"]] if "eod" in tokenizer.specials else []
     for number, part in enumerate(parts):
@@ -322,4 +324,4 @@ def _written(tokenizer: Tokenizer, ids: Sequence[int], start: int, end: int) -> 
     """The text of a gap: what its tokens add to the text before them."""
     text = tokenizer.decode(ids[:end])[len(tokenizer.decode(ids[:start])) :]
     # Between words a space goes without saying; the text around the gap has it or not.
-    return text.strip(" ") if isinstance(tokenizer, WordTokenizer) else text
+    return text.strip(" ") if isinstance(tokenizer, WordTokenizer | WordPieceTokenizer) else text

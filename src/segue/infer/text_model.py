@@ -48,7 +48,12 @@ def load_text_model(source: str | Path) -> TextModel:
             f"{tokenizer_place} must have no more tokens than the model, {model.config.vocabulary.size}; got "
             f"{tokenizer.size}. It belongs to another model."
         )
-    data = load_config(folder / CONFIG).data
-    return TextModel(
-        model=model.eval(), tokenizer=tokenizer, segment_length=SEGMENT_LENGTH if data is None else data.segment_length
-    )
+    return TextModel(model=model.eval(), tokenizer=tokenizer, segment_length=segment_length_of(folder))
+
+
+def segment_length_of(folder: Path) -> int:
+    """The segment length that a model was trained on; where its folder does not say, as long as its positions allow."""
+    config = load_config(folder / CONFIG)
+    if config.data is not None:
+        return config.data.segment_length
+    return min(SEGMENT_LENGTH, config.model.learned_positions or SEGMENT_LENGTH)

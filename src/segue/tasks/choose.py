@@ -20,7 +20,7 @@ from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
 from segue.data.tables import Row
 from segue.errors import DataError
-from segue.evaluation.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import RESAMPLES, Metric
 from segue.evaluation.metrics.classification import classification
 from segue.model.heads import SequenceScorer
 from segue.tasks.classify import text_of
@@ -133,12 +133,20 @@ class Choose:
         }
         return Prediction(value=probabilities, columns=columns, confidence=float(probabilities[best]))
 
-    def measure(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, Metric]:
+    def measure(
+        self,
+        examples: Sequence[Example],
+        predictions: Sequence[Prediction],
+        *,
+        resamples: int | None = RESAMPLES,
+    ) -> dict[str, Metric]:
         most = max(map(_num_options, examples))
         probabilities_NO = np.zeros((len(examples), most))
         for row, prediction in enumerate(predictions):
             probabilities_NO[row, : len(prediction.value)] = prediction.value
-        found = classification([example.gold for example in examples], probabilities_NO, num_labels=most)
+        found = classification(
+            [example.gold for example in examples], probabilities_NO, num_labels=most, resamples=resamples
+        )
         return {name: found[name] for name in ("accuracy", "calibration_error")}
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:

@@ -16,7 +16,7 @@ from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
 from segue.data.tables import Row
 from segue.errors import DataError
-from segue.evaluation.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import RESAMPLES, Metric
 from segue.evaluation.metrics.classification import classification, multilabel
 from segue.model.heads import SequenceClassifier
 from segue.tasks.labels import check_missing, in_order, index_of, label_text, looks_missing, shares
@@ -128,12 +128,20 @@ class Classify:
         columns |= {f"probability of {label}": round(float(probabilities[n]), 6) for n, label in enumerate(self.labels)}
         return Prediction(value=probabilities, columns=columns, confidence=confidence)
 
-    def measure(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, Metric]:
+    def measure(
+        self,
+        examples: Sequence[Example],
+        predictions: Sequence[Prediction],
+        *,
+        resamples: int | None = RESAMPLES,
+    ) -> dict[str, Metric]:
         probabilities = np.stack([prediction.value for prediction in predictions])
         golds = [example.gold for example in examples]
         if self.settings.multiple:
-            return multilabel(self._golds(golds).long().numpy(), probabilities, threshold=self.settings.threshold)
-        return classification(golds, probabilities, num_labels=len(self.labels))
+            return multilabel(
+                self._golds(golds).long().numpy(), probabilities, threshold=self.settings.threshold, resamples=resamples
+            )
+        return classification(golds, probabilities, num_labels=len(self.labels), resamples=resamples)
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:
         probabilities = prediction.value

@@ -191,7 +191,7 @@ def _converted(folder: str | Path, path: Path) -> TaskModel:
         model=model,
         tokenizer=tokenizer,
         read=ReadConfig(summary=head.summary, pool=head.pool, carry=config.memory is not None),
-        segment_length=SEGMENT_LENGTH,
+        segment_length=min(SEGMENT_LENGTH, config.learned_positions or SEGMENT_LENGTH),
     )
 
 

@@ -30,7 +30,7 @@ from segue.config import ModelConfig, ReadConfig, Section
 from segue.config.schema import Length, SmallCount
 from segue.data.tables import Row
 from segue.errors import ConfigError, DataError
-from segue.evaluation.metrics.bootstrap import Metric, measure_means
+from segue.evaluation.metrics.bootstrap import RESAMPLES, Metric, measure_means
 from segue.evaluation.metrics.translation import Tokenize, translation
 from segue.infer.beam import BeamSettings, Hypothesis, beam_search
 from segue.model import Batch, LanguageModel, Memory
@@ -223,14 +223,22 @@ class Generate:
             ]
         return Prediction(value=texts[0], columns=columns, confidence=math.exp(means[0]))
 
-    def measure(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, Metric]:
+    def measure(
+        self,
+        examples: Sequence[Example],
+        predictions: Sequence[Prediction],
+        *,
+        resamples: int | None = RESAMPLES,
+    ) -> dict[str, Metric]:
         predicted = [prediction.value for prediction in predictions]
         references = [example.gold for example in examples]
         tokenize = self.settings.tokenize or (
             "zh" if mostly_chinese("".join(golds[0] for golds in references)) else "13a"
         )
         exact = np.array([text in golds for text, golds in zip(predicted, references, strict=True)], dtype=np.float64)
-        return translation(predicted, references, tokenize=tokenize).metrics | measure_means({"exact_match": exact})
+        return translation(predicted, references, tokenize=tokenize, resamples=resamples).metrics | measure_means(
+            {"exact_match": exact}, resamples=resamples
+        )
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:
         """How bad a text is: what chrF leaves of 100."""

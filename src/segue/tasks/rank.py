@@ -25,7 +25,7 @@ from segue.config import ReadConfig, Section
 from segue.config.schema import PositiveInt
 from segue.data.tables import Row
 from segue.errors import DataError
-from segue.evaluation.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import RESAMPLES, Metric
 from segue.evaluation.metrics.ranking import MAX_GRADE, ranking
 from segue.model.heads import SequenceScorer
 from segue.tasks.classify import text_of
@@ -133,11 +133,21 @@ class Rank:
         order = [int(place) + 1 for place in np.argsort(-found, kind="stable")]
         return Prediction(value=found, columns={"prediction": order, "scores": shown})
 
-    def measure(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, Metric]:
+    def measure(
+        self,
+        examples: Sequence[Example],
+        predictions: Sequence[Prediction],
+        *,
+        resamples: int | None = RESAMPLES,
+    ) -> dict[str, Metric]:
         grades = [example.gold for example in examples]
         highest = max(self.highest_grade, math.ceil(max(map(max, grades))))
         found = ranking(
-            grades, [prediction.value for prediction in predictions], k=self.settings.cut, highest_grade=highest
+            grades,
+            [prediction.value for prediction in predictions],
+            k=self.settings.cut,
+            highest_grade=highest,
+            resamples=resamples,
         )
         return found.metrics
 

@@ -18,7 +18,7 @@ from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
 from segue.data.tables import Row
 from segue.errors import DataError
-from segue.evaluation.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import RESAMPLES, Metric
 from segue.evaluation.metrics.regression import CONSTANT, regression
 from segue.model.heads import SequenceClassifier
 from segue.tasks.classify import text_of
@@ -116,8 +116,18 @@ class Regress:
     def prediction(self, example: Example, items: Sequence[Item], parts: Sequence[Any]) -> Prediction:
         return Prediction(value=parts[0], columns={"prediction": float(f"{parts[0]:.6g}")})
 
-    def measure(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, Metric]:
-        return regression([example.gold for example in examples], [prediction.value for prediction in predictions])
+    def measure(
+        self,
+        examples: Sequence[Example],
+        predictions: Sequence[Prediction],
+        *,
+        resamples: int | None = RESAMPLES,
+    ) -> dict[str, Metric]:
+        return regression(
+            [example.gold for example in examples],
+            [prediction.value for prediction in predictions],
+            resamples=resamples,
+        )
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:
         return Comparison(

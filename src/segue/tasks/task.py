@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
 from segue.data.tables import Row
-from segue.evaluation.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import RESAMPLES, Metric
 from segue.model.reading import TokenDocument
 from segue.tasks.layout import Layout
 from segue.tasks.reader import Reader
@@ -124,8 +124,14 @@ class Task(Protocol):
     def prediction(self, example: Example, items: Sequence[Item], parts: Sequence[Any]) -> Prediction:
         """The answer to an example from those to its items."""
 
-    def measure(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, Metric]:
-        """How good the answers are."""
+    def measure(
+        self,
+        examples: Sequence[Example],
+        predictions: Sequence[Prediction],
+        *,
+        resamples: int | None = RESAMPLES,
+    ) -> dict[str, Metric]:
+        """How good the answers are; `resamples=None` leaves the intervals out."""
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:
         """One answer beside what it should be, for the list of mistakes in a report."""

@@ -7,24 +7,21 @@ special token, such as `<sep>`, gives its characters instead.
 What the library is handed was checked first: see `fast_file`.
 """
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.errors import CheckpointError
 from segue.text import folder as folders
-from segue.text.fast_file import LARGEST, Description, describe
+from segue.text.fast_file import describe
+from segue.text.library import LARGEST, LONGEST_WORD, guarded, open_library
 from segue.text.pieces import LAYOUT, SPACE_MARK, check_ids, xlnet_start_piece
 from segue.text.tokenizer import Encoding, Unfinished
 from segue.text.unicode import without_surrogates
 
-_LONGEST_WORD = 8192  # characters; a longer one is cut when a text comes in parts
 _WORD = re.compile(r"\S+")
 # Characters that join nothing before them in any normalisation or grapheme: ASCII, letters of the usual alphabets, Han,
 # kana, Hangul, full-width forms.
@@ -35,10 +32,6 @@ _PLAIN = (
 )
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{3}")
 _NONE = np.zeros(0, dtype=np.int64)
-
-
-class MissingLibraryError(CheckpointError):
-    """The `tokenizers` library is not installed."""
 
 
 class FastTokenizer:
@@ -54,7 +47,7 @@ class FastTokenizer:
         ids = {token: index for index, token in enumerate(self._tokens)}
         named = {piece[1:-1]: ids[piece] for piece in LAYOUT if piece in ids and piece not in ("<s>", "</s>")}
         self._specials = named | {"unk": self._unk}
-        self._engine = _engine(described, source)
+        self._engine = open_library(described.for_library(), source)
         # The library gives added tokens that are in no model new ids, because special tokens are left out there.
         self._ids = np.arange(len(self._tokens), dtype=np.int64)
         for token in described.added:
@@ -100,9 +93,9 @@ class FastTokenizer:
         text = before.text + without_surrogates(text)
         if self._last_word is None or self._last_space is None:  # tokens with white space: all depends on what follows
             return new, Unfinished(text=text)
-        if len(text) > _LONGEST_WORD:
+        if len(text) > LONGEST_WORD:
             text = _WORD.sub(_cut_word, text)
-        if found := self._last_word.match(text) or (len(text) > _LONGEST_WORD and self._last_space.match(text)):
+        if found := self._last_word.match(text) or (len(text) > LONGEST_WORD and self._last_space.match(text)):
             new = self.encode(text[: found.end()])[before.given :]
             text, before, checked = text[found.end() :], Unfinished(), 1
         read = self._last_apart(text, begin=max(checked, before.read + 1))
@@ -153,10 +146,10 @@ class FastTokenizer:
         return folders.SavedTokenizer(kind="fast", settings={}, data=self._data)
 
     def _encoded(self, text: str) -> Any:
-        return _guarded(self._source, lambda: self._engine.encode(without_surrogates(text), add_special_tokens=False))
+        return guarded(self._source, lambda: self._engine.encode(without_surrogates(text), add_special_tokens=False))
 
     def _normalised(self, text: str) -> str:
-        return str(_guarded(self._source, lambda: self._engine.normalizer.normalize_str(text)))
+        return str(guarded(self._source, lambda: self._engine.normalizer.normalize_str(text)))
 
 
 def read_fast(path: str | Path) -> FastTokenizer:
@@ -167,33 +160,4 @@ def read_fast(path: str | Path) -> FastTokenizer:
 def _cut_word(found: re.Match[str]) -> str:
     """The word with a space after each stretch that is as long as a word may be."""
     word = found.group()
-    return " ".join(word[start : start + _LONGEST_WORD] for start in range(0, len(word), _LONGEST_WORD))
-
-
-def _engine(described: Description, source: str) -> Any:
-    """The library's tokeniser for a description that was checked."""
-    try:
-        library = import_module("tokenizers")
-    except ImportError:
-        raise MissingLibraryError(
-            f"{source} is read by the tokenizers library, which is not installed. Install it: pip install tokenizers."
-        ) from None
-    return _guarded(source, lambda: library.Tokenizer.from_str(json.dumps(described.for_library())))
-
-
-def _guarded(source: str, call: Callable[[], Any]) -> Any:
-    """What the library makes of a file that it cannot use, as an error that names the file."""
-    try:
-        return call()
-    except Exception as error:
-        raise _unusable(source, error) from None
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":  # how the library reports a failure of its own
-            raise
-        raise _unusable(source, error) from None
-
-
-def _unusable(source: str, error: BaseException) -> CheckpointError:
-    return CheckpointError(
-        f"{source} must be usable by the tokenizers library; it said: {str(error)[:200]}. Copy the file again."
-    )
+    return " ".join(word[start : start + LONGEST_WORD] for start in range(0, len(word), LONGEST_WORD))

@@ -16,11 +16,9 @@ from typing import Any
 
 from segue.config.schema import LARGEST_VOCABULARY
 from segue.errors import CheckpointError
+from segue.text.library import UnlikeError, piece_text
 from segue.text.pieces import LAYOUT, SPACE_MARK
-from segue.text.unicode import without_surrogates
 
-LARGEST = 1 << 26
-"""Bytes of a `tokenizer.json`: more than a million pieces."""
 QUOTES_AND_ACCENTS: list[dict[str, Any]] = [
     {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
     {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
@@ -31,13 +29,8 @@ LOWER = {"type": "Lowercase"}
 METASPACE = {"type": "Metaspace", "replacement": SPACE_MARK, "prepend_scheme": "always", "split": True}
 WORDS = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]}
 _MATCHING = ("single_word", "lstrip", "rstrip", "normalized")
-_LONGEST_PIECE, _LONGEST_REPLACEMENT = 1024, 128
-"""Characters of a piece, and bytes that the character table may put in the place of one character: Unicode's own
-tables need 33."""
-
-
-class _UnlikeError(ValueError):
-    """What transformers does not write for an XLNet."""
+_LONGEST_REPLACEMENT = 128
+"""Bytes that the character table may put in the place of one character: Unicode's own tables need 33."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +82,9 @@ def describe(data: bytes, *, source: str) -> Description:
         tokens, added, control = _added(tokens, values["added_tokens"])
         lower, table = _steps(steps)
         if values["pre_tokenizer"] != WORDS:
-            raise _UnlikeError("another way to cut words")
+            raise UnlikeError("another way to cut words")
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
-        reason = str(error) if isinstance(error, _UnlikeError) else f"another form ({type(error).__name__}: {error})"
+        reason = str(error) if isinstance(error, UnlikeError) else f"another form ({type(error).__name__}: {error})"
         raise CheckpointError(
             f"{source} must be as transformers 5 writes it for an XLNet; got {reason[:200]}.",
             remedy="Pass vocabulary=, the spiece.model of the same model, to segue.checkpoint.convert.convert.",
@@ -105,25 +98,19 @@ def describe(data: bytes, *, source: str) -> Description:
 def _model(model: Mapping[str, Any]) -> tuple[list[str], list[float], int]:
     """The pieces, their scores and the id of the unknown piece."""
     if model["type"] != "Unigram" or model.get("byte_fallback", False) is not False:
-        raise _UnlikeError(f"a model that is not XLNet's: {str(model['type'])[:40]}")
+        raise UnlikeError(f"a model that is not XLNet's: {str(model['type'])[:40]}")
     vocab, unk = model["vocab"], model["unk_id"]
     if type(vocab) is not list or not 0 < len(vocab) <= LARGEST_VOCABULARY:
-        raise _UnlikeError(f"no list of at most {LARGEST_VOCABULARY:,} pieces")
+        raise UnlikeError(f"no list of at most {LARGEST_VOCABULARY:,} pieces")
     if type(unk) is not int or not 0 <= unk < len(vocab):
-        raise _UnlikeError(f"the unknown piece {str(unk)[:40]} of {len(vocab)}")
-    tokens = [_text(piece) for piece, _ in vocab]
+        raise UnlikeError(f"the unknown piece {str(unk)[:40]} of {len(vocab)}")
+    tokens = [piece_text(piece) for piece, _ in vocab]
     scores = [float(score) for _, score in vocab]
     if not all(math.isfinite(score) for score in scores):
-        raise _UnlikeError("a score that is not finite")
+        raise UnlikeError("a score that is not finite")
     if len(set(tokens)) < len(tokens):
-        raise _UnlikeError("a piece twice")
+        raise UnlikeError("a piece twice")
     return tokens, scores, unk
-
-
-def _text(value: object) -> str:
-    if type(value) is not str or not 0 < len(value) <= _LONGEST_PIECE or without_surrogates(value) != value:
-        raise _UnlikeError(f"a token that is no text of 1 to {_LONGEST_PIECE} characters: {str(value)[:40]!r}")
-    return value
 
 
 def _added(
@@ -135,12 +122,12 @@ def _added(
     added: list[dict[str, Any]] = []
     control = {token for token in LAYOUT if token in places}
     for token in sorted(listed, key=lambda token: int(token["id"])):
-        content, index = _text(token["content"]), token["id"]
+        content, index = piece_text(token["content"]), token["id"]
         if content not in places and index == len(tokens) < LARGEST_VOCABULARY:
             places[content] = index
             tokens.append(content)
         if type(index) is not int or places.get(content) != index:
-            raise _UnlikeError(f"the token {content!r} with the id {str(index)[:40]}")
+            raise UnlikeError(f"the token {content!r} with the id {str(index)[:40]}")
         if token["special"] is True or content in LAYOUT:
             control.add(content)
         else:
@@ -156,14 +143,14 @@ def _steps(steps: list[dict[str, Any]]) -> tuple[bool, str | None]:
     rest = rest[lower:]
     known = steps[: len(QUOTES_AND_ACCENTS)] == QUOTES_AND_ACCENTS and len(rest) <= 1
     if not known or any(step["type"] != "Precompiled" for step in rest):
-        raise _UnlikeError(f"other normalisation: {', '.join(str(step['type'])[:40] for step in steps[:20])}")
+        raise UnlikeError(f"other normalisation: {', '.join(str(step['type'])[:40] for step in steps[:20])}")
     if not rest:
         return lower, None
     table = rest[0]["precompiled_charsmap"]
     try:
         _check_table(base64.b64decode(table, validate=True))
     except binascii.Error as error:
-        raise _UnlikeError(f"a table of characters that is not in base64: {error}") from None
+        raise UnlikeError(f"a table of characters that is not in base64: {error}") from None
     return lower, table
 
 
@@ -171,12 +158,12 @@ def _check_table(table: bytes) -> None:
     """A table is the size of a trie, the trie, and the texts that replace characters, each ended by a NUL."""
     size = int.from_bytes(table[:4], "little")
     if len(table) < 4 or size % 4 or 4 + size > len(table):
-        raise _UnlikeError("a table of characters that is not whole")
+        raise UnlikeError("a table of characters that is not whole")
     texts = table[4 + size :]
     texts.decode("utf-8")
     if max(map(len, texts.split(b"\0"))) > _LONGEST_REPLACEMENT:
-        raise _UnlikeError(f"a table that replaces a character by more than {_LONGEST_REPLACEMENT} bytes")
+        raise UnlikeError(f"a table that replaces a character by more than {_LONGEST_REPLACEMENT} bytes")
 
 
 def _no_constant(text: str) -> None:
-    raise _UnlikeError(f"{text} where a number should be")
+    raise UnlikeError(f"{text} where a number should be")

@@ -4,11 +4,13 @@ from pathlib import Path
 
 from segue.errors import CheckpointError
 from segue.text import folder as folders
+from segue.text.byte_pairs import BytePairTokenizer
 from segue.text.fast import FastTokenizer
 from segue.text.pieces import PieceTokenizer
 from segue.text.released import ReleasedPieces
 from segue.text.symbols import bytes_from_saved, characters_from_saved, listed_bytes_from_saved
 from segue.text.tokenizer import Tokenizer
+from segue.text.word_pieces import WordPieceTokenizer
 from segue.text.words import words_from_saved
 
 
@@ -42,6 +44,12 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         case "fast":
             folders.take_settings(saved, {})
             return FastTokenizer(saved.data, source=str(Path(folder) / folders.FAST_FILE))
+        case "byte_pairs":
+            folders.take_settings(saved, {})
+            return BytePairTokenizer(saved.data, source=str(Path(folder) / folders.FAST_FILE))
+        case "word_pieces":
+            folders.take_settings(saved, {})
+            return WordPieceTokenizer(saved.data, source=str(Path(folder) / folders.FAST_FILE))
         case "words":
             return words_from_saved(saved)
         case "characters":

@@ -26,6 +26,8 @@ DATA_FILES: Mapping[str, str | None] = {
     "bytes": None,
     "listed_bytes": VOCABULARY_FILE,
     "fast": FAST_FILE,
+    "byte_pairs": FAST_FILE,
+    "word_pieces": FAST_FILE,
 }
 MAX_HEADER, MAX_DATA = 1 << 20, 1 << 28
 

@@ -35,8 +35,10 @@ class StreamEncoder:
     - released pieces: the last word, until white space follows, or until two Han characters come that the vocabulary
       does not join. One rule is not that of `encode`: a word of more than 8,192 characters, such as Chinese without
       any white space for so long, is cut after each 8,192, as if a space stood there.
-    - a `tokenizer.json` of transformers: as released pieces, but Han characters wait for one more. If a token that was
-      added to the vocabulary has white space in it, all waits for the end of the text.
+    - byte pairs of GPT-2: the last two words; one of more than 8,192 characters is cut there.
+    - word pieces of BERT: the last word, until white space follows; a Han character does not wait.
+    - a `tokenizer.json` of an XLNet of transformers: as released pieces, but Han characters wait for one more. If a
+      token that was added to the vocabulary has white space in it, all waits for the end of the text.
 
     Memory and the time for a part do not grow with the text: a few thousand characters are kept, 4,096 for pieces
     trained here and about 12,000 for released ones, and encoded again with each part that makes more of them certain.

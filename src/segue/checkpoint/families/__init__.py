@@ -1,14 +1,16 @@
 """The checkpoints of others: one `Family` for each format of tensor names and settings, readable and writable.
 
 `family` says what a family is; `rules` what its table of tensor names is made of; `bins` which parts of an adaptive
-vocabulary have projections; `writing` whether a model can be written in a family, and what is written. Each other file
-is a family, and ends with its value, `FAMILY`. Nothing here opens a file.
+vocabulary have projections; `absolute` what BERT and GPT-2 share; `writing` whether a model can be written in a family,
+and what is written. Each other file is a family, and ends with its value, `FAMILY`. Nothing here opens a file.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from segue.checkpoint.families import (
+    bert_transformers,
+    gpt2_transformers,
     transformer_xl_original,
     transformer_xl_tensorflow,
     transformer_xl_transformers,
@@ -22,10 +24,12 @@ FAMILIES = (
     xlnet_tensorflow.FAMILY,
     transformer_xl_tensorflow.FAMILY,
     xlnet_transformers.FAMILY,
+    bert_transformers.FAMILY,
+    gpt2_transformers.FAMILY,
     transformer_xl_transformers.FAMILY,
     transformer_xl_original.FAMILY,
 )
-"""In the order in which a checkpoint is compared with them."""
+"""In the order in which a checkpoint is compared with them, and a model that is to be written."""
 
 
 def recognise(names: Collection[str], settings: Mapping[str, Any]) -> Family | None:
@@ -34,8 +38,7 @@ def recognise(names: Collection[str], settings: Mapping[str, Any]) -> Family | N
 
 
 def family_for(config: ModelConfig, to: Target) -> Family:
-    """The family that a model is written in for a target: that of XLNet or that of Transformer-XL, by its segments.
-    The original PyTorch code has no XLNet: its family says so."""
-    xlnet = config.segments == "relative"
+    """The family that a model is written in for a target: the first that suits it. The original PyTorch code has no
+    XLNet: its family says so."""
     families = [family for family in FAMILIES if family.target == to]
-    return next((family for family in families if family.is_xlnet == xlnet), families[0])
+    return next((family for family in families if family.suits(config)), families[0])

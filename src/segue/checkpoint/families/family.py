@@ -83,8 +83,8 @@ class Family:
     """What reports and errors call it."""
     target: Target
     """What the user asks for to have it written."""
-    is_xlnet: bool
-    """Whether its models are XLNets; Transformer-XLs otherwise."""
+    suits: Callable[[ModelConfig], bool]
+    """Whether a model of this config is of its kind, and so is written in it rather than in another."""
     recognises: Callable[[Collection[str], Mapping[str, Any]], bool]
     """Whether a checkpoint with these tensors and settings is of this family."""
     plan: Callable[[Opened], ReadingPlan]

@@ -167,6 +167,10 @@ class NameTable:
     zeros: Sequence[Zero] = ()
     explained: Sequence[Explained] = ()
 
+    def names(self) -> frozenset[str]:
+        """The tensors of theirs that hold what the model needs."""
+        return frozenset(name for r in self.rules for name in r.theirs)
+
     def why(self, name: str) -> str | None:
         """Why a tensor of theirs that is neither mapped nor a copy may be left out; None if it may not."""
         for computed in self.computed:

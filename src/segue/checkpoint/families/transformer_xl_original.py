@@ -370,7 +370,7 @@ def plan(found: Opened) -> ReadingPlan:
 FAMILY = Family(
     name=NAME,
     target="original",
-    is_xlnet=False,
+    suits=lambda config: config.segments != "relative",
     recognises=lambda names, settings: (
         "word_emb.emb_layers.0.weight" in names and any(name.startswith("crit.") for name in names)
     ),

@@ -253,7 +253,7 @@ def _indifferent(config: ModelConfig) -> set[str]:
 FAMILY = Family(
     name=NAME,
     target="tf",
-    is_xlnet=False,
+    suits=lambda config: config.segments != "relative",
     recognises=lambda names, settings: any(name.startswith(_EMBED) for name in names),
     plan=plan,
     values=values,

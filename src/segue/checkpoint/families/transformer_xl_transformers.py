@@ -192,7 +192,7 @@ def plan(found: Opened) -> ReadingPlan:
 FAMILY = Family(
     name=NAME,
     target="hf",
-    is_xlnet=False,
+    suits=lambda config: config.segments != "relative",
     recognises=lambda names, settings: (
         f"transformer.{_BASE_TABLE}" in names or settings.get("model_type") == "transfo-xl"
     ),

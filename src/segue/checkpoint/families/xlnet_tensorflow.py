@@ -267,7 +267,7 @@ def _summary_guess(head: HeadConfig | None) -> dict[str, str]:
 FAMILY = Family(
     name=NAME,
     target="tf",
-    is_xlnet=True,
+    suits=lambda config: config.segments == "relative",
     recognises=lambda names, settings: f"{_TRUNK}word_embedding/lookup_table" in names,
     plan=plan,
     values=values,

@@ -325,7 +325,7 @@ def plan(found: Opened) -> ReadingPlan:
 FAMILY = Family(
     name=NAME,
     target="hf",
-    is_xlnet=True,
+    suits=lambda config: config.segments == "relative",
     recognises=lambda names, settings: _BASE_TABLE in names or _TABLE in names,
     plan=plan,
     values=values,

@@ -16,7 +16,7 @@ from segue.config.schema import Length, SmallCount
 from segue.data.tables import Row
 from segue.errors import ConfigError, DataError
 from segue.evaluation.metrics.answers import Script, answer_scores, answers, best_threshold
-from segue.evaluation.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import RESAMPLES, Metric
 from segue.model.answers import BeamAnswerer, SimpleAnswerer, Spans
 from segue.tasks.answer.rows import Gold, given_answers, gold_of
 from segue.tasks.answer.windows import Found, Window, allowed, best_spans, characters, token_span, windows
@@ -194,16 +194,29 @@ class Answer:
             columns["no_answer_probability"] = against
         return Prediction(value=value, columns=columns, confidence=columns["probability"])
 
-    def measure(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, Metric]:
+    def measure(
+        self,
+        examples: Sequence[Example],
+        predictions: Sequence[Prediction],
+        *,
+        resamples: int | None = RESAMPLES,
+    ) -> dict[str, Metric]:
         gold = [example.gold.texts for example in examples]
         predicted = [prediction.value.text for prediction in predictions]
         assert self.settings.script is not None
         if self.settings.script != "squad2":
-            return answers(gold, predicted, script=self.settings.script)
+            return answers(gold, predicted, script=self.settings.script, resamples=resamples)
         if not self.settings.unanswerable:
-            return answers(gold, predicted, script="squad2")
+            return answers(gold, predicted, script="squad2", resamples=resamples)
         against = [prediction.value.no_answer for prediction in predictions]
-        metrics = answers(gold, predicted, script="squad2", no_answer=against, threshold=self.settings.null_threshold)
+        metrics = answers(
+            gold,
+            predicted,
+            script="squad2",
+            no_answer=against,
+            threshold=self.settings.null_threshold,
+            resamples=resamples,
+        )
         best = best_threshold(gold, predicted, against)
         for name, number in (("best_f1", best.score), ("best_f1_threshold", best.value)):
             metrics[name] = Metric(name=name, value=number, low=None, high=None)

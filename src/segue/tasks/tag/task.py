@@ -17,7 +17,7 @@ from segue.checkpoint.heads import HeadConfig
 from segue.config import ReadConfig, Section
 from segue.data.tables import Row
 from segue.errors import DataError
-from segue.evaluation.metrics.bootstrap import Metric
+from segue.evaluation.metrics.bootstrap import RESAMPLES, Metric
 from segue.evaluation.metrics.entities import UNTYPED, Span, entity_f1
 from segue.model.heads import TokenTagger
 from segue.tasks.labels import index_of
@@ -232,8 +232,18 @@ class Tag:
             }
         return Prediction(value=frozenset(entities), columns=columns, confidence=confidence)
 
-    def measure(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, Metric]:
-        return entity_f1([example.gold for example in examples], [prediction.value for prediction in predictions])
+    def measure(
+        self,
+        examples: Sequence[Example],
+        predictions: Sequence[Prediction],
+        *,
+        resamples: int | None = RESAMPLES,
+    ) -> dict[str, Metric]:
+        return entity_f1(
+            [example.gold for example in examples],
+            [prediction.value for prediction in predictions],
+            resamples=resamples,
+        )
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:
         """Shows the entities that are in one of the two only."""

@@ -1,0 +1,98 @@
+"""`segue compare`: models in, one table out, with the differences to the first model and how sure they are."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from segue.api.compare import ModelComparison
+from segue.api.compare import compare as compare_models
+from segue.cli.completion import complete_model
+from segue.cli.console import say
+from segue.cli.options import DocumentsOption, FieldOption, TableOptions
+from segue.cli.reporting import reporting
+from segue.evaluation.metrics.bootstrap import FEWEST, Metric
+
+
+def compare(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL MODEL...",
+            help="Two models or more, each a folder or a name, all fine-tuned for one task or none of them.",
+            autocompletion=complete_model,
+        ),
+    ],
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="Labelled table for fine-tuned models, or a text file for language models.",
+        ),
+    ],
+    reading: TableOptions,
+    documents: DocumentsOption = None,
+    field: FieldOption = "text",
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows per batch. Changes the speed only.")] = 32,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Compare models on the same data, with intervals of their differences.
+
+    Fine-tuned models are compared by the measures of their task, language models by bits per character and per byte,
+    which do not depend on the tokeniser. Differences are to the first model, with 95 % intervals of a paired bootstrap.
+
+    \b
+    Example:
+      segue compare xlnet-reviews bert-reviews --data test.csv
+    """
+    with reporting("models") as report:
+        found = compare_models(
+            models,
+            data,
+            columns=reading.roles(),
+            tables=reading.settings(),
+            field=field,
+            documents=documents,
+            batch_size=batch_size,
+            progress=False,
+            on_event=lambda event: report(event.done, event.total or 0),
+        )
+    if as_json:
+        print(json.dumps(asdict(found), ensure_ascii=False))
+    else:
+        _print(found)
+    console = Console(stderr=True, highlight=False)
+    for note in found.notes:
+        say(console, note, style="yellow")
+
+
+def _print(found: ModelComparison) -> None:
+    console = Console(highlight=False)
+    table = Table("model", "measure", box=None, pad_edge=False)
+    for name in ("value", "95 %", "minus first", "95 %"):
+        table.add_column(name, justify="right")
+    for model in found.models:
+        shown = model.name
+        for name, metric in model.metrics.items():
+            difference = model.differences.get(name)
+            cells = ["", ""] if difference is None else [f"{difference.value:+.4f}", _interval(difference, sign="+")]
+            table.add_row(shown, name, f"{metric.value:.4f}", _interval(metric), *cells)
+            shown = ""
+    console.print(table)
+    what = "documents" if found.task == "language modelling" else "examples"
+    text = f"{found.task}, {found.examples:,} {what}. "
+    if found.examples < FEWEST:
+        text += f"No intervals of fewer than {FEWEST}."
+    else:
+        text += "A difference is settled on this data where its interval leaves out 0; other seeds may differ."
+    say(console, text)
+
+
+def _interval(metric: Metric, *, sign: str = "") -> str:
+    if metric.low is None or metric.high is None:
+        return ""
+    return f"{metric.low:{sign}.4f} to {metric.high:{sign}.4f}"
