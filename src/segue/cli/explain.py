@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 
 from segue.api.explain import explain_answer, explain_text, save_explanation
+from segue.api.plot import check_picture, figure, write_picture
 from segue.checkpoint.find import path_of
 from segue.checkpoint.folder import TASK
 from segue.cli.evaluate import whole_numbers
 from segue.cli.options import InputEncodingOption, ModelArgument, ReplaceFileOption
-from segue.cli.plot import check_picture, figure, write_picture
 from segue.cli.writing import prompt_pieces
 from segue.data.decode import check_encoding
 from segue.errors import ConfigError, DataError
