@@ -171,12 +171,13 @@ def test_a_short_prompt_waits_for_one_stretch_of_a_long_one_at_most(folders: dic
     writer = Writer(served.streaming(), settings)
     how = HowToWrite(max_tokens=2, sampling=SamplingSettings(seed=1, logit_bias={7: float("-inf")}))
     task = Feed(served, None)
-    task.parts.append("The room was clean and the staff were very kind to us. " * 3000)
+    task.parts.append("The room was clean and the staff were very kind to us. " * 10_000)
     task.complete = True
     long = Job("a", task)
     ended: list[Event] = []
     long.emit = ended.append
     writer.accept(long)
+    writer.step()
     waited: list[int] = []
     for _ in range(200):
         events: list[Event] = []

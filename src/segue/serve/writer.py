@@ -29,6 +29,10 @@ _LEAST = 16
 """What the smallest part of a prompt counts, in tokens; a stretch of text that is encoded counts as much."""
 
 
+_TURN = 3 * _LEAST
+"""What a turn counts at least: a short prompt is encoded, read and done in one."""
+
+
 class Line:
     """One text that is being written."""
 
@@ -249,7 +253,7 @@ class Writer:
     def _turn(self, job: Job[Any], work: Work) -> int:
         """Reads a stretch of one prompt; says what that counts, in tokens."""
         used = 0
-        while used < self._settings.slice_tokens // 2:
+        while used < max(self._settings.slice_tokens // 2, _TURN):
             try:
                 done = next(work)
             except StopIteration:
