@@ -89,7 +89,8 @@ def explain(
       segue explain xlnet "The room was clean." --order random --out page.html
       segue explain model review.txt --layer 1 --head 0 --out head.png
     """
-    inputs = [path_of(model), *(path for path in (_file_of(text), _file_of(beside_text)) if path is not None)]
+    read = [_file_of(text), _file_of(beside_text)]
+    inputs = [*map(path_of, filter(None, (model, beside_model, task_model))), *filter(None, read)]
     wanted = _order(order)
     whole = _text(text, encoding)
     if out.suffix.lower() not in PAGE:
@@ -112,8 +113,8 @@ def explain(
         words = None
         if (path_of(name) / TASK).is_file():
             return Explanation(name=Path(name).name, text=of, words=explain_answer(name, given, seed=seed))
-        if task_model is not None:
-            words = explain_answer(task_model, given if of == whole else _row(None, of), seed=seed)
+        if task_model is not None and (row is None or of == whole):  # a row goes with the first text
+            words = explain_answer(task_model, given if of == whole else of, seed=seed)
         made = explain_text(
             name,
             of,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.errors import ConfigError
-from segue.explain.ablate import Change, ablations, changes, mean_loss
+from segue.explain.ablate import Change, ablations, changes
 from segue.explain.faithful import WordReport
 from segue.explain.orders import WatchedOrder, watch_order
 from segue.explain.pack import PackedAttention, Packer, packed_size
@@ -84,7 +84,7 @@ def explain_text(
         text=text,
         reading=reading,
         losses_T=losses_T,
-        loss=mean_loss(reading) if np.isfinite(losses_T).any() else None,
+        loss=float(np.nanmean(losses_T)) if np.isfinite(losses_T).any() else None,
         statistics=tuple(zip(streams, statistics, strict=True)),
         maps=packer.packed(statistics[0].terms),
         changes=tuple(found),
