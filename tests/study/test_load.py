@@ -95,7 +95,7 @@ def test_the_key_of_a_run_is_its_settings_its_data_and_its_seed(tmp_path: Path) 
     assert len(set(runs)) == 4
     assert [cell.run for cell in planned(path, tmp_path / "elsewhere").cells] == runs
     assert {cell.run for cell in planned(path, tmp_path / "out", ["seeds=[2, 3]"]).cells} & set(runs) == set(runs[2:])
-    for other in ("budget.tokens=128", "base.train.learning_rate=0.02", "corpus.validation_share=0.4"):
+    for other in ("budget.tokens=128", "base.train.learning_rate=0.02", "corpus.validation_share=0.7"):
         assert not {cell.run for cell in planned(path, tmp_path / "out", [other]).cells} & set(runs), other
     path.write_text(text.replace("[[variants]]", MEASURES.partition("[[paper]]")[0] + "[[variants]]", 1))
     cells = planned(path, tmp_path / "out", ["measures.validation_tokens=1000"]).cells
