@@ -77,12 +77,15 @@ def test_equal_tokens_multiply_adds_and_parameters(tmp_path: Path) -> None:
     equal = resolved_variants(open_study(path, [*big, "budget.rule=multiply_adds"]).settings, plan.corpus)
     assert equal[1].multiply_adds == pytest.approx(equal[0].multiply_adds, rel=2e-3)
     assert equal[1].tokens > equal[0].tokens
-    path.write_text(path.read_text() + 'model.positions = {kind = "shaw", clip_distance = 40}\n', encoding="utf-8")
+    path.write_text(path.read_text() + 'model.positions = {kind = "shaw", clip_distance = 24}\n', encoding="utf-8")
     unequal = resolved_variants(open_study(path).settings, plan.corpus)
     equal = resolved_variants(open_study(path, ["budget.rule=parameters"]).settings, plan.corpus)
-    assert abs(unequal[1].parameters - unequal[0].parameters) > 1000
+    assert abs(unequal[1].parameters - unequal[0].parameters) > 400
     assert abs(equal[1].parameters - equal[0].parameters) <= 4 * (2 * 16 + 1)
     assert equal[1].model.inner_width % 8 == 0
+    path.write_text(path.read_text().replace("= 24}", "= 40}"), encoding="utf-8")
+    with pytest.raises(ConfigError, match="variant 'no memory' has more at the smallest inner width"):
+        resolved_variants(open_study(path, ["budget.rule=parameters"]).settings, plan.corpus)
 
 
 def test_the_key_of_a_run_is_its_settings_its_data_and_its_seed(tmp_path: Path) -> None:
@@ -92,7 +95,7 @@ def test_the_key_of_a_run_is_its_settings_its_data_and_its_seed(tmp_path: Path) 
     assert len(set(runs)) == 4
     assert [cell.run for cell in planned(path, tmp_path / "elsewhere").cells] == runs
     assert {cell.run for cell in planned(path, tmp_path / "out", ["seeds=[2, 3]"]).cells} & set(runs) == set(runs[2:])
-    for other in ("budget.tokens=128", "base.train.learning_rate=0.02", "corpus.validation_share=0.4"):
+    for other in ("budget.tokens=128", "base.train.learning_rate=0.02", "corpus.validation_share=0.7"):
         assert not {cell.run for cell in planned(path, tmp_path / "out", [other]).cells} & set(runs), other
     path.write_text(text.replace("[[variants]]", MEASURES.partition("[[paper]]")[0] + "[[variants]]", 1))
     cells = planned(path, tmp_path / "out", ["measures.validation_tokens=1000"]).cells

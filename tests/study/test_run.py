@@ -133,7 +133,7 @@ PROGRAM = (
 def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(place: Path) -> None:
     """The state after each resume is that of a run without a stop, to the bit."""
     write_study(place)
-    longer = ["budget.tokens=16000", "seeds=[1]", "budget.points=40"]
+    longer = ["budget.tokens=4800", "seeds=[1]", "budget.points=20"]
     straight = planned(place / "study.toml", place / "straight", longer)
     do_jobs(straight, place / "straight")
     for number in (signal.SIGKILL, signal.SIGTERM):
@@ -159,7 +159,7 @@ def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(place: Path) -> 
 
 
 def test_a_process_that_is_killed_is_a_problem_and_tried_again(place: Path) -> None:
-    study = open_study(write_study(place), ["seeds=[1]", "budget.tokens=160000"])
+    study = open_study(write_study(place), ["seeds=[1]", "budget.tokens=16000"])
     problem = None
     for event in run_study(study, Path("out"), workers=1):
         if isinstance(event, JobStarted) and problem is None:
@@ -170,5 +170,5 @@ def test_a_process_that_is_killed_is_a_problem_and_tried_again(place: Path) -> N
             assert event.problem is not None
             assert "signal 9" in event.problem
             break
-    plan = planned(Path("study.toml"), Path("out"), ["seeds=[1]", "budget.tokens=160000"])
+    plan = planned(Path("study.toml"), Path("out"), ["seeds=[1]", "budget.tokens=16000"])
     assert not plan.jobs[0].is_done(Path("out"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.config import Config, DataConfig, ModelConfig, TrainConfig, changed, dump, parameter_count, parse
+from segue.errors import ConfigError
 from segue.evaluation.cost import multiply_adds
 from segue.study.data import Corpus, TaskTables, digest
 from segue.study.load import Study, finetuning, variant_values
@@ -125,7 +126,8 @@ def resolved_variants(study: StudyConfig, corpus: Corpus) -> list[Variant]:
         values.setdefault("train", {})
         config = parse(values)
         if study.budget.rule == "parameters" and found:
-            config = config.model_copy(update={"model": _of_size(config.model, found[0].parameters)})
+            model = _of_size(config.model, found[0].parameters, name=given.name)
+            config = config.model_copy(update={"model": model})
         tokens = float(study.budget.tokens)
         if study.budget.rule == "multiply_adds" and found:
             tokens = found[0].multiply_adds / 3 / _per_token(config)
@@ -153,12 +155,18 @@ def _schedule(config: Config, study: StudyConfig, tokens: float) -> TrainConfig:
     )
 
 
-def _of_size(model: ModelConfig, parameters: int) -> ModelConfig:
+def _of_size(model: ModelConfig, parameters: int, *, name: str) -> ModelConfig:
     """The model with the inner width, a multiple of 8, by which it has most nearly so many parameters: their number
     grows with that width along a line."""
     one, two = (parameter_count(model.model_copy(update={"inner_width": width})) for width in (8, 16))
-    width = 8 * max(1, round((parameters - one) / (two - one) + 1))
-    return changed(model, inner_width=width)
+    steps = round((parameters - one) / (two - one) + 1)
+    if steps < 1:
+        raise ConfigError(
+            f"budget.rule parameters needs variants that can have those of the first one, {parameters:,}; variant "
+            f"{name!r} has more at the smallest inner width, {one:,}. Give it fewer layers or a smaller width, or "
+            "another rule."
+        )
+    return changed(model, inner_width=8 * steps)
 
 
 def _per_token(config: Config) -> float:
