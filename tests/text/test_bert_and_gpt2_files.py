@@ -35,9 +35,6 @@ def pieces(tokenizer: Any, text: str) -> list[str]:
 def test_word_pieces_fold_case_and_accents_and_split_han() -> None:
     assert pieces(word_pieces(), "The KEEPER, Sèa守塔!") == ["the", "keeper", ",", "sea", "守", "塔", "!"]
     assert pieces(word_pieces(lower=False), "The sea") == ["The", "sea"]
-    assert pieces(word_pieces(lower=False), "THE") == ["T", "[UNK]"] or "[UNK]" in pieces(
-        word_pieces(lower=False), "THE"
-    )
     assert (
         word_pieces().decode(word_pieces().encode("The keepers counted 守塔 ships")) == "the keepers counted守塔ships"
     )
