@@ -95,6 +95,8 @@ def test_what_transformers_does_not_write_is_refused(kind: str, name: str, tmp_p
     for key in inside:
         place = place[key]
     place[last] = value
+    if last == "vocab":
+        values["added_tokens"] = []
     with pytest.raises(CheckpointError, match=r"some/tokenizer.json must be") as caught:
         CLASSES[kind](json.dumps(values).encode(), source="some/tokenizer.json")
     assert reason in str(caught.value)
