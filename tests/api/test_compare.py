@@ -44,7 +44,7 @@ def test_few_examples_have_no_interval() -> None:
 
 
 def test_fine_tuned_models(place: Path) -> None:
-    rows = [*labelled_rows(40), {"text": "The room.", "label": "never seen"}]
+    rows = [*labelled_rows(40), {"text": "The room.", "label": ""}]
     found = segue.compare(["sentiment", segue.load_finetuned("sentiment")], rows, progress=False)
     assert (found.task, found.examples) == ("classify", 40)
     assert "1 of 41 rows" in found.notes[0]
@@ -75,6 +75,8 @@ def test_what_cannot_be_compared(place: Path) -> None:
         segue.compare(["model"], "a text", progress=False)
     with pytest.raises(ConfigError, match="all be fine-tuned, or none; got model"):
         segue.compare(["sentiment", "model"], "a text", progress=False)
+    with pytest.raises(DataError, match="never seen"):
+        segue.compare(["sentiment"] * 2, [{"text": "The room.", "label": "never seen"}], progress=False)
     with pytest.raises(DataError, match="got none"):
         segue.compare(["model", "model"], [""], progress=False)
     write_model(place / "bert", objective="masked")

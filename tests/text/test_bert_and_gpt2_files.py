@@ -35,9 +35,6 @@ def pieces(tokenizer: Any, text: str) -> list[str]:
 def test_word_pieces_fold_case_and_accents_and_split_han() -> None:
     assert pieces(word_pieces(), "The KEEPER, Sèa守塔!") == ["the", "keeper", ",", "sea", "守", "塔", "!"]
     assert pieces(word_pieces(lower=False), "The sea") == ["The", "sea"]
-    assert pieces(word_pieces(lower=False), "THE") == ["T", "[UNK]"] or "[UNK]" in pieces(
-        word_pieces(lower=False), "THE"
-    )
     assert (
         word_pieces().decode(word_pieces().encode("The keepers counted 守塔 ships")) == "the keepers counted守塔ships"
     )
@@ -98,6 +95,8 @@ def test_what_transformers_does_not_write_is_refused(kind: str, name: str, tmp_p
     for key in inside:
         place = place[key]
     place[last] = value
+    if last == "vocab":
+        values["added_tokens"] = []
     with pytest.raises(CheckpointError, match=r"some/tokenizer.json must be") as caught:
         CLASSES[kind](json.dumps(values).encode(), source="some/tokenizer.json")
     assert reason in str(caught.value)

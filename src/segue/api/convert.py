@@ -26,7 +26,9 @@ def convert(
     compare: bool = True,
     replace: bool = False,
 ) -> ConversionReport:
-    """Convert a checkpoint of Transformer-XL or XLNet from or to another library, with a report of every tensor.
+    """Convert a checkpoint from or to another library, with a report of every tensor.
+
+    Transformer-XL, XLNet, BERT and GPT-2 are known.
 
     Args:
         source: A model folder, a folder of transformers, a TensorFlow checkpoint (prefix or folder), a model.pt or

@@ -129,10 +129,10 @@ def convert(
 ) -> ConversionReport:
     """Reads `source` and writes the folder `out`. See `foreign.read_foreign` for what may be read and how.
 
-    to="segue": a model folder. "hf": a folder that transformers loads, XLNet in version 5, Transformer-XL up to 4.37.
-    "tf": the variables and settings of the TensorFlow code, with the step of the training if the source says it, else
-    0. "original": a state dict and the arguments of the original
-    PyTorch code, as safetensors. No pickle is ever written.
+    to="segue": a model folder. "hf": a folder that transformers loads: XLNet, BERT and GPT-2 in version 5,
+    Transformer-XL up to 4.37. "tf": the variables and settings of the TensorFlow code, with the step of the training if
+    the source says it, else 0. "original": a state dict and the arguments of the original PyTorch code, as safetensors.
+    No pickle is ever written.
     """
     target = Path(out)
     here = local_folder(source)

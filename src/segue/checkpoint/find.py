@@ -38,6 +38,10 @@ ALIASES = {
     "xlnet-base-cased": "xlnet/xlnet-base-cased",
     "xlnet-large-cased": "xlnet/xlnet-large-cased",
     "transfo-xl-wt103": "transfo-xl/transfo-xl-wt103",
+    "bert-base-uncased": "google-bert/bert-base-uncased",
+    "bert-base-cased": "google-bert/bert-base-cased",
+    "bert-base-chinese": "google-bert/bert-base-chinese",
+    "gpt2": "openai-community/gpt2",
 }
 """Names from before hubs had owners."""
 FILE = "FILE is its spiece.model, its vocab.txt, or the folder of a tokeniser."

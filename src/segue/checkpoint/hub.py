@@ -56,7 +56,7 @@ SMALL_FILES = (
     CONFIG, HEAD, TASK, NGRAMS, TRUNK, MANIFEST, CARD, f"{TOKENIZER}/*",
     "config.json", "generation_config.json", "model*.index.json", "pytorch_model*.index.json",
     "spiece.model", "tokenizer.json", "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.bin", "vocab.json", "vocab.pkl",
+    "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.bin", "vocab.json", "merges.txt", "vocab.pkl",
     "xlnet_config.json",
 )  # fmt: skip
 _WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin",), ("*.ckpt*", "checkpoint"), ("model.pt",))

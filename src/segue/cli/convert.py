@@ -95,7 +95,8 @@ def convert(
 ) -> None:
     """Convert a checkpoint from or to another library.
 
-    Transformer-XL and XLNet, with a report of every tensor. Pickles are read without running them, and never written.
+    Transformer-XL, XLNet, BERT and GPT-2, with a report of every tensor. Pickles are read without running them, and
+    never written.
 
     \b
     Example:

@@ -69,8 +69,8 @@ class BytePairTokenizer:
             self._control |= {END} & set(self._tokens)
             merges = _merges(values["model"], self._control)
             self._texts = [None if token in self._control else _bytes(token) for token in self._tokens]
-            if missing := [byte for byte in range(256) if bytes([byte]) not in set(self._texts)]:
-                raise UnlikeError(f"no token for the byte {missing[0]}")
+            if missing := {bytes([byte]) for byte in range(256)} - set(self._texts):
+                raise UnlikeError(f"no token for the byte {min(missing)[0]}")
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             reason = str(error) if isinstance(error, UnlikeError) else f"another form ({type(error).__name__}: {error})"
             raise CheckpointError(
