@@ -4,20 +4,26 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model, with_folder
 from segue.api.predict import FinetunedModel, only_column, task_model_of
 from segue.api.progress import Progress, told
+from segue.data.decode import check_encoding
+from segue.errors import DataError
 from segue.explain.decision import decide
 from segue.explain.faithful import WordReport
 from segue.explain.faithful import explain_words as words_of
 from segue.explain.page import explanation_page
+from segue.explain.picture import head_map
 from segue.explain.report import Explanation
 from segue.explain.report import explain_text as explanation_of
-from segue.explain.scores import AttentionReading
+from segue.explain.scores import AttentionReading, Stream
 from segue.explain.scores import attention as attention_of
+from segue.explain.text import read_text
 from segue.files import new_text_file
 from segue.infer.score import Order
 from segue.infer.text_model import TextModel
@@ -197,3 +203,35 @@ def save_explanation(
     with new_text_file(Path(out), replace=replace) as file:
         file.write(page)
     return Path(out)
+
+
+def head_picture(
+    model: ModelLike,
+    text: str,
+    *,
+    layer: int,
+    head: int,
+    stream: Stream,
+    shown: str,
+    order: Order | Sequence[int],
+    seed: int,
+    segment_length: int | None,
+) -> NDArray[np.float32]:
+    """What one head does with a text, as a matrix of queries and keys, for a picture."""
+    reading = read_text(text_model(model), text, order=order, seed=seed, segment_length=segment_length)
+    return head_map(reading, layer=layer, head=head, stream=stream, shown=shown)
+
+
+def text_file(path: Path, *, encoding: str, most_bytes: int) -> str:
+    """The text of a file that is small enough to be explained."""
+    check_encoding(encoding)
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise DataError(f"{path} must have at most {most_bytes:,} bytes to be explained; got more. Give a part of it.")
+    try:
+        return data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} must be text in {encoding}; got another byte at {error.start:,}. Name its --encoding."
+        ) from None

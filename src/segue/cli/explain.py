@@ -8,21 +8,17 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from segue.api.explain import explain_answer, explain_text, save_explanation
+from segue.api.explain import explain_answer, explain_text, head_picture, save_explanation, text_file
+from segue.api.models import path_of
 from segue.api.plot import check_picture, figure, write_picture
-from segue.checkpoint.find import path_of
 from segue.checkpoint.folder import TASK
 from segue.cli.evaluate import whole_numbers
 from segue.cli.options import InputEncodingOption, ModelArgument, ReplaceFileOption
 from segue.cli.writing import prompt_pieces
-from segue.data.decode import check_encoding
 from segue.errors import ConfigError, DataError
-from segue.explain.picture import head_map
 from segue.explain.report import Explanation
-from segue.explain.text import read_text
 from segue.files import check_file
 from segue.infer.score import Order
-from segue.infer.text_model import load_text_model
 
 MOST_BYTES = 4 * 2**20
 """Size of a text file to explain: far more than the tokens that can be."""
@@ -95,8 +91,17 @@ def explain(
     whole = _text(text, encoding)
     if out.suffix.lower() not in PAGE:
         check_picture(out, replace=replace, inputs=inputs)
-        reading = read_text(load_text_model(model), whole, order=wanted, seed=seed, segment_length=segment_length)
-        map_TT = head_map(reading, layer=layer, head=head, stream=stream, shown=show)
+        map_TT = head_picture(
+            model,
+            whole,
+            layer=layer,
+            head=head,
+            stream=stream,
+            shown=show,
+            order=wanted,
+            seed=seed,
+            segment_length=segment_length,
+        )
         write_picture(
             _drawn(map_TT, f"{Path(model).name}, layer {layer}, head {head}: {show}"),
             out,
@@ -163,17 +168,7 @@ def _text(text: str, encoding: str) -> str:
                     f"a text to explain must have at most {MOST_BYTES:,} characters; got more. Give a part."
                 )
         return whole
-    check_encoding(encoding)
-    with path.open("rb") as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise DataError(f"{path} must have at most {MOST_BYTES:,} bytes to be explained; got more. Give a part of it.")
-    try:
-        return data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} must be text in {encoding}; got another byte at {error.start:,}. Name its --encoding."
-        ) from None
+    return text_file(path, encoding=encoding, most_bytes=MOST_BYTES)
 
 
 def _row(row: str | None, text: str) -> str | dict[str, Any]:
