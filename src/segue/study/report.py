@@ -123,9 +123,9 @@ class _View:
         total = sum(map(len, self.results.values()))
         if done < total:
             yield Paragraph(text=f"Not complete: {done} of {total} runs are over. The same command goes on.")
-        seeds = ", ".join(map(str, self.settings.seeds))
+        seeds = ("seed " if len(self.settings.seeds) == 1 else "seeds ") + ", ".join(map(str, self.settings.seeds))
         yield Paragraph(
-            text=f"{RULES[self.settings.budget.rule]} Each variant is run with the seeds {seeds}. Means are over "
+            text=f"{RULES[self.settings.budget.rule]} Each variant is run with {seeds}. Means are over "
             "seeds, with the 95 % interval of Student's t in brackets; the first variant is what the others are "
             "compared with."
         )
