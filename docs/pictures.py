@@ -10,13 +10,13 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import torch
-from examples import context_example, shift_example, tiny_model
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
+from examples import context_example, shift_example, tiny_model
 from segue.model import Batch, LanguageModel, Memory
 from segue.model.attention import PositionInputs
 from segue.model.kernels import ScoreTerms, View
