@@ -53,7 +53,9 @@ class Head:
     task: str
     sample: str
     """Labelled texts of `segue sample`."""
-    settings: Sequence[str] = ()
+    settings: Sequence[str] = ("train.epochs=2",)
+    examples: int = 4000
+    """How many of them it learns from."""
     rank: int = 8
 
 
@@ -67,7 +69,7 @@ MODELS: dict[str, Pretrained | Head] = {
     ),
     "sentiment-en": Head(trunk="xlnet-mini-en", task="classify", sample="english-sentiment", language="en"),
     "sentiment-zh": Head(trunk="xlnet-mini-zh", task="classify", sample="chinese-sentiment", language="zh"),
-    "entities-zh": Head(trunk="xlnet-mini-zh", task="tag", sample="chinese-entities", language="zh"),
+    "entities-zh": Head(trunk="xlnet-mini-zh", task="tag", sample="chinese-entities", language="zh", rank=16),
 }
 TEST = 1000
 """The first examples of a sample are for the test of a head."""
@@ -101,7 +103,7 @@ def _pretrained(name: str, recipe: Pretrained, out: Path, *, data: Path, work: P
             sys.exit("Stopped. The same command resumes.")
         start = run.folder
     report = json.loads((corpus / "report.json").read_text(encoding="utf-8"))
-    notes = _write_notes(work, name, _about_the_corpus(report) + LIMITS)
+    notes = _write_notes(work, name, about_the_corpus(report) + about_the_training(start, recipe.start) + LIMITS)
     package(start, out, licence=LICENCE, languages=[recipe.language], notes=notes)
 
 
@@ -129,25 +131,32 @@ def _head(name: str, recipe: Head, out: Path, *, data: Path, work: Path) -> None
     table, run = work / f"{recipe.sample}.jsonl", work / name
     if not table.exists():
         segue.sample(recipe.sample, table)
-    rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
-    test, train = rows[:TEST], rows[TEST:]
+    rows = [json.loads(line) for line in table.read_text(encoding="utf-8").rstrip("\n").split("\n")]
+    test, train = rows[:TEST], rows[TEST : TEST + recipe.examples]
     if not (run / "results.json").exists():
-        segue.finetune(trunk, train, test=test, task=recipe.task, out=run, wide=False, settings=recipe.settings)
+        wide = True if recipe.task == "classify" else None  # n-grams answer with the model
+        segue.finetune(trunk, train, test=test, task=recipe.task, out=run, wide=wide, settings=recipe.settings)
     os.environ["SEGUE_MODELS"] = str(work / "models")
     settings = {"licence": LICENCE, "languages": [recipe.language], "trunk": recipe.trunk, "rank": recipe.rank}
     with tempfile.TemporaryDirectory(dir=work) as place:
         packed = package(run, Path(place, name), **settings)
-        figures = {
+        figures = _compared(run) | {
             "as fine-tuned": measured(run, test),
             f"as packaged, differences of rank {recipe.rank}": measured(packed.folder, test),
         }
     origin = labelled_samples()[recipe.sample].origin
-    text = (
-        f"## Figures\n\n{len(train):,} examples of `segue sample {recipe.sample}` ({origin}), and {len(test):,} others "
-    )
-    text += "for the test.\n\n| model | accuracy, or F1 of entities |\n|---|---|\n"
+    text = f"## Figures\n\nLearned from {len(train):,} examples of `segue sample {recipe.sample}`, from {origin}; "
+    text += f"tested on {len(test):,} others. With classes, n-grams of the text answer together with the model.\n\n"
+    text += "| model | accuracy, or F1 of entities |\n|---|---|\n"
     text += "".join(f"| {which} | {value:.1%} |\n" for which, value in figures.items())
     package(run, out, notes=_write_notes(work, name, text), **settings)
+
+
+def _compared(run: Path) -> dict[str, float]:
+    """Accuracies of simple methods and of the model without n-grams, where it gives classes."""
+    results = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    parts = results.get("baselines", {}) | {"model without n-grams": results.get("model_alone")}
+    return {name: part["test"]["accuracy"]["value"] for name, part in parts.items() if part}
 
 
 def measured(model: Path, rows: Sequence[Mapping[str, Any]]) -> float:
@@ -179,7 +188,13 @@ people.
 """
 
 
-def _about_the_corpus(report: Mapping[str, Any]) -> str:
+def about_the_training(run: Path, start: str | None) -> str:
+    state = json.loads((run / "last" / "training" / "state.json").read_text(encoding="utf-8"))
+    text = f"## Training\n\nRead: {state['tokens']:,} tokens of the corpus"
+    return text + (f", after those of {start}, whose weights it starts from.\n" if start else ".\n")
+
+
+def about_the_corpus(report: Mapping[str, Any]) -> str:
     lines = [
         f"| `{file}` | {one['characters']:,} | {one.get('lines in test sets', 0):,} | `{one['sha256']}` |"
         for file, one in report["inputs"].items()

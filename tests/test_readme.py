@@ -24,7 +24,7 @@ def commands() -> list[str]:
 
 
 def test_both_languages_show_the_same_code() -> None:
-    for language, count in (("bash", 6), ("python", 4)):
+    for language, count in (("bash", 7), ("python", 4)):
         assert blocks(READMES[0], language) == blocks(READMES[1], language)
         assert len(blocks(READMES[0], language)) == count
 
@@ -55,6 +55,10 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert programs == [
         ["make", "demo"],
         ["make", "test"],
+        ["segue", "models"],
+        ["segue", "generate"],
+        ["segue", "infill"],
+        ["segue", "predict"],
         ["segue", "sample"],
         ["segue", "prepare"],
         ["segue", "plan"],

@@ -1,21 +1,51 @@
-"""The demo, with two updates for each model: everything it promises is there."""
+"""The demo, small: everything it promises is there."""
 
+import os
+import signal
 from pathlib import Path
 
-from tests.cli.test_pretrain import segue
+import pytest
+
+from segue.cli import demo
+from segue.train.loop import StepReport
+from tests.cli.test_pretrain import both, segue
 
 
-def test_the_demo_goes_from_text_to_a_table(tmp_path: Path) -> None:
-    """Chinese text comes in a package; where no index is reachable, the demo says so and goes on."""
-    output = segue("demo", "--out", tmp_path / "demo", "--steps", 2)
-    assert "English  transformer-xl  64" in output
-    assert "English  transformer-xl  none" in output
-    assert "Chinese is left out" in output or (
-        "Chinese  xlnet" in output
-        and "TF-IDF and logistic regression" in output
-        and "XLNet, pretrained above" in output
-        and (tmp_path / "demo" / "sentiment" / "best" / "task.toml").exists()
-    )
-    assert "The module provides" in output
+def test_the_demo_goes_from_packaged_models_to_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reviews come in packages; where no index is reachable, the demo says so and goes on."""
+    monkeypatch.setattr(demo, "TEST", 40)
+    output = segue("demo", "--out", tmp_path / "demo", "--steps", 2, "--rows", 60)
+    for model in (*demo.WRITERS, *demo.GAPS, demo.TAGGER):
+        assert f"{model}: " in output
+    assert "memory" in output
     assert (tmp_path / "demo" / "runs.png").stat().st_size > 5000
-    assert (tmp_path / "demo" / "transformer-xl" / "last" / "model.safetensors").exists()
+    assert (tmp_path / "demo" / "memory-64" / "last" / "model.safetensors").exists()
+    for reviews in demo.REVIEWS:
+        folder = tmp_path / "demo" / reviews.sample
+        assert "Left out: " in output or (
+            f"{reviews.model}, fine-tuned" in output
+            and "both together" in output
+            and all(text in output for text in reviews.examples)
+            and (folder / "best" / "task.toml").exists()
+        )
+
+
+def test_the_demo_ends_with_the_run_that_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not go on to the next model with half-trained weights; the same command resumes."""
+    report = StepReport.__init__
+
+    def stop(self: StepReport, **values: object) -> None:
+        report(self, **values)  # type: ignore[arg-type]
+        if values["step"] == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(demo, "REVIEWS", [])
+    for part in ("_write", "_fill", "_tag"):
+        monkeypatch.setattr(demo, part, lambda console: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(StepReport, "__init__", stop)
+        output, _ = both("demo", "--out", tmp_path, "--steps", 6, code=143)
+    assert "Stopped. The same command resumes." in output
+    assert (tmp_path / "memory-64" / "last").exists()
+    assert not (tmp_path / "no-memory").exists()
+    assert "bits/character" in segue("demo", "--out", tmp_path, "--steps", 6)

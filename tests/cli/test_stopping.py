@@ -1,17 +1,11 @@
 """Verbs that a signal stops: they keep what they have and exit with 128 + the number of the signal."""
 
-import io
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
-from rich.console import Console
-from rich.progress import Progress
 
-from segue.cli import demo
 from segue.cli.finetune import _LiveView
 from segue.cli.tune import _View
 from segue.tasks.folder import load_task_model
@@ -19,7 +13,6 @@ from segue.train.events import Event, Validated
 from segue.train.tune import Inside
 from tests.cli.test_pretrain import segue
 from tests.tasks.models import write_model
-from tests.train.runs import config_of, write_inputs
 from tests.train.test_finetune import reviews, table
 
 EXIT_CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
@@ -62,22 +55,3 @@ def test_tune(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numb
     options = ("--task", "classify", "--train", train, "--valid", train, "--out", tmp_path / "study")
     segue("tune", model, "train.epochs=50", *options, code=code)
     assert (tmp_path / "study" / "study.db").exists()
-
-
-def test_demo_ends_with_the_run_that_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not go on to the next model with half-trained weights."""
-    work = write_inputs(tmp_path)
-    whole = Progress.update
-
-    def update(progress: Progress, *arguments: Any, **options: Any) -> None:
-        whole(progress, *arguments, **options)
-        if options["completed"] == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(Progress, "update", update)
-    with pytest.raises(typer.Exit) as stopped:
-        demo._train_and_evaluate(
-            Console(file=io.StringIO()), config_of(work), work / "run", name="transformer-xl", language="English"
-        )
-    assert stopped.value.exit_code == 143
-    assert (work / "run/last").exists()

@@ -1,8 +1,7 @@
-"""`segue demo`: the main job from end to end in a few minutes.
+"""`segue demo`: the main jobs from end to end in a few minutes, with the packaged models.
 
-A small Transformer-XL is pretrained on real English text, a small XLNet on Chinese reviews, without their labels; each
-beside the same model without memory on the same budget, and all are evaluated on text that none has seen. The XLNet is
-then fine-tuned to tell good reviews from bad ones, beside what it must beat. The reader may type reviews at the end.
+Text written in two languages, gaps filled, reviews in both languages told apart beside what a model must beat, entities
+found, and a small pretraining with memory and without. The reader may type reviews at the end.
 """
 
 import json
@@ -10,322 +9,219 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from signal import Signals
 from typing import Annotated, Any
 
+import tomli_w
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from segue.checkpoint.folder import load
-from segue.cli.console import moving_line, progress_console, say
+import segue
+from segue.cli.console import say
 from segue.cli.plot import plot_runs
-from segue.config import Config, parse
-from segue.data.manifest import StoreManifest
-from segue.data.prepare import prepare
-from segue.data.samples import write_sample
-from segue.data.store import Store
 from segue.errors import SegueError
-from segue.evaluation.baselines import most_frequent, ngram_labels
-from segue.evaluation.perplexity import Score, evaluate_causal, evaluate_order
 from segue.files import write_file
-from segue.infer.sampling import SamplingSettings
-from segue.infer.session import open_session
-from segue.tasks.folder import load_task_model
-from segue.tasks.predict import answer_rows
-from segue.tasks.table import task_kind
-from segue.train.finetune import Ended, Request, Updated, finetune, finetune_settings
-from segue.train.loop import StepReport
-from segue.train.pretrain import Ended as Pretrained
-from segue.train.pretrain import pretrain
-from segue.train.run_folder import one_at_a_time, remove_run
+from segue.train.events import STOPPED
+from segue.train.run_folder import one_at_a_time
 
-SHAPE = {"num_layers": 3, "width": 128, "num_heads": 4, "inner_width": 512, "dropout": 0.1}
-TRAIN = {"learning_rate": 2e-3, "warmup_steps": 50, "clip_norm": 1.0, "final_share": 0.05, "log_every": 1}
-XL: dict[str, Any] = {
-    "data": {"lanes": 32, "segment_length": 16},
-    "model": SHAPE | {"vocabulary": {"scale": True}, "positions": {"kind": "xl"}, "memory": {"length": 64}},
+WRITERS = {"transformer-xl-mini-en": "The city was founded in", "transformer-xl-mini-zh": "这座城市位于"}
+GAPS = {
+    "xlnet-mini-en": "The capital of France is ___, and many people live there.",
+    "xlnet-mini-zh": "他___了一封信给他的朋友。",
 }
-# A query that knows only its place learns slowly where to look: short segments, larger first weights and norms before
-# the layers bring it there within some hundred updates (docs/LOG.md).
-XLNET: dict[str, Any] = {
-    "data": {"lanes": 32, "segment_length": 32, "permutation": {"spans": "characters"}},
-    "model": SHAPE
-    | {
-        "objective": "permutation",
-        "segments": "relative",
-        "activation": "gelu_tanh",
-        "positions": {"kind": "xl", "shared_biases": False},
-        "memory": {"length": 16, "reuse_length": 16},
-        "norm_first": True,
-        "final_norm": True,
-        "init_std": 0.08,
-        "dropout": 0.0,
-    },
-}
-
-
-TEST, EXAMPLES_PER_STEP = 1000, 8
-"""Reviews that no model sees before it is measured, and labelled ones to learn from, for each update of pretraining."""
-FINETUNE = ["train.epochs=3", "train.dropout=0.1", "read.summary=mean", "read.memory_length=128"]
-TYPED = [
-    "房间很干净，早餐也不错，下次还会再来。",
-    "电池用了两个小时就没电了，后悔买了。",
-    "内容空洞，看了几页就不想看了。",
-]
+GAP_TOKENS = 1
+TAGGER, TAGGED = "entities-zh", "国务院总理李鹏昨天在北京会见了美国总统克林顿。"
+TEST = 1000
+"""Reviews that no model sees before it is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
-    """One trained and evaluated model."""
+class Reviews:
+    """Labelled reviews in one language, and the model that is fine-tuned on them."""
 
-    name: str
     language: str
-    memory: int
-    score: Score
-    characters: float
-    seconds: float
-    run: Path
+    sample: str
+    model: str
+    examples: tuple[str, ...]
 
 
-def run_demo(out: Path, *, steps: int) -> None:
-    """Prepare, pretrain, evaluate, fine-tune, compare; everything goes into `out`."""
+REVIEWS = [
+    Reviews(
+        language="English",
+        sample="english-sentiment",
+        model="xlnet-mini-en",
+        examples=("A warm and funny film with a great cast.", "Dull, slow and far too long."),
+    ),
+    Reviews(
+        language="Chinese",
+        sample="chinese-sentiment",
+        model="xlnet-mini-zh",
+        examples=("房间很干净，早餐也不错，下次还会再来。", "电池用了两个小时就没电了，后悔买了。"),
+    ),
+]
+SMALL: dict[str, Any] = {
+    "data": {"lanes": 32, "segment_length": 16},
+    "model": {"num_layers": 2, "width": 128, "num_heads": 4, "inner_width": 512, "dropout": 0.0},
+    "train": {"learning_rate": 2e-3, "warmup_steps": 20, "clip_norm": 1.0, "final_share": 0.05, "log_every": 1},
+}
+MEMORY = 64
+
+
+def run_demo(out: Path, *, steps: int, rows: int) -> None:
+    """Everything is written into `out`."""
     with one_at_a_time(out, "demo"):
-        _run(out, steps=steps)
+        _run(out, steps=steps, rows=rows)
 
 
-def _run(out: Path, *, steps: int) -> None:
+def _run(out: Path, *, steps: int, rows: int) -> None:
     console, started = Console(highlight=False), time.perf_counter()
-    console.rule("English: Transformer-XL, with memory and without", align="left")
-    store = _english_store(console, out)
-    results = _with_and_without_memory(console, out, XL, store, name="transformer-xl", steps=steps)
-    _print_text(console, out / "transformer-xl" / "last")
-    console.rule("Chinese: XLNet, with memory and without", align="left")
-    try:
-        reviews = _reviews(out)
-    except SegueError as error:  # no network: the reviews come in a package
-        say(console, f"Chinese is left out: {error}", style="yellow")
-        reviews = None
-    if reviews is not None:
-        store = _review_store(console, out, reviews)
-        results += _with_and_without_memory(console, out, XLNET, store, name="xlnet", steps=2 * steps)
-    _print_table(console, results)
-    plot_runs([result.run for result in results], out / "runs.png", replace=True)
-    if reviews is not None:
-        _sentiment(console, out, reviews, examples=EXAMPLES_PER_STEP * steps)
-        _typed(console, out / "sentiment")
+    _write(console)
+    _fill(console)
+    _tag(console)
+    models = [made for reviews in REVIEWS if (made := _reviews(console, out, reviews, rows=rows)) is not None]
+    _memory(console, out, steps=steps)
+    for reviews, model in models:
+        _show(console, model, reviews.examples)
+    if models:
+        _typed(console, *models[-1])
     say(console, f"Done in {time.perf_counter() - started:.0f} s. Everything is in {out}.")
 
 
-# -------------------------------------------------------------------------------------------------- language models
+# ---------------------------------------------------------------------------------------------- as they are packaged
 
 
-def _english_store(console: Console, out: Path) -> Path:
-    """Text as a store, with a validation store beside it."""
-    store = out / "english-store"
-    if not (store / "manifest.json").exists():
-        text = out / "english.txt"
-        write_sample("english", text, replace=True)
-        report = prepare([text], out=store, vocabulary_size=4000, validation_share=0.04, replace=True)
-        _count(console, report.manifest)
-    return store
-
-
-def _reviews(out: Path) -> list[dict[str, str]]:
-    """All labelled reviews; the first ones are for the test."""
-    table = out / "chinese-sentiment.jsonl"
-    if not table.exists():
-        write_sample("chinese-sentiment", table)
-    return [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
-
-
-def _review_store(console: Console, out: Path, reviews: list[dict[str, str]]) -> Path:
-    """The reviews without their labels, and without those of the test."""
-    store, text = out / "chinese-store", out / "chinese-reviews.txt"
-    if not (store / "manifest.json").exists():
-        write_file(text, "".join(f"{row['text']}\n" for row in reviews[TEST:]))
-        report = prepare([text], out=store, vocabulary_size=6000, document="line", validation_share=0.04, replace=True)
-        _count(console, report.manifest)
-    return store
-
-
-def _count(console: Console, counts: StoreManifest) -> None:
-    say(console, f"{counts.documents:,} documents, {counts.characters:,} characters, {counts.tokens:,} tokens.")
-
-
-def _config(settings: dict[str, Any], store: Path, *, memory: bool, steps: int) -> Config:
-    """The same model, data and budget, with or without memory."""
-    model = dict(settings["model"])
-    if not memory:
-        model.pop("memory")
-    model["vocabulary"] = model.get("vocabulary", {}) | {"size": Store.open(store, verify=False).vocabulary_size}
-    data = settings["data"] | {"store": str(store)}
-    return parse({"data": data, "model": model, "train": TRAIN | {"steps": steps}})
-
-
-def _with_and_without_memory(
-    console: Console, out: Path, settings: dict[str, Any], store: Path, *, name: str, steps: int
-) -> list[Result]:
-    """The same model, data and budget twice."""
-    return [
-        _train_and_evaluate(
-            console,
-            _config(settings, store, memory=memory, steps=steps),
-            out / (name if memory else f"{name}-without-memory"),
-            name=name,
-            language="English" if name == "transformer-xl" else "Chinese",
-        )
-        for memory in (True, False)
-    ]
-
-
-def _train_and_evaluate(console: Console, config: Config, run: Path, *, name: str, language: str) -> Result:
-    assert config.data is not None
-    assert config.train is not None
-    memory = config.model.memory.length if config.model.memory else 0
-    label = f"{name}, {'memory ' + str(memory) if memory else 'no memory'}"
-    started = time.perf_counter()
-    with moving_line(progress_console()) as progress:
-        task = progress.add_task(label, total=config.train.steps, line=label)
-        for event in pretrain(config, run):
-            if isinstance(event, StepReport):
-                progress.update(task, completed=event.step, line=f"{label}: loss {event.loss:.3f}")
-            if isinstance(event, Pretrained) and event.stopped_by is not None:
-                say(console, "Stopped. The same command resumes.")
-                raise typer.Exit(128 + event.stopped_by)
-    seconds = time.perf_counter() - started
-    store = Store.open(Path(config.data.store).with_name(Path(config.data.store).name + "-valid"))
-    model, length = load(run / "last"), config.data.segment_length
-    if config.model.objective == "causal":
-        score = evaluate_causal(model, store, segment_length=length, lanes=16)
-    else:
-        score = evaluate_order(model, store, segment_length=length)
-    characters = store.manifest.characters * score.targets / store.length
-    say(console, f"{label}: trained in {seconds:.0f} s, perplexity {score.perplexity:,.1f} on unseen text.")
-    return Result(
-        name=name,
-        language=language,
-        memory=memory,
-        score=score,
-        characters=characters,
-        seconds=seconds,
-        run=run,
-    )
-
-
-def _print_table(console: Console, results: list[Result]) -> None:
-    table = Table("text", "model", "memory", "perplexity", "bits/character", box=None, pad_edge=False)
-    for result in results:
-        table.add_row(
-            result.language,
-            result.name,
-            str(result.memory) if result.memory else "none",
-            f"{result.score.perplexity:,.1f}",
-            f"{result.score.bits_per(result.characters):.3f}",
-        )
-    console.rule("Unseen text, same budget", align="left")
-    console.print(table)
-
-
-def _print_text(console: Console, folder: Path) -> None:
-    """A few words from the Transformer-XL."""
-    prompt = "The module provides"
-    text = "".join(open_session(folder).stream(prompt, max_tokens=60, sampling=SamplingSettings(top_k=20)))
+def _write(console: Console) -> None:
     console.rule("Transformer-XL goes on", align="left")
-    say(console, " ".join((prompt + text).split()))
+    for model, prompt in WRITERS.items():
+        text = segue.generate(model, prompt, max_tokens=60, sampling=segue.SamplingSettings(top_k=20))
+        say(console, f"{model}: " + " ".join(f"{prompt}{text}".split()), hang=2)
 
 
-# -------------------------------------------------------------------------------------------------------- sentiment
+def _fill(console: Console) -> None:
+    console.rule("XLNet fills a gap, from both sides", align="left")
+    for model, text in GAPS.items():
+        say(console, f"{model}: {text}", hang=2)
+        say(console, segue.infill(model, text, length=GAP_TOKENS).text, indent=2, hang=2)
 
 
-def _sentiment(console: Console, out: Path, reviews: list[dict[str, str]], *, examples: int) -> None:
-    """Fine-tunes the XLNet that was just pretrained, and the same without pretraining, beside simpler methods."""
-    console.rule("Chinese: good reviews and bad ones", align="left")
-    parts = {"test": reviews[:TEST], "train": reviews[TEST : TEST + examples]}
-    for name, rows in parts.items():
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        write_file(out / f"reviews-{name}.jsonl", text)
-    gold = [row["label"] for row in parts["test"]]
-    labels = [row["label"] for row in parts["train"]]
-    texts = [[row["text"] for row in parts[name]] for name in ("train", "test")]
-    counted = ngram_labels(texts[0], labels, texts[1], counted="characters")
-    table = Table("accuracy on unseen reviews", "", box=None, pad_edge=False)
-    table.add_row("the most frequent class", f"{_share(gold, most_frequent(labels, len(gold))):.1%}")
-    table.add_row("TF-IDF and logistic regression", f"{_share(gold, counted):.1%}")
-    for name, run, new_weights in (
-        ("XLNet without pretraining", "sentiment-from-nothing", True),
-        ("XLNet, pretrained above", "sentiment", False),
-    ):
-        table.add_row(name, _finetuned(console, out, out / run, label=name, new_weights=new_weights))
-    console.print(table)
+def _tag(console: Console) -> None:
+    console.rule("Entities in a sentence", align="left")
+    (found,) = segue.predict(TAGGER, [TAGGED], progress=False)
+    say(console, f"{TAGGER}: {TAGGED}", hang=2)
+    for entity in found["entities"]:
+        say(console, f"{entity['type']}  {entity['text']}", indent=2)
 
 
-def _finetuned(console: Console, out: Path, run: Path, *, label: str, new_weights: bool) -> str:
-    """The accuracy on the test reviews, with its interval."""
-    if not (run / "results.json").exists():
-        kind = task_kind("classify")
-        request = Request(
-            model=str(out / "xlnet" / "last"),
-            kind=kind,
-            train=str(out / "reviews-train.jsonl"),
-            test=str(out / "reviews-test.jsonl"),
-            settings=finetune_settings(kind, {}, FINETUNE),
-            new_weights=new_weights,
-            baselines=False,
-        )
-        stopped_by = None
-        with moving_line(progress_console()) as progress:
-            task = progress.add_task(label, total=None, line=label)
-            for event in finetune(request, run):
-                if isinstance(event, Updated):
-                    progress.update(task, completed=event.step, line=f"{label}: loss {event.loss:.3f}")
-                if isinstance(event, Ended):
-                    stopped_by = event.stopped_by
-                    say(console, f"{label}: {event.reason} after {event.seconds:.0f} s.")
-        if stopped_by is not None:
-            remove_run(run)  # it would be taken for a finished one
-            raise typer.Exit(128 + stopped_by)
-    accuracy = json.loads((run / "results.json").read_text(encoding="utf-8"))["test"]["accuracy"]
-    known = accuracy["low"] is not None
-    return f"{accuracy['value']:.1%}" + (f"  ({accuracy['low']:.1%} to {accuracy['high']:.1%})" if known else "")
+# ------------------------------------------------------------------------------------------------------------ reviews
 
 
-def _share(gold: list[str], found: list[str]) -> float:
-    return sum(a == b for a, b in zip(gold, found, strict=True)) / len(gold)
+def _reviews(
+    console: Console, out: Path, reviews: Reviews, *, rows: int
+) -> tuple[Reviews, segue.FinetunedModel] | None:
+    """Fine-tunes a packaged model on some reviews, and measures it and simpler methods on others."""
+    console.rule(f"{reviews.language}: good reviews and bad ones", align="left")
+    table, run = out / f"{reviews.sample}.jsonl", out / reviews.sample
+    try:
+        if not table.exists():
+            segue.sample(reviews.sample, table)
+    except SegueError as error:  # no network: the reviews come in a package
+        say(console, f"Left out: {error}", style="yellow")
+        return None
+    lines = table.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    parts = {"train": lines[TEST : TEST + rows], "test": lines[:TEST]}
+    files = {name: out / f"{reviews.sample}-{name}.jsonl" for name in parts}
+    for name, part in parts.items():
+        write_file(files[name], "".join(f"{line}\n" for line in part))
+    if _results(run) is None:
+        made = segue.finetune(reviews.model, files["train"], test=files["test"], out=run, wide=True)
+        _end_if_stopped(console, made.stopped_by)
+    results = _results(run)
+    assert results is not None
+    counts = [f"{len(part):,}" for part in parts.values()]
+    shown = Table(f"{counts[0]} reviews to learn from", f"accuracy on {counts[1]} others", box=None, pad_edge=False)
+    for name, measures in {
+        **results["baselines"],
+        f"{reviews.model}, fine-tuned": results["model_alone"],
+        "both together": {"test": results["test"]},
+    }.items():
+        shown.add_row(name, f"{measures['test']['accuracy']['value']:.1%}")
+    console.print(shown)
+    return reviews, segue.load_finetuned(run)
 
 
-def _typed(console: Console, run: Path) -> None:
-    """Some reviews, then those of the reader, where there is one."""
-    made = load_task_model(run)
-    console.rule("Try it", align="left")
+def _results(run: Path) -> dict[str, Any] | None:
+    """What a finished run measured; None if there is none."""
+    try:
+        results: dict[str, Any] = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return None if results["ended"] == STOPPED else results
 
-    def show(text: str) -> None:
-        for answered in answer_rows(made, [(1, {"text": text})]):
-            found = answered.prediction
-            said = answered.problem if found is None else f"{found.columns['prediction']} {found.confidence:.0%}"
-            say(console, f"{text}  {said}", indent=2)
 
-    for text in TYPED:
-        show(text)
+def _show(console: Console, model: segue.FinetunedModel, texts: tuple[str, ...]) -> None:
+    for text, found in zip(texts, model.predict(list(texts)), strict=True):
+        say(console, f"{text}  {found['prediction']} {found['probability']:.0%}", indent=2)
+
+
+def _typed(console: Console, reviews: Reviews, model: segue.FinetunedModel) -> None:
+    """Reviews of the reader, where there is one."""
     while sys.stdin.isatty():
         try:
-            text = console.input("A review in Chinese (or nothing, to end): ").strip()
+            text = console.input(f"A review in {reviews.language} (or nothing, to end): ").strip()
         except EOFError:
             break
         if not text:
             break
-        show(text)
+        _show(console, model, (text,))
+
+
+# ------------------------------------------------------------------------------------------------------------- memory
+
+
+def _memory(console: Console, out: Path, *, steps: int) -> None:
+    """A small Transformer-XL from nothing, with memory and without: same text, same budget."""
+    console.rule("What memory brings: a small Transformer-XL, trained here", align="left")
+    text, folder = out / "english.txt", out / "english-store"
+    if not text.exists():
+        segue.sample("english", text)
+    if not (folder / "manifest.json").exists():
+        segue.prepare(text, folder, vocabulary_size=4000, validation_share=0.04)
+    table = Table("memory", "perplexity on unseen text", "bits/character", box=None, pad_edge=False)
+    runs = {length: out / (f"memory-{length}" if length else "no-memory") for length in (MEMORY, 0)}
+    for length, run in runs.items():
+        found = _trained(console, run, folder, memory=length, steps=steps)
+        table.add_row(str(length or "none"), f"{found.perplexity:,.1f}", f"{found.bits_per_character:.3f}")
+    console.print(table)
+    plot_runs(list(runs.values()), out / "runs.png", replace=True)
+
+
+def _trained(console: Console, run: Path, store: Path, *, memory: int, steps: int) -> segue.Evaluation:
+    model = SMALL["model"] | ({"memory": {"length": memory}} if memory else {})
+    config = run.with_name(f"{run.name}.toml")
+    write_file(config, tomli_w.dumps(SMALL | {"model": model, "train": SMALL["train"] | {"steps": steps}}))
+    done = segue.pretrain(config, run, store=store)
+    _end_if_stopped(console, done.stopped_by)
+    return segue.evaluate(run, store.with_name(f"{store.name}-valid"))
+
+
+def _end_if_stopped(console: Console, signal: Signals | None) -> None:
+    if signal is not None:
+        say(console, "Stopped. The same command resumes.")
+        raise typer.Exit(128 + signal)
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything that the demo writes.")] = Path("demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Updates of each of the four models.")] = 500,
+    steps: Annotated[int, typer.Option(min=1, help="Updates of each of the two models trained from nothing.")] = 250,
+    rows: Annotated[int, typer.Option(min=60, help="Reviews in each language to fine-tune on.")] = 2000,
 ) -> None:
-    """Run the main job in a few minutes: prepare, pretrain, evaluate, compare.
+    """Run the main jobs in a few minutes: write, fill gaps, find entities, fine-tune, pretrain, compare.
 
-    Real English and Chinese text; every model beside the same model without memory.
+    Real English and Chinese text, with the models that come with segue.
 
     \b
     Example:
-      segue demo --steps 100
+      segue demo --rows 500 --steps 100
     """
-    run_demo(out, steps=steps)
+    run_demo(out, steps=steps, rows=rows)

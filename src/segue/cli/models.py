@@ -28,7 +28,7 @@ def print_models() -> None:
     for model in found.packaged.values():
         _print_packaged(console, model)
     if not found.packaged:
-        why = "it was built without them" if not found.built_with_models else "this version has none yet"
+        why = "it was built without them" if not found.built_with_models else "its folder is empty"
         say(console, f"None in this installation of segue: {why}. {VARIABLE}=FOLDER adds a folder of models.")
     console.print()
     say(console, "Configs, without weights", style="bold underline")
