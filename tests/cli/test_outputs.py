@@ -25,6 +25,15 @@ from tests.command import command
 from tests.tasks.models import ENGLISH, write_model
 from tests.train.test_finetune import reviews, table
 
+STUDY = """seeds = [1]
+corpus = {files = ["text.txt"], kind = "characters", validation_share = 0.5}
+budget = {tokens = 16, points = 1}
+[base]
+data = {lanes = 2, segment_length = 8}
+model = {num_layers = 1, width = 16, num_heads = 2, inner_width = 16, memory = {length = 4}}
+[[variants]]
+name = "memory"
+"""
 CONFIG = """[data]
 store = "store"
 lanes = 2
@@ -70,6 +79,8 @@ VERBS = {
                      name="topics", folder=True, replace=False, reads=["rows.jsonl", "model"], quick=False),
     "tune": Verb(arguments=["model", *LEARN, "--train", "rows.jsonl", "--trials", "1", "--out", "OUT"], name="study",
                  folder=True, replace=False, reads=["rows.jsonl", "model"], quick=False),
+    "study": Verb(arguments=["study.toml", "--out", "OUT"], name="studies", folder=True, replace=False,
+                  reads=["study.toml"], quick=False),
     "demo": Verb(arguments=["--steps", "1", "--out", "OUT"], name="demo", folder=True, replace=False, quick=False),
     "prepare": Verb(arguments=["text.txt", "corpus", "--kind", "bytes", "--validation-share", "0.5", "--out", "OUT"],
                     name="data", folder=True, reads=["text.txt", "corpus"]),
@@ -145,6 +156,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert segue("prepare", "text.txt", "--tokenizer", "model/tokenizer", "--out", "store")[0] == 0
+        (folder / "study.toml").write_text(STUDY)
         (folder / "config.toml").write_text(CONFIG.format(size=Store.open("store").vocabulary_size))
         for verb, out in (("pretrain", "run"), ("finetune", "topics")):
             code, output = call(verb, out)

@@ -69,6 +69,10 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["generate", "hf-plain", "The", "--max-tokens", "2"],
     ],
     "infill": [["infill", "xlnet", "The ____ was clean"], ["infill", "xlnet", "The ____ was ____", "--json"]],
+    "compare": [
+        ["compare", "model", "xlnet", "--data", "text.txt"],
+        ["compare", "tuned", "tuned/best", "--data", "table.csv", "--json"],
+    ],
     "explain": [
         ["explain", "model", "The room was clean", "--out", "page.html"],
         ["explain", "xlnet", "text.txt", "--order", "random", "--task-model", "tuned", "--out", "page.html"],

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from segue.checkpoint.families.xlnet_transformers import ACTIVATIONS, labels_of
-from segue.checkpoint.heads import HeadConfig
+from segue.checkpoint.head_config import HeadConfig
 from segue.config import AbsolutePositions, ModelConfig
 from segue.errors import CheckpointError
 

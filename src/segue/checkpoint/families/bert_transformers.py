@@ -6,9 +6,7 @@ here: a BertForPreTraining becomes its masked language model.
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from segue.checkpoint.families.absolute import (
     activation,
@@ -23,9 +21,12 @@ from segue.checkpoint.families.absolute import (
 from segue.checkpoint.families.family import Family, Opened, ReadingPlan, check_model_type
 from segue.checkpoint.families.rules import Computed, Copy, Explained, NameTable, Rule, Zero, rule
 from segue.checkpoint.families.xlnet_transformers import labels_of
-from segue.checkpoint.heads import HeadConfig, head_config
+from segue.checkpoint.head_config import HeadConfig, head_config
 from segue.config import ModelConfig
 from segue.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NAME = "BERT of transformers"
 BASE = "BertModel"
@@ -111,7 +112,7 @@ def table(
             rules.append(rule("cls.predictions.decoder.weight", "softmax.tables.0"))
             rules.append(rule("cls.predictions.decoder.bias", "softmax.token_biases.0"))
             why = "zeros: not used where the output weights are not tied"
-            computed.append(Computed("cls.predictions.bias", lambda: torch.zeros(config.vocabulary.size), why))
+            computed.append(Computed("cls.predictions.bias", lambda: _zeros(config.vocabulary.size), why))
     if not pooled:
         explained.append(
             Explained(r"(bert\.)?pooler\.dense\.(weight|bias)", "the pooler, which is part of a head here")
@@ -254,3 +255,9 @@ FAMILY = Family(
     table=written_table,
     only_xl_positions=False,
 )
+
+
+def _zeros(size: int) -> "Tensor":
+    import torch  # here: what only lists models does without it
+
+    return torch.zeros(size)

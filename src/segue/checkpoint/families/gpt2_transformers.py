@@ -20,7 +20,7 @@ from segue.checkpoint.families.absolute import (
 from segue.checkpoint.families.family import Family, Opened, ReadingPlan, check_model_type
 from segue.checkpoint.families.rules import TRANSPOSED, Copy, Explained, NameTable, Rule, Zero, rule, split, then
 from segue.checkpoint.families.xlnet_transformers import labels_of
-from segue.checkpoint.heads import HeadConfig, head_config
+from segue.checkpoint.head_config import HeadConfig, head_config
 from segue.config import ModelConfig
 from segue.errors import CheckpointError
 
