@@ -210,13 +210,13 @@ def prediction_table(kind: TaskKind, rows: TableLike, settings: TableSettings) -
 
 
 def only_column(kind: TaskKind) -> str:
-    needed = [column for column in kind.columns if not column.answer and not column.optional]
-    if len(needed) != 1:
+    roles = _TEXT_ROLES.get(kind.name, ())
+    if len(roles) != 1:
         names = ", ".join(column.role for column in kind.columns if not column.answer)
         raise DataError(
             f"rows for the task {kind.name} must have columns ({names}); got texts alone. Use a list of dicts."
         )
-    return needed[0].role
+    return roles[0]
 
 
 _TEXT_ROLES = {

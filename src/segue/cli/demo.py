@@ -62,10 +62,19 @@ REVIEWS = [
 ]
 SMALL: dict[str, Any] = {
     "data": {"lanes": 32, "segment_length": 16},
-    "model": {"num_layers": 2, "width": 128, "num_heads": 4, "inner_width": 512, "dropout": 0.0},
-    "train": {"learning_rate": 2e-3, "warmup_steps": 20, "clip_norm": 1.0, "final_share": 0.05, "log_every": 1},
+    "model": {
+        "num_layers": 3,
+        "width": 128,
+        "num_heads": 4,
+        "inner_width": 512,
+        "dropout": 0.1,
+        "vocabulary": {"scale": True},
+        "positions": {"kind": "xl"},
+    },
+    "train": {"learning_rate": 2e-3, "warmup_steps": 50, "clip_norm": 1.0, "final_share": 0.05, "log_every": 1},
 }
 MEMORY = 64
+EPOCHS = {"train.epochs": 3}
 
 
 def run_demo(out: Path, *, steps: int, rows: int) -> None:
@@ -134,7 +143,7 @@ def _reviews(
     for name, part in parts.items():
         write_file(files[name], "".join(f"{line}\n" for line in part))
     if _results(run) is None:
-        made = segue.finetune(reviews.model, files["train"], test=files["test"], out=run, wide=True)
+        made = segue.finetune(reviews.model, files["train"], test=files["test"], out=run, wide=True, settings=EPOCHS)
         _end_if_stopped(console, made.stopped_by)
     results = _results(run)
     assert results is not None
@@ -213,7 +222,7 @@ def _end_if_stopped(console: Console, signal: Signals | None) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything that the demo writes.")] = Path("demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Updates of each of the two models trained from nothing.")] = 250,
+    steps: Annotated[int, typer.Option(min=1, help="Updates of each of the two models trained from nothing.")] = 500,
     rows: Annotated[int, typer.Option(min=60, help="Reviews in each language to fine-tune on.")] = 2000,
 ) -> None:
     """Run the main jobs in a few minutes: write, fill gaps, find entities, fine-tune, pretrain, compare.
