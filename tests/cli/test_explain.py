@@ -79,7 +79,7 @@ def test_standard_input_and_a_fine_tuned_model_alone(models: Path, tmp_path: Pat
         (["{}/pairs", "The room", "--out", "{}/a.html"], "must have columns"),
         (["{}/pairs", "The room", "--row", "[1]", "--out", "{}/a.html"], "--row must be a JSON object"),
         (["{}/xl", "The room", "--out", "{}/a.docx"], "must be a picture"),
-        (["{}/xl", "The room", "--show", "u", "--out", "{}/a.png"], "--show must be one of"),
+        (["{}/xl", "The room", "--show", "u", "--out", "{}/a.png"], "shows one of"),
         (["{}/xl", "The room", "--layer", "9", "--out", "{}/a.png"], "one of the 2 layers"),
         (["{}/xl", "", "--out", "{}/a.html"], "got 0"),
     ],

@@ -33,6 +33,9 @@ data = {lanes = 2, segment_length = 8}
 model = {num_layers = 1, width = 16, num_heads = 2, inner_width = 16, memory = {length = 4}}
 [[variants]]
 name = "memory"
+[[variants]]
+name = "no memory"
+without = ["model.memory"]
 """
 CONFIG = """[data]
 store = "store"

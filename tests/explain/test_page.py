@@ -88,7 +88,7 @@ def test_a_picture_is_the_attention(source: TextModel) -> None:
     expected = last.reading.scores(1, heads=1).position_bias_BHQK
     assert expected is not None
     assert position_TT[-1, -1] == pytest.approx(float(expected[0, 0, -1, -1]))
-    with pytest.raises(DataError, match="--show must be one of probability, score, content"):
+    with pytest.raises(DataError, match="a picture of this model shows one of probability, score, content"):
         head_map(reading, layer=0, head=0, shown="u")
 
 

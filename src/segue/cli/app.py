@@ -14,7 +14,7 @@ VERBS = {
     "models": "List the models and configs that have a name.",
     "doctor": "Check the installation, and a model for the classic mistakes.",
     "tour": "Show what makes these models what they are, computed as you watch.",
-    "demo": "Run the main job in a few minutes: prepare, pretrain, evaluate, compare.",
+    "demo": "Run the main jobs in a few minutes: write, fill gaps, find entities, fine-tune, pretrain, compare.",
     "sample": "Write a real corpus for a first try, English or Chinese, plain or labelled.",
     "prepare": "Turn text into a store: ids on disk that training reads.",
     "plan": "Measure what a pretraining run will need: parameters, memory, time.",
