@@ -103,7 +103,7 @@ def _run(out: Path, *, steps: int, rows: int) -> None:
 def _write(console: Console) -> None:
     console.rule("Transformer-XL goes on", align="left")
     for model, prompt in WRITERS.items():
-        text = segue.generate(model, prompt, max_tokens=60, sampling=segue.SamplingSettings(top_k=20))
+        text = segue.generate(model, prompt, max_tokens=60, sampling=segue.SamplingSettings(temperature=0.9, top_k=20))
         say(console, f"{model}: " + " ".join(f"{prompt}{text}".split()), hang=2)
 
 
