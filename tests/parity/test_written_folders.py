@@ -171,8 +171,9 @@ def saved(values: dict[str, Any], head: dict[str, Any] | None, folder: Path, *, 
     chosen = None if head is None else head_config(head)
     model = noisy(build(config, chosen), torch.float32)
     with torch.no_grad():
-        if zero:
-            model.get_parameter(zero).zero_()
+        for name, parameter in model.named_parameters():
+            if name == zero:  # a head of another kind has none
+                parameter.zero_()
     if chosen is None:
         assert isinstance(model, LanguageModel)
         save(model, folder)

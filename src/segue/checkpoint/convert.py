@@ -307,7 +307,8 @@ def _in_transformers(foreign: Foreign, output: _Output, new: Path) -> _Theirs | 
     else:
         # Only the model's settings and tensors of the file: others would have the library do something else.
         settings = {name: value for name, value in foreign.detected.settings.items() if name in settings}
-        make = partial(comparing.built, architecture, settings, _Tensors(source, names))
+        copies = {copy.theirs for copy in there.table.copies} & set(source.tensors)
+        make = partial(comparing.built, architecture, settings, _Tensors(source, names | copies))
     return _Theirs(architecture=architecture, make=make, config=model_config(**family.values(settings)))
 
 
