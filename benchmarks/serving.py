@@ -45,7 +45,7 @@ PEERS = {"clients": TRANSFORMERS, "length": LLAMA, "isolation": LLAMA}
 
 
 def name_of(part: str) -> str:
-    """Of its result."""
+    """Name of the result of a part."""
     return f"serving-{part}"
 
 

@@ -42,7 +42,7 @@ class Stream:
     times: list[float] = field(default_factory=list)
 
     def seconds_a_token(self) -> float:
-        """Of the tokens behind the first, which waits for the prompt."""
+        """Mean time of the tokens after the first, which waits for the prompt."""
         return (self.times[-1] - self.times[0]) / (len(self.times) - 1)
 
 
@@ -73,7 +73,7 @@ async def stream(url: str, path: str, body: dict[str, Any], *, leave_after: int 
 
 
 def _is_token(event: dict[str, Any]) -> bool:
-    """Of segue's sessions, of completions, or of llama.cpp's own route."""
+    """Whether an event of segue's sessions, of completions, or of llama.cpp's own route is a token."""
     if event.get("object") == "session.token":
         return event["id"] is not None
     if "choices" in event:

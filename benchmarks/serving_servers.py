@@ -77,19 +77,19 @@ def _known() -> tuple[list[str], list[float]]:
 
 
 def words(*, seed: int, count: int) -> list[str]:
-    """So many of them."""
+    """Random words, `count` of them."""
     known, frequent = _known()
     return random.Random(seed).choices(known, cum_weights=frequent, k=count)
 
 
 @lru_cache(maxsize=64)
 def text(*, seed: int, count: int) -> str:
-    """So many words."""
+    """A text of `count` random words."""
     return " ".join(words(seed=seed, count=count))
 
 
 def text_of(model: Path, *, seed: int, tokens: int) -> str:
-    """So many tokens of a model's tokeniser, about: what is cut off may be a part of a word."""
+    """A text of about `tokens` tokens of a model's tokeniser: what is cut off may be a part of a word."""
     tokenizer = load_tokenizer(model / "tokenizer")
     whole = text(seed=seed, count=tokens)
     return whole[: int(tokenizer.encode_with_offsets(whole).ends[tokens - 1])]
@@ -148,7 +148,7 @@ def write_for_transformers(folder: Path, model: Path) -> Path:
 
 
 def version(environment: Path, package: str) -> str:
-    """Of a package in an environment of its own."""
+    """Version of a package in an environment of its own."""
     code = f"import importlib.metadata; print(importlib.metadata.version({package!r}))"
     words = [str(environment / "bin" / "python"), "-c", code]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()

@@ -100,7 +100,7 @@ class Recorded:
 
 
 def profiled_steps(config: ModelConfig, *, rows: int, length: int, steps: int, warm_up: int) -> profile:
-    """So many updates under the profiler, after some without it."""
+    """Runs `steps` updates under the profiler, after some without it."""
     settings = TrainConfig(steps=steps + warm_up)
     data = DataConfig(store="", lanes=rows, segment_length=length)
     torch.manual_seed(0)

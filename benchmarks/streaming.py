@@ -73,7 +73,7 @@ class Writer:
         self.next_B1 = self._most_probable(read_pieces(streamer, self.cache, prompt_BQ))
 
     def write(self, count: int) -> Tensor:
-        """So many further tokens: [B, count]."""
+        """Writes `count` further tokens: [B, count]."""
         written = []
         for _ in range(count):
             written.append(self.next_B1)

@@ -18,7 +18,7 @@ from tests.tasks.models import write_model
 
 
 def test_a_difference_and_its_interval_are_those_of_the_examples() -> None:
-    """Of means of paired scores: the interval is narrow where both models are right on the same examples."""
+    """For means of paired scores, the interval is narrow where both models are right on the same examples."""
     random = np.random.default_rng(1)
     first = random.integers(0, 2, size=400).astype(float)
     second = first.copy()

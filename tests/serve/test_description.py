@@ -22,7 +22,7 @@ CHECKS = [
 
 @pytest.mark.parametrize("examples", [8, pytest.param(soaked(500, least=9), marks=pytest.mark.long)])
 def test_the_description_holds(examples: int, folders: dict[str, Path], tmp_path: Path) -> None:
-    """So many right requests for each route, and as many wrong ones."""
+    """Sends `examples` valid requests to each route, and as many invalid ones."""
     limits = ("--set", "max_tokens=20", "--set", "max_body=20000", "--set", "max_sessions=100000")
     with running(list(folders.values()), tmp_path, *limits) as server, server.client() as client:
         description = client.get("/openapi.json").json()

@@ -100,7 +100,7 @@ def test_after_kill_9_every_session_is_as_it_was_written(folders: dict[str, Path
     chance = random.Random(0)
     alone = open_session(folders["xl"])
     kept: dict[str, dict[int, float]] = {}
-    """Of each session, the likelihood of a text after so many tokens."""
+    """For each session, the likelihood of a text by the number of tokens read before it."""
     for _ in range(3):
         server = start([folders["xl"]], tmp_path, "--sessions", str(store), "--set", "save_after=0.05")
         with server.client() as client:

@@ -25,7 +25,7 @@ def alone(folders: dict[str, Path]) -> dict[str, Session]:
 
 
 def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
-    """Of a stream, the mark at its end left out."""
+    """Events of a stream, without the mark at its end."""
     for line in response.iter_lines():
         if line.startswith("data: ") and line != "data: [DONE]":
             yield json.loads(line[6:])

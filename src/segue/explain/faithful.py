@@ -52,7 +52,7 @@ class WordReport:
     units: tuple[Unit, ...]
     attributions: tuple[Attribution, ...]
     faithfulness: tuple[Faithfulness, ...]
-    """Of each method, then of random rankings."""
+    """Faithfulness of each method, then of random rankings."""
 
     def first(self, method: str = "integrated_gradients", count: int = 5) -> list[tuple[str, float]]:
         """The words that count most, with their numbers."""

@@ -19,7 +19,7 @@ MAGIC = b"segue-state-1\n"
 
 
 class States:
-    """Of all models that are served."""
+    """The saved states of all models that are served."""
 
     def __init__(self, models: Mapping[str, Served]) -> None:
         self._models = models

@@ -28,7 +28,7 @@ SAMPLES, STORES, TABLES = f"{DATA}/samples", f"{DATA}/stores", f"{DATA}/tables"
 
 
 def digest(value: object) -> str:
-    """Of plain values, however their keys are ordered."""
+    """Digest of plain values, however their keys are ordered."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8")).hexdigest()[:20]
 
 
@@ -45,7 +45,7 @@ class Corpus:
     tokens: int
     validation_tokens: int
     tokens_per_character: float
-    """Of the validation store."""
+    """Measured on the validation store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ def _opened(store: str, validation: str, folder: Path) -> Corpus:
 
 
 def _content(store: Store) -> str:
-    """Of its ids and its tokeniser, wherever it is and whatever its files were called."""
+    """Digest of its ids and its tokeniser, wherever it is and whatever its files were called."""
     records = {name: record.sha256 for name, record in store.manifest.files.items()}
     return digest([records, store.manifest.tokenizer])
 
@@ -142,7 +142,7 @@ def tables_of(task: TaskConfig, folder: Path) -> TaskTables:
 
 
 def _lines(task: TaskConfig, folder: Path, count: int) -> list[str]:
-    """So many rows, as JSON."""
+    """The first `count` rows, as JSON."""
     if task.planted is not None:
         return [_json(row) for row in planted_rows(task.planted, count)]
     assert task.sample is not None

@@ -227,7 +227,7 @@ def _cell(
 
 
 def run_key(config: Config, corpus: Corpus) -> str:
-    """Of all that decides a run: every setting, defaults and seed included, and the content of its stores."""
+    """Digest of all that decides a run: every setting, defaults and seed included, and the content of its stores."""
     values = config.model_dump(mode="json")
     values["data"] |= {"store": corpus.digest, "validation": corpus.validation_digest}
     return digest(values)

@@ -29,7 +29,7 @@ WORDS = {
 
 
 def planted_rows(settings: PlantedConfig, count: int, *, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """So many documents. Chinese text is cut into characters, which count as words."""
+    """Yields `count` documents. Chinese text is cut into characters, which count as words."""
     sample = samples()[settings.sample]
     sentence, names, between = WORDS[sample.language]
     units = [unit for document in sample.documents() for line in document for unit in _units(line, between)]

@@ -88,7 +88,7 @@ class _View:
     # ------------------------------------------------------------------------------------------------ values
 
     def values(self, name: str, measure: str) -> dict[int, float]:
-        """Of a variant, by seed."""
+        """Values of a measure for one variant, by seed."""
         return {one.seed: one.values[measure] for one in self.results[name] if measure in one.values}
 
     def measures(self) -> list[str]:
