@@ -19,7 +19,7 @@ MAGIC = b"segue-state-1\n"
 
 
 class States:
-    """The saved states of all models that are served."""
+    """States of sessions, for all models that are served."""
 
     def __init__(self, models: Mapping[str, Served]) -> None:
         self._models = models
