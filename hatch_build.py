@@ -1,6 +1,6 @@
 """Compiles the native kernels on installation, where there is a C++ compiler; without one segue does without them.
 
-SEGUE_NO_MODELS=1 leaves the packaged models out.
+CXX and CXXFLAGS are the compiler and flags to add to ours. SEGUE_NO_MODELS=1 leaves the packaged models out.
 """
 
 import hashlib
@@ -54,7 +54,8 @@ def build(folder: Path, library: Path) -> str | None:
     with tempfile.TemporaryDirectory(dir=library.parent) as place:
         made = Path(place, library.name)
         compiler = shlex.split(os.environ.get("CXX", "c++"))
-        command = [*compiler, *FLAGS, *vectors, f'-DSEGUE_SOURCE="{digest}"', *sources, "-o", str(made)]
+        own = shlex.split(os.environ.get("CXXFLAGS", ""))
+        command = [*compiler, *FLAGS, *vectors, *own, f'-DSEGUE_SOURCE="{digest}"', *sources, "-o", str(made)]
         try:
             run = subprocess.run(command, capture_output=True, text=True, timeout=600)
         except (OSError, subprocess.TimeoutExpired) as error:

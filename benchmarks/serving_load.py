@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.serving_client import ask, median, share
-from benchmarks.serving_parts import Row, row, session_with, shape_of, write_on
+from benchmarks.serving_parts import Row, fork_of, row, session_with, shape_of, write_on
 from benchmarks.serving_servers import ENDLESS, LARGE, Running, Shape, segue_server, text, write_model
 
 QUEUE = 4
@@ -131,7 +131,7 @@ def idle(folder: Path, *, quick: bool) -> list[Row]:
     many, active, looked_at = (60, 5, 10) if quick else (10_000, 50, 500)
     model = write_model(folder / "idle", IDLE)
     cap = 1_000_000 if quick else CAP
-    settings = (f"session_memory={cap}", "save_after=0.2", f"max_sessions={many + 10}", "max_queue=256")
+    settings = (f"session_memory={cap}", "save_after=0.2", f"max_sessions={many + active + 10}", "max_queue=256")
     with segue_server([model], folder, *settings) as server:
         return asyncio.run(_idle(server, many=many, active=active, looked_at=looked_at, cap=cap))
 
@@ -146,7 +146,7 @@ async def _idle(server: Running, *, many: int, active: int, looked_at: int, cap:
     while await _bytes_in_memory(url) > cap:
         await asyncio.sleep(0.2)
     writers = ids[1 :: max(1, many // active)][:active]
-    alone = {id: (await write_on(url, await _forked(url, id), tokens=20)).events for id in writers}
+    alone = {id: (await write_on(url, await fork_of(url, id), tokens=20)).events for id in writers}
     together = await asyncio.gather(*(write_on(url, id, tokens=20) for id in writers))
     worst, same = 0.0, 0
     for id, found in zip(writers, together, strict=True):
@@ -187,11 +187,6 @@ async def _idle(server: Running, *, many: int, active: int, looked_at: int, cap:
             beside=f"{same} of {active} wrote the same tokens",
         ),
     ]
-
-
-async def _forked(url: str, id: str) -> str:
-    found: str = (await ask(url, "POST", f"/v1/sessions/{id}/fork")).right().json()["id"]
-    return found
 
 
 async def _score(url: str, id: str) -> float:

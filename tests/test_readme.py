@@ -47,9 +47,10 @@ SMALLER = ["model.num_layers=1", "model.width=16", "model.num_heads=2", "model.i
 """Added to the commands that train, which would take minutes as they stand."""
 
 
+@pytest.mark.usefixtures("few_texts")
 def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In their order, in one folder, as they stand in the README but for SMALLER. Those of `make` are only looked up:
-    the demo takes minutes, and tests/cli/test_demo.py runs a small one."""
+    """In their order, in one folder, as they stand in the README but for SMALLER, with few texts. Those of `make` are
+    only looked up: the demo takes minutes, and tests/cli/test_demo.py runs a small one."""
     monkeypatch.chdir(tmp_path)
     programs = [command.split()[:2] for command in commands()]
     assert programs == [
@@ -87,6 +88,8 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         if arguments[0] in ("plan", "pretrain"):
             arguments[2:2] = [text for text in SMALLER if not (text.startswith("train") and arguments[0] == "pretrain")]
             arguments = [text.replace("train.steps=200", "train.steps=4") for text in arguments]
+        if arguments[0] == "prepare":
+            arguments += ["--vocabulary-size", "400"]
         if arguments[0] == "serve":
             arguments += ["--check", "--port", "0"]
         assert not app(arguments, standalone_mode=False), command

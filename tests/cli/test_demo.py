@@ -11,6 +11,7 @@ from segue.train.loop import StepReport
 from tests.cli.test_pretrain import both, segue
 
 
+@pytest.mark.usefixtures("few_texts")
 def test_the_demo_goes_from_packaged_models_to_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reviews come in packages; where no index is reachable, the demo says so and goes on."""
     monkeypatch.setattr(demo, "TEST", 40)
@@ -30,6 +31,7 @@ def test_the_demo_goes_from_packaged_models_to_tables(tmp_path: Path, monkeypatc
         )
 
 
+@pytest.mark.usefixtures("few_texts")
 def test_the_demo_ends_with_the_run_that_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not go on to the next model with half-trained weights; the same command resumes."""
     report = StepReport.__init__

@@ -8,9 +8,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
+
+from tests.forked import Forked, forked_call, verb
 
 SECONDS = 60.0
 SOAK = float(os.environ.get("SOAK_SECONDS", "600"))
@@ -25,7 +28,7 @@ def soaked(whole: int, *, least: int = 10) -> int:
 class Server:
     """One that runs."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str, log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, url: str, log: Path) -> None:
         self.process, self.url, self.log = process, url, log
 
     def client(self, key: str | None = None, **options: object) -> httpx.Client:
@@ -56,9 +59,15 @@ def start(
 ) -> Server:
     """Waits until it takes requests. `before` are words before Python, `program` is the module with its arguments."""
     log = folder / f"serve-{time.monotonic_ns()}.log"
-    command = [*before, sys.executable, "-m", *program, "serve", *map(str, models), "--port", "0", *options]
-    with log.open("w") as file:
-        process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL, text=True)
+    log.touch()
+    arguments = ["serve", *map(str, models), "--port", "0", *options]
+    process: subprocess.Popen[bytes] | Forked
+    if before or program != ("segue",):
+        with log.open("w") as file:
+            command = [*before, sys.executable, "-m", *program, *arguments]
+            process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL)
+    else:  # forked, which saves the imports of each server
+        process = forked_call(partial(_serve, log, arguments))
     end = time.monotonic() + SECONDS
     while time.monotonic() < end and process.poll() is None:
         found = re.search(r"serving on (http://\S+)", log.read_text())
@@ -67,6 +76,11 @@ def start(
         time.sleep(0.02)
     process.kill()
     raise AssertionError(log.read_text())
+
+
+def _serve(log: Path, arguments: Sequence[str]) -> int:
+    os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
+    return verb(arguments)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_after_kill_9_every_session_is_as_it_was_written(folders: dict[str, Path
                 ).raise_for_status()
                 kept[id][client.get(f"/v1/sessions/{id}").json()["tokens"]] = score(client, id)
         server.stop(signal.SIGKILL)
-    with sqlite3.connect(store) as connection:
+    with closing(sqlite3.connect(store)) as connection, connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("SELECT count(*) FROM sessions").fetchone()[0] > 0
     assert alone.tokens_read == 0
@@ -187,7 +188,7 @@ def test_a_damaged_file_of_sessions_gives_no_wrong_answer(folders: dict[str, Pat
         id, other = new_session(client, text=TEXT), new_session(client, text=TEXT)
         expected = score(client, other)
         server.stop()
-    with sqlite3.connect(store) as connection:
+    with closing(sqlite3.connect(store)) as connection, connection:
         (state,) = connection.execute("SELECT state FROM sessions WHERE id = ?", (id,)).fetchone()
         spoiled = bytearray(state)
         spoiled[len(state) // 2] ^= 4

@@ -1,3 +1,5 @@
+import pytest
+
 from segue.data.samples import samples
 from segue.study.planted import WORDS, planted_rows
 from segue.study.schema import PlantedConfig
@@ -5,6 +7,7 @@ from segue.study.schema import PlantedConfig
 SETTINGS = PlantedConfig(shortest=30, longest=300, earliest=0.7, classes=2)
 
 
+@pytest.mark.usefixtures("few_texts")
 def test_the_sentence_is_late_and_says_the_class() -> None:
     rows = list(planted_rows(SETTINGS, 40))
     sentence, names, _ = WORDS["English"]
@@ -24,6 +27,7 @@ def test_the_sentence_is_late_and_says_the_class() -> None:
     assert sum(row["label"] == names[0] for row in rows) == 20
 
 
+@pytest.mark.usefixtures("few_texts")
 def test_rows_are_the_same_each_time_and_others_for_another_seed() -> None:
     assert list(planted_rows(SETTINGS, 5)) == list(planted_rows(SETTINGS, 9))[:5]
     assert list(planted_rows(SETTINGS, 5)) != list(planted_rows(SETTINGS, 5, seed=1))

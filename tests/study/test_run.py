@@ -3,9 +3,8 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from segue.study.results import read_results
 from segue.study.run import Planned, StudyEnded, run_study
 from segue.study.schema import PaperConfig
 from segue.study.statistics import estimate
+from tests.forked import forked_call
 from tests.report.pages import parsed
 from tests.study.studies import MEASURES, STUDY, TASK, do_jobs, planned, write_study
 
@@ -123,21 +123,20 @@ def test_torchrun_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
 # ------------------------------------------------------------------------------------------------ processes
 
 
-PROGRAM = (
-    "import sys\nfrom pathlib import Path\nfrom segue.study.load import open_study\nfrom segue.study.run import *\n"
-    "for event in run_study(open_study('study.toml', sys.argv[1:]), Path('out'), workers=1):\n"
-    "    print(type(event).__name__, flush=True)\n"
-)
+def go_on(settings: list[str]) -> None:
+    """What a process does that is stopped."""
+    for event in run_study(open_study("study.toml", settings), Path("out"), workers=1):
+        print(type(event).__name__, flush=True)
 
 
 def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(place: Path) -> None:
     """The state after each resume is that of a run without a stop, to the bit."""
     write_study(place)
-    longer = ["budget.tokens=4800", "seeds=[1]", "budget.points=20"]
+    longer = ["budget.tokens=800", "seeds=[1]", "budget.points=5"]
     straight = planned(place / "study.toml", place / "straight", longer)
     do_jobs(straight, place / "straight")
     for number in (signal.SIGKILL, signal.SIGTERM):
-        process = subprocess.Popen([sys.executable, "-c", PROGRAM, *longer], stdout=subprocess.PIPE, text=True)
+        process = forked_call(partial(go_on, longer))
         saved = place / "out" / straight.cells[number == signal.SIGTERM].run / RUN / "last"
         while not saved.exists():
             assert process.poll() is None, "the study was over before it could be stopped"

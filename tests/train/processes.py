@@ -1,11 +1,6 @@
-"""Run by torchrun in test_distributed: trains tiny models in float64 and prints what the first process saw as JSON.
-
-The argument is a JSON list of jobs, done one after the other: name of the model, folder to go on from (if it is there)
-and to save into, step to stop at, and settings of training besides those below.
-"""
+"""The work of the processes of test_distributed: tiny models in float64; what the first one saw is printed as JSON."""
 
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -45,8 +40,13 @@ def work(name: str, last: Path, stop: int, settings: TrainConfig, device: torch.
     return losses
 
 
-def main(jobs: list[tuple[str, str, int, dict[str, object]]]) -> None:
-    torch.set_num_threads(1)
+Job = tuple[str, str, int, dict[str, object]]
+"""Name of the model, folder to go on from (if it is there) and to save into, step to stop at, and settings of training
+besides those below."""
+
+
+def main(jobs: list[Job]) -> None:
+    """Done one after the other."""
     with processes() as device:
         results = []
         for name, last, stop, changes in jobs:
@@ -54,7 +54,3 @@ def main(jobs: list[tuple[str, str, int, dict[str, object]]]) -> None:
             results.append(work(name, Path(last), stop, settings, device))
         if rank() == 0:
             print("RESULT " + json.dumps(results))
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))

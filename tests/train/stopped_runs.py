@@ -1,17 +1,9 @@
-"""Run by torchrun in test_resume: whole pretraining runs, one after the other, in the processes of one start.
+"""The work of the processes of test_resume: whole pretraining runs, one after the other, in one start."""
 
-The argument is a JSON list of runs: the config file, the run folder, and the steps after which a signal stops it, each
-with the signal and the process that gets it. Each run is resumed after each stop, to its end.
-"""
-
-import json
 import os
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from signal import Signals
-
-import torch
 
 from segue.config import load
 from segue.train import pretrain as module
@@ -35,14 +27,14 @@ def part(config: Path, run: Path, stop: tuple[int, str, int] | None) -> None:
         assert (ended.step, ended.saved, ended.stopped_by) == (stop[0], stop[0], Signals[stop[1]])
 
 
-def main(runs: list[tuple[str, str, list[tuple[int, str, int]]]]) -> None:
-    torch.set_num_threads(1)
+Run = tuple[Path, Path, list[tuple[int, str, int]]]
+"""The config file, the run folder, and the steps after which a signal stops it, each with the signal and the process
+that gets it. It is resumed after each stop, to its end."""
+
+
+def main(runs: list[Run]) -> None:
     with processes() as device:
         module.processes = lambda: nullcontext(device)  # type: ignore[assignment]  # one group for all runs
         for config, run, stops in runs:
             for stop in [*stops, None]:
-                part(Path(config), Path(run), stop)
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+                part(config, run, stop)

@@ -2,19 +2,20 @@
 and a run may go on with another number of processes, and with weights divided or not."""
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch.distributed.fsdp  # noqa: F401 (once, and not in each process)
 from safetensors.numpy import load_file
 
 from segue.config import load
 from segue.data.prepare import prepare
 from segue.train.pretrain import Validated, pretrain
+from tests.forked import forked, forked_call, ranks, together
+from tests.train import processes
+from tests.train.processes import Job
 
-ROOT = Path(__file__).parents[2]
 SHARDED = {"sharded": True}
 ALL = {"accumulate": 2, "average_decay": 0.9, "recompute": True}
 
@@ -38,22 +39,13 @@ ONE = {
 
 
 def launch(count: int, *arguments: str) -> str:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
-    result = subprocess.run(
-        [sys.executable, *launcher, "-m", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-        timeout=240,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
+    """A verb in processes that work together; what the first one wrote."""
+    return together([forked(*arguments, environment=rank) for rank in ranks(count)])[0]
 
 
-def work(count: int, jobs: list[tuple[str, str, int, dict[str, object]]]) -> list[list[float]]:
-    output = launch(count, "tests.train.processes", json.dumps(jobs))
+def work(count: int, jobs: list[Job]) -> list[list[float]]:
+    environments = ranks(count) if count > 1 else [{}]
+    output, _ = together([forked_call(partial(processes.main, jobs), environment=rank) for rank in environments])
     line = next(line for line in output.splitlines() if line.startswith("RESULT "))
     return json.loads(line.removeprefix("RESULT "))
 
@@ -120,7 +112,7 @@ def test_a_whole_run_with_divided_weights(tmp_path) -> None:
     (tmp_path / "config.toml").write_text(CONFIG)
     overrides = [f"data.store={tmp_path / 'store'}", f"data.validation={tmp_path / 'store-valid'}"]
     settings = [*overrides, "train.sharded=true", "--out", str(tmp_path / "two")]
-    launch(2, "segue", "pretrain", str(tmp_path / "config.toml"), *settings)
+    launch(2, "pretrain", str(tmp_path / "config.toml"), *settings)
     config = load(tmp_path / "two" / "config.toml")
     assert config.train.sharded
     events = [event for event in pretrain(config, tmp_path / "one") if isinstance(event, Validated)]

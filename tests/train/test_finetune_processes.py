@@ -49,7 +49,7 @@ def test_two_processes_are_one(task: str, tmp_path: Path) -> None:
     list(finetune(request, tmp_path / "run1"))
     options = [word for name, file in files.items() for word in (f"--{name}", file)]
     out = ["--task", task, *options, "--out", str(tmp_path / "run2")]
-    shown = launch(2, "segue", "finetune", str(model), *settings, *out)
+    shown = launch(2, "finetune", str(model), *settings, *out)
     one, two = (load_file(tmp_path / f"run{count}" / "best" / "model.safetensors") for count in (1, 2))
     assert one.keys() == two.keys()
     assert max(abs(one[key] - two[key]).max() for key in one) < 1e-4

@@ -1,22 +1,25 @@
 """Two processes, stopped in every way and resumed: to the bit the run that was never stopped.
 
-`make test` stops by signals, with all that a state holds, in one start of torchrun, and kills one process of a run with
-the command. `make test-long` tries every way to stop with every way to divide the work.
+`make test` stops by signals, with all that a state holds, in one start, and kills one process of a run that torchrun
+started. `make test-long` tries every way to stop with every way to divide the work.
 """
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch.distributed.fsdp  # noqa: F401 (once, and not in each process)
 from safetensors.numpy import load_file
 
 from segue.config import dump
 from segue.train.metrics import read_metrics
+from tests.forked import forked, forked_call, ranks, together
+from tests.train import stopped_runs
 from tests.train.runs import arguments, config_of, finish, wait_for_step, write_inputs
 
 ROOT = Path(__file__).parents[2]
@@ -53,15 +56,14 @@ def command(work: Path, run: str, name: str) -> subprocess.Popen[str]:
 
 def runs(work: Path, names: list[str], *, stopped: bool) -> None:
     """One that is never stopped for each of the settings, and one that is, all in one start."""
-    jobs = []
+    jobs: list[stopped_runs.Run] = []
     for name in names:
         path = work / f"{name}.toml"
         path.write_text(dump(config_of(work, *COMMON, *SETTINGS[name])), encoding="utf-8")
-        jobs.append((str(path), str(work / f"straight-{name}"), []))
+        jobs.append((path, work / f"straight-{name}", []))
         if stopped:
-            jobs.append((str(path), str(work / f"stopped-{name}"), STOPS))
-    code, _, errors = finish(launched("tests.train.stopped_runs", json.dumps(jobs)))
-    assert code == 0, errors[-3000:]
+            jobs.append((path, work / f"stopped-{name}", STOPS))
+    together([forked_call(partial(stopped_runs.main, jobs), environment=rank) for rank in ranks(2)])
 
 
 @pytest.fixture(scope="module")
@@ -162,8 +164,8 @@ def test_one_of_two_processes_is_killed(work: Path) -> None:
     process = command(work, "killed", "all")
     wait_for_step(work / "killed", 12, process)
     kill_one(process, 1)
-    code, _, errors = finish(command(work, "killed", "all"))
-    assert code == 0, errors[-3000:]
+    words = ["pretrain", *arguments(work, "killed", *COMMON, *SETTINGS["all"])]
+    _, errors = together([forked(*words, environment=rank) for rank in ranks(2)])
     assert "resumes at step" in errors
     assert_equal(work, "killed", "all")
 

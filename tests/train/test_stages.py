@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,8 @@ from segue.train.optim import learning_rate
 from segue.train.pretrain import Ended, Event, Started, pretrain
 from segue.train.stages import Origin, find_origin, start_with
 from tests.cli.test_pretrain import both, segue
-from tests.train.runs import config_of, finish, write_inputs
+from tests.forked import forked, ranks, together
+from tests.train.runs import config_of, write_inputs
 
 SECOND = """
 [data]
@@ -212,19 +211,11 @@ def test_two_processes(work: Path) -> None:
     work = work.resolve()
     settings = ["model.dropout=0", "train.schedule=constant"]
     run(work, "one", "first/last", *settings)  # or it is there already
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "segue"]
     stores = [f"data.store={work / 'store'}", f"data.validation={work / 'store-valid'}"]
     for steps in (4, 12):
         words = ["pretrain", str(work / "second.toml"), *stores, *settings, f"train.steps={steps}"]
-        process = subprocess.Popen(
-            [*launcher, *words, "--from", str(work / "first/last"), "--out", str(work / "two")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        code, _, errors = finish(process)
-        assert code == 0, errors[-2000:]
+        words += ["--from", str(work / "first/last"), "--out", str(work / "two")]
+        _, errors = together([forked(*words, environment=rank) for rank in ranks(2)])
         assert "started from first/last (averaged weights" in " ".join(errors.split())
     one, two = (dict(pair for pair in losses(work / name)) for name in ("one", "two"))
     assert list(two) == list(one)

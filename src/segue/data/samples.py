@@ -13,9 +13,10 @@ import json
 import random
 import re
 import sysconfig
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -192,22 +193,29 @@ def _lines(sample: LabelledSample) -> Iterator[tuple[str, int]]:
 # -------------------------------------------------------------------------------------------------------- English
 
 
+_TOPICS = ("pydoc_data", "topics.py")
+"""The file with Python's help topics."""
+
+
 def _english() -> Iterator[Document]:
     """Each help topic, and the docstrings of each module."""
     seen: set[str] = set()
-    for inside, tree in _library():
-        texts = _topics(tree) if inside == ("pydoc_data", "topics.py") else ["\n".join(_docstrings(tree))]
-        for text in texts:
+    for inside, found in _library():
+        for text in found if inside == _TOPICS else ["\n".join(found)]:
             document = [line.rstrip() for line in text.splitlines() if line.strip()]
             if document and text not in seen:
                 seen.add(text)
                 yield document
 
 
-def _library() -> Iterator[tuple[tuple[str, ...], ast.Module]]:
-    """The files of the standard library, read as text: nothing is imported or run."""
-    library = Path(sysconfig.get_path("stdlib"))
-    found = False
+def _library() -> list[tuple[tuple[str, ...], list[str]]]:
+    """The docstrings, or help topics, of each file of the standard library. Nothing of it is imported or run."""
+    return _texts_of(Path(sysconfig.get_path("stdlib")))
+
+
+@cache
+def _texts_of(library: Path) -> list[tuple[tuple[str, ...], list[str]]]:
+    found = []
     for path in sorted(library.rglob("*.py")):
         inside = path.relative_to(library).parts
         if inside[0] in ("site-packages", "dist-packages", "test", "idlelib", "lib2to3") or "tests" in inside:
@@ -216,18 +224,18 @@ def _library() -> Iterator[tuple[tuple[str, ...], ast.Module]]:
             tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError):  # files that are broken on purpose
             continue
-        found = True
-        yield inside, tree
+        found.append((inside, list(_topics(tree)) if inside == _TOPICS else _docstrings(tree)))
     if not found:
         raise DataError(f"{library} must hold the source of the standard library; got none. Use another Python.")
+    return found
 
 
 def _modules() -> list[dict[str, str]]:
     """Docstrings of packages that have many, which package being the label; of each, not more than some hundreds."""
     texts: dict[str, dict[str, None]] = {}
-    for inside, tree in _library():
-        if len(inside) > 1:
-            found = (" ".join(text.split())[:_LONGEST_DOCSTRING] for text in _docstrings(tree))
+    for inside, docstrings in _library():
+        if len(inside) > 1 and inside != _TOPICS:
+            found = (" ".join(text.split())[:_LONGEST_DOCSTRING] for text in docstrings)
             texts.setdefault(inside[0], {}).update(dict.fromkeys(text for text in found if len(text) > 30))
     owners = Counter(text for module in texts.values() for text in module)
     rows = [
@@ -252,8 +260,22 @@ def _topics(tree: ast.Module) -> Iterator[str]:
 
 def _docstrings(tree: ast.Module) -> list[str]:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    texts = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
+    texts = (ast.get_docstring(node) for node in _statements(tree) if isinstance(node, kinds))
     return [text for text in texts if text and " " in text]
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """The tree without its expressions, in the order of `ast.walk`: most nodes are expressions, and none has a
+    docstring."""
+    waiting = deque[ast.AST]([tree])
+    while waiting:
+        node = waiting.popleft()
+        for _, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                waiting.extend(
+                    item for item in value if isinstance(item, ast.stmt | ast.ExceptHandler | ast.match_case)
+                )
+        yield node
 
 
 def _films() -> list[dict[str, str]]:
