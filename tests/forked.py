@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -102,7 +103,10 @@ def _run(work: Callable[[], int | None], output: IO[bytes], errors: IO[bytes], e
     os.dup2(output.fileno(), 1)
     os.dup2(errors.fileno(), 2)
     gc.freeze()  # objects of the other process never close what is opened here
-    os.closerange(3, 4096)  # connections of the other process end when it closes them
+    for name in os.listdir("/proc/self/fd"):  # its connections end when it closes them
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                os.close(int(name))
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
     signal.signal(signal.SIGINT, signal.default_int_handler)
