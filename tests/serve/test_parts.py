@@ -1,6 +1,7 @@
 """The parts of the server that need no server to be tried."""
 
 import asyncio
+import socket
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from segue.serve.keys import read_keys
 from segue.serve.models import load_all, load_served
 from segue.serve.pace import Pace
 from segue.serve.run import Run
+from segue.serve.server import listen
 from segue.serve.serving import Serving
 from segue.serve.settings import ServeSettings
 from segue.serve.slots import Slots
@@ -295,3 +297,11 @@ def test_a_saved_session_of_the_library_and_of_the_server_are_alike(folders: dic
     )
     assert kept.tokens == session.tokens_read
     assert kept.text.text[kept.text.read :] == session.waiting
+
+
+def test_small_parts_of_an_answer_are_sent_at_once() -> None:
+    """Without TCP_NODELAY each answer on a kept connection takes 40 ms more."""
+    with listen("127.0.0.1", 0) as listening:
+        listening.listen()
+        with socket.create_connection(listening.getsockname()), listening.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -23,7 +23,7 @@ from tests.train import stopped_runs
 from tests.train.runs import arguments, config_of, finish, wait_for_step, write_inputs
 
 ROOT = Path(__file__).parents[2]
-STEPS = 40
+STEPS = 24
 COMMON = [f"train.steps={STEPS}", "model.dropout=0.1", "train.save_every=5", "train.validate_every=8"]
 COMMON += ["train.validation_steps=4"]
 SETTINGS = {  # of the work that two processes share
