@@ -3,7 +3,7 @@
 Each part is a result of its own, so the same command goes on with what is missing.
 
     .venv/bin/python -m benchmarks.desk --data DATA
-    .venv/bin/python -m benchmarks.desk --data DATA --parts intents-banking77 speed
+    .venv/bin/python -m benchmarks.desk --data DATA --parts intents-banking77-5 speed --no-finetune
 
 DATA has the folders banking77, clinc150, insuranceqa, lcqmc and bq. Baselines are scikit-learn's: TF-IDF with logistic
 regression, BM25 (the topic of the nearest question), NB-SVM (Wang and Manning 2012). Speeds mean something only on a
@@ -14,6 +14,8 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +24,13 @@ import numpy as np
 from benchmarks.desk_baselines import bm25_rankings, nb_svm, nearest_by_bm25, tfidf_scores
 from benchmarks.desk_data import Intents, Retrieval, banking77, clinc150, few, insuranceqa, pairs
 from benchmarks.provenance import RESULTS, Result, newest, origin, record, seconds_since
-from segue.apps.desk.build import build
+from segue.apps.desk.build import Built, build
 from segue.apps.desk.confidence import threshold_for
 from segue.apps.desk.knowledge import Asked, Knowledge, Topic
 from segue.apps.desk.model import DeskModel
 
 SIZES: tuple[int | None, ...] = (None, 10, 5)
 ERRORS = (0.05, 0.02)
-SEEDS = (0, 1, 2)
-"""Which questions are drawn for the small sizes."""
 ENTRIES = 100_000
 RATE = 20
 """Questions a second."""
@@ -51,64 +51,79 @@ def tell(said: str) -> None:
         print(f"    {said}", flush=True)
 
 
-def learned(knowledge: Knowledge, model: str | None) -> tuple[DeskModel, Any, float]:
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How desks learn."""
+
+    model: str | None
+    finetune: bool
+    seeds: int
+    """Draws of the questions, for the small sizes."""
+    busy: bool
+
+
+def learned(knowledge: Knowledge, how: How) -> tuple[Built, float]:
+    """A desk, and the seconds it took."""
     started = time.perf_counter()
-    built = build(knowledge, model=model, error=0.05, seed=0, finetune=True, told=tell)
-    return built.model, built.measured, time.perf_counter() - started
+    built = build(knowledge, model=how.model, error=0.05, seed=0, finetune=how.finetune, told=tell)
+    return built, time.perf_counter() - started
 
 
-def intents(data: Intents, model: str | None) -> Result:
-    """Accuracy at three sizes, the errors of thresholds, and questions outside, where there are some."""
+def intents(data: Intents, size: int | None, how: How) -> Result:
+    """Accuracy, the errors of thresholds, and questions outside, where there are some."""
+    found = []
+    for seed in range(how.seeds if size is not None else 1):
+        found.append(_intents(data, few(data.train, size, seed=seed), how))
+        print(found[-1], flush=True)
+    return {"a topic": size or "all", "test questions": len(data.test), "draws": found}
+
+
+def _intents(data: Intents, rows: list[tuple[str, str]], how: How) -> Result:
     texts, golds = [text for text, _ in data.test], [name for _, name in data.test]
-    found: list[dict[str, Any]] = []
-    for size in SIZES:
-        for seed in SEEDS if size is not None else (0,):
-            rows = few(data.train, size, seed=seed)
-            desk, measured, seconds = learned(intent_knowledge(rows, data.outside), model)
-            judged = desk.judge(texts)
-            names = [topic.name for topic in desk.knowledge.topics]
-            right = np.array(
-                [names[int(one.ranked.topics[0])] == gold for one, gold in zip(judged, golds, strict=True)]
-            )
-            sure = np.array([one.confidence for one in judged])
-            inside = np.array([one.inside for one in judged])
-            scores, labels = tfidf_scores(rows, texts)
-            values: dict[str, Any] = {
-                "a topic": size or "all",
-                "seed": seed,
-                "questions": len(rows),
-                "desk": round(float(right.mean()), 4),
-                "TF-IDF + LR": round(
-                    float(np.mean([labels[n] == gold for n, gold in zip(scores.argmax(1), golds, strict=True)])), 4
-                ),
-                "BM25": round(_share(nearest_by_bm25(rows, texts), golds), 4),
-                "NB-SVM": round(_share(nb_svm(rows, texts), golds), 4),
-                "parts alone, held back": {name: round(value, 4) for name, value in measured.alone.items()},
-                "weights": [round(float(value), 3) for value in desk.fitted.weights_K],
-                "tried": measured.choice,
-                "seconds to learn": round(seconds, 1),
-                "thresholds": _thresholds(measured, desk, sure, inside, right),
-            }
-            if data.outside_test:
-                values["outside"] = _outside(desk, data.outside_test, inside, scores, rows)
-            found.append(values)
-            print(values, flush=True)
-    return {"test questions": len(texts), "sizes": found}
+    built, seconds = learned(intent_knowledge(rows, data.outside), how)
+    desk = built.model
+    judged = desk.judge(texts)
+    names = [topic.name for topic in desk.knowledge.topics]
+    right = np.array([names[int(one.ranked.topics[0])] == gold for one, gold in zip(judged, golds, strict=True)])
+    sure = np.array([one.confidence for one in judged])
+    inside = np.array([one.inside for one in judged])
+    scores, labels = tfidf_scores(rows, texts)
+    values: Result = {
+        "questions": len(rows),
+        "desk": round(float(right.mean()), 4),
+        "TF-IDF + LR": round(_share([labels[place] for place in scores.argmax(1)], golds), 4),
+        "BM25": round(_share(nearest_by_bm25(rows, texts), golds), 4),
+        "NB-SVM": round(_share(nb_svm(rows, texts), golds), 4),
+        "thresholds": _thresholds(built, sure, inside, right),
+        **_learning(built, seconds),
+    }
+    if data.outside_test:
+        values["outside"] = _outside(desk, data.outside_test, inside, scores, rows)
+    return values
+
+
+def _learning(built: Built, seconds: float) -> Result:
+    """What is told of every desk."""
+    return {
+        "parts alone, held back": {name: round(value, 4) for name, value in built.measured.alone.items()},
+        "weights": [round(float(value), 3) for value in built.model.fitted.weights_K],
+        "tried": built.measured.choice,
+        "seconds to learn": round(seconds, 1),
+    }
 
 
 def _share(found: list[str], golds: list[str]) -> float:
     return float(np.mean([one == gold for one, gold in zip(found, golds, strict=True)]))
 
 
-def _thresholds(measured: Any, desk: DeskModel, sure: Any, inside: Any, right: Any) -> list[dict[str, float]]:
+def _thresholds(built: Built, sure: Any, inside: Any, right: Any) -> list[dict[str, float]]:
     """What was asked for, and what came of it on the test questions."""
-    held_sure = np.array([one.confidence for one in measured.held])
-    held_right = np.array([one.right for one in measured.held])
+    held_sure = np.array([one.confidence for one in built.measured.held])
+    held_right = np.array([one.right for one in built.measured.held])
+    outside = built.model.fitted.outside
     rows = []
     for error in ERRORS:
-        answered = np.where(inside >= desk.fitted.outside, sure, 0.0) >= threshold_for(
-            held_sure, held_right, error=error
-        )
+        answered = np.where(inside >= outside, sure, 0.0) >= threshold_for(held_sure, held_right, error=error)
         rows.append(
             {
                 "asked error": error,
@@ -133,7 +148,7 @@ def _outside(
     }
 
 
-def retrieval(data: Retrieval, model: str | None) -> Result:
+def retrieval(data: Retrieval, how: How) -> Result:
     """MRR and recall among the first ten, of the desk and of BM25."""
     places = {text: place for place, text in enumerate(data.pool)}
     topics = tuple(Topic(name=text[:80], answer=text, source="") for text in data.pool)
@@ -141,19 +156,17 @@ def retrieval(data: Retrieval, model: str | None) -> Result:
         Asked(text=text, topics=tuple(places[one] for one in right), group=str(n))
         for n, (text, right) in enumerate(data.train)
     )
-    desk, measured, seconds = learned(Knowledge(topics=topics, asked=asked), model)
+    built, seconds = learned(Knowledge(topics=topics, asked=asked), how)
     texts = [text for text, _ in data.test]
     golds = [{places[one] for one in right} for _, right in data.test]
-    ranked = [one.ranked.topics[:10].tolist() for one in desk.judge(texts)]
+    ranked = [one.ranked.topics[:10].tolist() for one in built.model.judge(texts)]
     return {
         "pool": len(topics),
         "questions to learn from": len(asked),
         "test questions": len(texts),
         "desk": _ranking(ranked, golds),
         "BM25": _ranking(bm25_rankings(data.pool, texts, characters=data.chinese), golds),
-        "parts alone, held back": {name: round(value, 4) for name, value in measured.alone.items()},
-        "weights": [round(float(value), 3) for value in desk.fitted.weights_K],
-        "seconds to learn": round(seconds, 1),
+        **_learning(built, seconds),
     }
 
 
@@ -169,7 +182,7 @@ def _ranking(ranked: list[list[int]], golds: list[set[int]]) -> dict[str, float]
     }
 
 
-def speed(data: Intents, model: str | None, *, busy: bool) -> Result:
+def speed(data: Intents, how: How) -> Result:
     """Questions at a steady rate to a desk of many entries, made of real questions with a word of another in each."""
     draw = np.random.default_rng(0)
     texts = [text for text, _ in data.train]
@@ -184,13 +197,13 @@ def speed(data: Intents, model: str | None, *, busy: bool) -> Result:
         topics=tuple(Topic(name=f"topic {n}", answer=f"Answer {n}.", source="") for n in range(len(entries))),
         asked=tuple(Asked(text=text, topics=(n,), group=str(n)) for n, text in enumerate(entries)),
     )
-    desk, _, seconds = learned(knowledge, model)
+    built, seconds = learned(knowledge, how)
     times: list[float] = []
     begun = time.perf_counter()
     for n, (text, _) in enumerate(data.test[:600]):
         due = begun + n / RATE
         time.sleep(max(0.0, due - time.perf_counter()))
-        desk.ask(text)
+        built.model.ask(text)
         times.append(time.perf_counter() - due)
     return {
         "entries": len(entries),
@@ -198,7 +211,7 @@ def speed(data: Intents, model: str | None, *, busy: bool) -> Result:
         "questions a second": RATE,
         "p50 ms": round(1000 * float(np.quantile(times, 0.5)), 1),
         "p95 ms": round(1000 * float(np.quantile(times, 0.95)), 1),
-        "machine was busy with other work": busy,
+        "machine was busy with other work": how.busy,
     }
 
 
@@ -208,18 +221,25 @@ def main() -> None:
     parser.add_argument("--model", help='model of the vectors, or "none". Default: the packaged one of the language')
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results go. Default: benchmarks/results")
     parser.add_argument("--parts", nargs="*", help="only these")
+    parser.add_argument("--seeds", type=int, default=3, help="draws of the questions for small sizes. Default: 3")
+    parser.add_argument("--no-finetune", dest="finetune", action="store_false", help="no network is tried")
     parser.add_argument("--again", action="store_true", help="also what has a result of this code")
     parser.add_argument("--busy", action="store_true", help="the machine does other work: its speeds mean little")
     arguments = parser.parse_args()
-    data, model = arguments.data, arguments.model
+    data = arguments.data
+    how = How(model=arguments.model, finetune=arguments.finetune, seeds=arguments.seeds, busy=arguments.busy)
+    sets = {"banking77": banking77, "clinc150": clinc150}
     parts: dict[str, Callable[[], Result]] = {
-        "intents-banking77": lambda: intents(banking77(data), model),
-        "intents-clinc150": lambda: intents(clinc150(data), model),
-        "retrieval-insuranceqa-en": lambda: retrieval(insuranceqa(data, chinese=False), model),
-        "retrieval-insuranceqa-zh": lambda: retrieval(insuranceqa(data, chinese=True), model),
-        "retrieval-lcqmc": lambda: retrieval(pairs(data, "lcqmc"), model),
-        "retrieval-bq": lambda: retrieval(pairs(data, "bq"), model),
-        "speed": lambda: speed(banking77(data), model, busy=arguments.busy),
+        f"intents-{name}-{size or 'all'}": partial(lambda read, size: intents(read(data), size, how), read, size)
+        for name, read in sets.items()
+        for size in SIZES
+    }
+    parts |= {
+        "retrieval-bq": lambda: retrieval(pairs(data, "bq"), how),
+        "retrieval-lcqmc": lambda: retrieval(pairs(data, "lcqmc"), how),
+        "retrieval-insuranceqa-en": lambda: retrieval(insuranceqa(data, chinese=False), how),
+        "retrieval-insuranceqa-zh": lambda: retrieval(insuranceqa(data, chinese=True), how),
+        "speed": lambda: speed(banking77(data), how),
     }
     for name in arguments.parts or parts:
         kind = f"desk-{name}"
@@ -229,7 +249,7 @@ def main() -> None:
         print(name, flush=True)
         began, where = time.monotonic(), origin()
         values = parts[name]()
-        more = {"vectors": model or "packaged", "busy": arguments.busy, "seconds": seconds_since(began)}
+        more = {"vectors": how.model or "packaged", "busy": how.busy, "seconds": seconds_since(began)}
         record(kind, {**values, **more}, origin=where, folder=arguments.results)
         print(values, flush=True)
 

@@ -26,7 +26,7 @@ ENGLISH, CHINESE = "xlnet-mini-en", "xlnet-mini-zh"
 NO_MODEL = "none"
 WORTH = 0.02
 """Share of the texts from which a language has a model of its own."""
-MOST_WHITENED = 5000
+MOST_WHITENED = 2000
 REPORT_PAGE, REPORT_TEXT = "report.html", "report.md"
 
 

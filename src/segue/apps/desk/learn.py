@@ -8,6 +8,7 @@ Where topics have a single question there is nothing to hold back; then these qu
 words left out, which the report says.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,8 +34,8 @@ from segue.apps.desk.ranker import Ranked, Scored, fit_weights, put_forward, ran
 from segue.apps.desk.terms import is_chinese
 
 FOLDS = 5
-MANY = 3000
-"""Questions from which one fold of them is enough to measure."""
+MANY = 600
+"""Held-back questions that are enough to measure: no more folds are asked than it takes."""
 ENOUGH = 50
 """Held-back questions with which shortened ones are not needed."""
 HIDDEN = 0.2
@@ -245,7 +246,7 @@ def _rounds(
         short: list[Ask] = [(_shorter(one.text, draw), one.topics, None) for one in knowledge.asked if one.topics]
         yield fit_parts(knowledge, everything, vectors), short[:MOST_ASKED] + outside, []
         return
-    for place, fold in enumerate(folds[: 1 if usable > MANY else FOLDS], start=1):
+    for place, fold in enumerate(folds[: math.ceil(FOLDS * min(1.0, MANY / usable))], start=1):
         told(f"round {place}: learning without {len(fold):,} questions, and asking them")
         away = set(fold)
         rest = [number for number in range(len(knowledge.asked)) if number not in away]
