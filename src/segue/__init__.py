@@ -21,6 +21,8 @@ Functions, one for each thing that the command line does (docs/python.md shows e
     explain_answer, save_explanation    which words decided an answer; all of it as a page
     convert, export, inspect    checkpoints of other libraries; ONNX; what a file is
     package, push               a model for others: in a small folder; on the hub
+    learn_desk, open_desk, describe_desk    questions and answers -> a desk that answers, and knows when not to
+    improve_desk, roll_back_desk, copy_desk, person_in_desk     keeping it good, safe, and the data of people theirs
     models, named, doctor       what has a name; the config of a published model; checks of a model
 
 `help(segue.score)` describes one of them. Torch is loaded when it is first needed.
@@ -77,6 +79,15 @@ if TYPE_CHECKING:
     from segue.api.study import studies as studies
     from segue.api.tune import Study as Study
     from segue.api.tune import tune as tune
+    from segue.apps.desk.interface import DeskReport as DeskReport
+    from segue.apps.desk.interface import copy_desk as copy_desk
+    from segue.apps.desk.interface import describe_desk as describe_desk
+    from segue.apps.desk.interface import improve_desk as improve_desk
+    from segue.apps.desk.interface import learn_desk as learn_desk
+    from segue.apps.desk.interface import open_desk as open_desk
+    from segue.apps.desk.interface import person_in_desk as person_in_desk
+    from segue.apps.desk.interface import roll_back_desk as roll_back_desk
+    from segue.apps.desk.model import DeskModel as DeskModel
     from segue.data.store import Store as Store
     from segue.data.tables import TableSettings as TableSettings
     from segue.errors import SegueError as SegueError
@@ -98,6 +109,8 @@ _HOME = {
     "AttentionReading": "segue.explain.scores",
     "AttentionScores": "segue.explain.scores",
     "Batch": "segue.model",
+    "DeskModel": "segue.apps.desk.model",
+    "DeskReport": "segue.apps.desk.interface",
     "Evaluation": "segue.api.evaluate",
     "Explanation": "segue.explain.report",
     "FinetuneResult": "segue.api.finetune",
@@ -120,6 +133,8 @@ _HOME = {
     "attention": "segue.api.explain",
     "compare": "segue.api.compare",
     "convert": "segue.api.convert",
+    "copy_desk": "segue.apps.desk.interface",
+    "describe_desk": "segue.apps.desk.interface",
     "doctor": "segue.api.doctor",
     "embed": "segue.api.embed",
     "embed_each": "segue.api.embed",
@@ -132,14 +147,18 @@ _HOME = {
     "export": "segue.api.convert",
     "finetune": "segue.api.finetune",
     "generate": "segue.api.generate",
+    "improve_desk": "segue.apps.desk.interface",
     "infill": "segue.api.generate",
     "inspect": "segue.api.inspect",
+    "learn_desk": "segue.apps.desk.interface",
     "load": "segue.api.models",
     "load_finetuned": "segue.api.predict",
     "models": "segue.api.catalogue",
     "named": "segue.model.named",
     "open": "segue.api.models",
+    "open_desk": "segue.apps.desk.interface",
     "package": "segue.api.hub",
+    "person_in_desk": "segue.apps.desk.interface",
     "plan": "segue.api.pretrain",
     "plot": "segue.api.plot",
     "predict": "segue.api.predict",
@@ -147,6 +166,7 @@ _HOME = {
     "prepare": "segue.api.prepare",
     "pretrain": "segue.api.pretrain",
     "push": "segue.api.hub",
+    "roll_back_desk": "segue.apps.desk.interface",
     "run_study": "segue.api.study",
     "sample": "segue.api.sample",
     "samples": "segue.api.sample",
@@ -163,6 +183,8 @@ __all__ = [
     "AttentionReading",
     "AttentionScores",
     "Batch",
+    "DeskModel",
+    "DeskReport",
     "Evaluation",
     "Explanation",
     "FinetuneResult",
@@ -186,6 +208,8 @@ __all__ = [
     "attention",
     "compare",
     "convert",
+    "copy_desk",
+    "describe_desk",
     "doctor",
     "embed",
     "embed_each",
@@ -198,14 +222,18 @@ __all__ = [
     "export",
     "finetune",
     "generate",
+    "improve_desk",
     "infill",
     "inspect",
+    "learn_desk",
     "load",
     "load_finetuned",
     "models",
     "named",
     "open",
+    "open_desk",
     "package",
+    "person_in_desk",
     "plan",
     "plot",
     "predict",
@@ -213,6 +241,7 @@ __all__ = [
     "prepare",
     "pretrain",
     "push",
+    "roll_back_desk",
     "run_study",
     "sample",
     "samples",

@@ -89,13 +89,14 @@ def open_page(chromium: Any, server: Server) -> Iterator[Open]:
 
     def opened(url: str | None = None, *, ready: bool = True, **options: Any) -> Any:
         start = url or server.url
+        home = "/".join(start.split("/")[:3])
         context = chromium.new_context(**{"locale": "en-US", "viewport": {"width": 1280, "height": 860}, **options})
         context.set_default_timeout(20_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("dialog", lambda dialog: problems.append(dialog.message))
-        page.on("request", lambda request: elsewhere.append(request.url) if not request.url.startswith(start) else None)
+        page.on("request", lambda request: elsewhere.append(request.url) if not request.url.startswith(home) else None)
         page.on("console", lambda said: problems.append(said.text) if "Content Security Policy" in said.text else None)
         page.goto(start)
         if ready:

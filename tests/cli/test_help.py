@@ -15,18 +15,20 @@ from typer.testing import CliRunner
 
 import segue
 from segue.api.hub import package
-from segue.cli.app import VERBS, app, command_of
+from segue.cli.app import APPLICATIONS, VERBS, app, command_of
 from segue.data.prepare import prepare
 from tests.tasks.models import write_model
 
 CLI = Path(segue.__file__).parent / "cli"
 WIDTHS = (50, 80, 100)
+SUMMARIES = VERBS | {f"{verb} {name}": said for verb, inner in APPLICATIONS.items() for name, said in inner.items()}
+"""Of all verbs, those of applications too."""
 UNCLEAR = re.compile(r"\b[Ll]eft out:|\bso many\b|\bso often\b|^Of \b|\bsay\.|\bIts (size|format)\b|may be repeated")
 """Fragments and private words that help texts once had."""
 
 
 def help_of(verb: str | None, width: int, flag: str = "--help") -> str:
-    result = CliRunner().invoke(app, [flag] if verb is None else [verb, flag], terminal_width=width)
+    result = CliRunner().invoke(app, [flag] if verb is None else [*verb.split(), flag], terminal_width=width)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -35,7 +37,12 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-@pytest.mark.parametrize("verb", VERBS)
+def function_of(verb: str) -> Any:
+    first, *rest = verb.split()
+    return getattr(import_module(f"segue.cli.{first}"), rest[0].replace("-", "_") if rest else first)
+
+
+@pytest.mark.parametrize("verb", SUMMARIES)
 def test_nothing_is_cut_at_any_width(verb: str) -> None:
     """Every word of every option and help text is there, and no line is longer than the terminal but for one that
     cannot be broken: an example, the usage, or the name of an option with its values."""
@@ -63,11 +70,10 @@ def test_the_list_of_verbs_is_whole(width: int) -> None:
         assert "".join(words(verb + summary)) in joined
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", SUMMARIES)
 def test_the_help_of_a_verb_has_its_summary_an_example_and_defaults(verb: str) -> None:
-    function = getattr(import_module(f"segue.cli.{verb}"), verb)
-    text = inspect.cleandoc(function.__doc__)
-    assert text.splitlines()[0] == VERBS[verb]
+    text = inspect.cleandoc(function_of(verb).__doc__)
+    assert text.splitlines()[0] == SUMMARIES[verb]
     examples = re.findall(rf"^  segue {verb}\b.*$", text, flags=re.MULTILINE)
     assert examples, "an example"
     assert all(len(example) <= 78 for example in examples)
@@ -90,10 +96,9 @@ def said_default(parameter: Any) -> bool:
 
 def test_examples_are_commands_that_parse() -> None:
     """Their options exist, and so does every required one."""
-    for verb in VERBS:
+    for verb in SUMMARIES.keys() - APPLICATIONS.keys():
         command = command_of(verb)
-        function = getattr(import_module(f"segue.cli.{verb}"), verb)
-        for line in re.findall(r"^ *segue (.*)$", inspect.cleandoc(function.__doc__), flags=re.MULTILINE):
+        for line in re.findall(rf"^ *segue ({verb}\b.*)$", inspect.cleandoc(function_of(verb).__doc__), flags=re.M):
             given = {word for word in line.split() if word.startswith("--")}
             known = {option for parameter in command.params for option in parameter.opts}
             assert given <= known, line

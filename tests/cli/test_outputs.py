@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from segue.cli.app import APPLICATIONS, command_of
 from segue.cli.app import VERBS as ALL_VERBS
-from segue.cli.app import command_of
 from segue.data import samples
 from segue.data.store import Store
 from tests.command import command
@@ -104,6 +104,12 @@ VERBS = {
     "generate": Verb(arguments=["model", "The", "--max-tokens", "1", "--save", "OUT"], name="one.session",
                      reads=["model"]),
     "sample": Verb(arguments=["english", "--out", "OUT"], name="english.txt"),
+    "desk learn": Verb(arguments=["faq.csv", "--model", "none", "--out", "OUT"], name="desk", folder=True,
+                       replace=False, reads=["faq.csv"], quick=False),
+    "desk back-up": Verb(arguments=["help-desk", "--out", "OUT"], name="copy", folder=True, replace=False,
+                         reads=["help-desk"]),
+    "desk restore": Verb(arguments=["saved-desk", "--out", "OUT"], name="desk", folder=True, replace=False,
+                         reads=["saved-desk"], quick=False),
 }  # fmt: skip
 FAMILIAR = ["README.md", "notes.txt", "config.toml", "metrics.jsonl", "lock", "manifest.json", "conversion.md", "old",
             "export.json", "documents.bin", "report.md", "study.db", "runs.png", "english.txt"]  # fmt: skip
@@ -161,14 +167,16 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert segue("prepare", "text.txt", "--tokenizer", "model/tokenizer", "--out", "store")[0] == 0
         (folder / "study.toml").write_text(STUDY)
         (folder / "config.toml").write_text(CONFIG.format(size=Store.open("store").vocabulary_size))
-        for verb, out in (("pretrain", "run"), ("finetune", "topics")):
+        (folder / "faq.csv").write_text("question,answer\nwhere is it,There.\nhow much,Nothing.\n")
+        written = {"pretrain": "run", "finetune": "topics", "desk learn": "help-desk", "desk back-up": "saved-desk"}
+        for verb, out in written.items():
             code, output = call(verb, out)
             assert code == 0, output
     return folder
 
 
 def call(verb: str, out: str, *more: str) -> tuple[int, str]:
-    return segue(verb, *(out if argument == "OUT" else argument for argument in VERBS[verb].arguments), *more)
+    return segue(*verb.split(), *(out if argument == "OUT" else argument for argument in VERBS[verb].arguments), *more)
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +204,8 @@ def world(
 
 def test_every_verb_that_writes_is_here() -> None:
     writing = {"out", "plot", "save", "replace"}
-    found = {name: {one.name for one in command_of(name).params} for name in ALL_VERBS}
+    inner = [f"{verb} {name}" for verb, names in APPLICATIONS.items() for name in names]
+    found = {name: {one.name for one in command_of(name).params} for name in (*ALL_VERBS, *inner)}
     assert {name for name, options in found.items() if options & writing} - {"push"} == set(VERBS)
     assert {name for name, options in found.items() if "replace" in options} == {
         name for name, verb in VERBS.items() if verb.replace

@@ -82,6 +82,15 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["serve", "model", "--port", "0", "--check"],
         ["serve", "model", "tuned/best", "other=xlnet", "--port", "0", "--set", "max_tokens=10", "--check"],
     ],
+    "desk": [
+        ["desk", "learn", "table.csv", "--model", "none", "--out", "new"],
+        ["desk", "learn", "table.jsonl", "table.tsv", "--model", "xlnet", "--out", "new", "--error", "0.1"],
+        ["desk", "ask", "model", "where is my parcel"],
+        ["desk", "run", "model", "--port", "0", "--check"],
+        ["desk", "back-up", "model", "--out", "new"],
+        ["desk", "person", "model", "ann", "--delete"],
+        ["desk", "roll-back", "run"],
+    ],
     "tour": [["tour"]],
     "prepare": [
         ["prepare", "text.txt", "--out", "new", "--kind", "bytes", "--workers", "1"],
@@ -208,10 +217,13 @@ class Case:
 
 def verbs() -> Mapping[str, list[str]]:
     """Every verb of the application, with its options."""
-    return {
-        name: [option for parameter in command_of(name).params for option in parameter.opts if option.startswith("--")]
-        for name in VERBS
-    }
+    found = {}
+    for name in VERBS:
+        command = command_of(name)
+        inner = getattr(command, "commands", {}).values()
+        parameters = [parameter for one in (command, *inner) for parameter in one.params]
+        found[name] = [option for one in parameters for option in one.opts if option.startswith("--")]
+    return found
 
 
 def make_case(seed: int, verb: str | None = None) -> Case:
@@ -227,7 +239,7 @@ def make_case(seed: int, verb: str | None = None) -> Case:
     if verb == "demo":  # where it has a place to work it takes minutes
         place = chance.choice(["text.txt", "/dev/null", "fifo", "text.txt/x", "self", "/proc/x", "a" * 300])
         case.arguments = ["demo", "--steps", chance.choice([*NUMBERS, *LARGE]), "--out", place]
-    if verb == "serve" and "--check" not in case.arguments:  # it would not end
+    if (verb == "serve" or "run" in case.arguments) and "--check" not in case.arguments:  # it would not end
         case.arguments.append("--check")
     for _ in range(chance.choice([0, 0, 1, 1, 2]) if changes else chance.choice([1, 1, 1, 2])):
         _worsen_files(case, chance)

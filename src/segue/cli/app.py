@@ -32,6 +32,7 @@ VERBS = {
     "infill": "Fill the gaps of a text with an XLNet.",
     "explain": "Show what a model looks at, what its scores are made of, and which words decided.",
     "serve": "Serve models over HTTP, with sessions that remember.",
+    "desk": "Answer customers from your own questions and answers, with people behind.",
     "convert": "Convert a checkpoint from or to another library.",
     "export": "Write a model as ONNX or for torch.export.",
     "inspect": "Say what a file or folder is, without loading weights.",
@@ -39,6 +40,19 @@ VERBS = {
     "push": "Upload a model folder with its card to the hub.",
 }
 """Each with the first line of its help, which is also that of its docstring."""
+APPLICATIONS = {
+    "desk": {
+        "learn": "Learn a desk from questions and answers, and measure it.",
+        "ask": "Ask a desk a question.",
+        "run": "Run a desk: its page for visitors, its page for agents, HTTP.",
+        "improve": "Learn again with what agents answered, and switch if it is no worse.",
+        "roll-back": "Go back to an earlier model of a desk.",
+        "back-up": "Copy a desk, also while it runs.",
+        "restore": "Make a desk of a back-up, after its files were checked.",
+        "person": "Show, export or delete what a desk keeps of a person.",
+    }
+}
+"""Verbs that have verbs of their own, each with the first line of its help."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -60,13 +74,23 @@ class Verbs(TyperGroup):
 
 
 def command_of(verb: str) -> Any:
-    """The command with all its options."""
+    """The command with all its options; that of an application has a command for each of its own verbs. Those are named
+    with both words: "desk learn"."""
+    application, _, name = verb.partition(" ")
+    if name:
+        return command_of(application).commands[name]
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    function = getattr(import_module(f"segue.cli.{verb}"), verb)
-    alone.command(verb, context_settings=CONTEXT)(expanded(function))
+    module = import_module(f"segue.cli.{verb}")
+    for name in APPLICATIONS.get(verb, ()):
+        alone.command(name, context_settings=CONTEXT)(expanded(getattr(module, name.replace("-", "_"))))
+    if verb in APPLICATIONS:
+        alone.callback(context_settings=CONTEXT, no_args_is_help=True)(getattr(module, verb))
+    else:
+        alone.command(verb, context_settings=CONTEXT)(expanded(getattr(module, verb)))
     command = typer.main.get_command(alone)
-    for parameter in command.params:
-        _say_default(parameter)
+    for one in (command, *getattr(command, "commands", {}).values()):
+        for parameter in one.params:
+            _say_default(parameter)
     return command
 
 

@@ -27,8 +27,9 @@ def run_server(
     check: bool,
 ) -> None:
     """Serves until it is told to stop; with `check`, stops when it could begin."""
-    _check_installed()
+    check_installed("segue serve")
     from segue.checkpoint.packaged import packaged_models
+    from segue.serve.app import make_app
     from segue.serve.keys import read_keys
     from segue.serve.models import load_all
     from segue.serve.redis_store import SCHEMES, RedisStore
@@ -43,7 +44,7 @@ def run_server(
             "a run folder, or a name on the hub."
         )
     chosen = settings(ServeSettings, {}, overrides)
-    local = _is_local(host)
+    local = is_local(host)
     if not local and keys is None:
         raise ConfigError(
             f"a server that others can reach must have keys; got --host {host} without. Give --keys FILE, with a line "
@@ -67,10 +68,11 @@ def run_server(
             console.print(f"{one.name}  {one.parameters / 1e6:.1f} M parameters  {', '.join(one.abilities)}")
         console.print(f"serving on http://{shown}:{at}  (Ctrl-C stops it)", soft_wrap=True)
 
-    serve(serving, listening, started=started, check=check)
+    serve(make_app(serving), serving, listening, started=started, check=check)
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Whether an address is of this machine alone."""
     if host == "localhost":
         return True
     try:
@@ -79,13 +81,14 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _check_installed() -> None:
+def check_installed(program: str) -> None:
+    """Raises unless what servers need is there."""
     from importlib.util import find_spec
 
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"segue serve needs fastapi, uvicorn and prometheus-client; got none of: {', '.join(missing)}. Install "
+            f"{program} needs fastapi, uvicorn and prometheus-client; got none of: {', '.join(missing)}. Install "
             "them: pip install fastapi uvicorn prometheus-client."
         )
 

@@ -156,7 +156,7 @@ class _Regression:
         self._binary = not multiple and len(self.known) == 2
         gold_NK = gold_NC[:, self.known]
         self._gold_NO = torch.from_numpy((gold_NK[:, 1:] if self._binary else gold_NK).astype(np.float64))
-        self._products = _Products(vectors)
+        self._products = Products(vectors)
         self._parameters_VO = torch.zeros(vectors.width + 1, self._gold_NO.shape[1], dtype=torch.float64)
         """Weights; the last row is the bias."""
 
@@ -202,7 +202,7 @@ class _Regression:
     def answers(self, asked: Vectors) -> Floats:
         """Probabilities [N, C]."""
         weight_VC, bias_C = self._of_all_classes()
-        scores_NC = _Products(asked).forward(torch.from_numpy(weight_VC)).numpy() + bias_C
+        scores_NC = Products(asked).forward(torch.from_numpy(weight_VC)).numpy() + bias_C
         return probabilities(scores_NC, multiple=self.multiple)
 
     def _of_all_classes(self) -> tuple[Floats, Floats]:
@@ -215,7 +215,7 @@ class _Regression:
         return np.ascontiguousarray(all_VC[:-1]), all_VC[-1].copy()
 
 
-class _Products:
+class Products:
     """Products of a sparse matrix [N, V] with dense ones."""
 
     def __init__(self, vectors: Vectors) -> None:

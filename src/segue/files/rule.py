@@ -11,13 +11,15 @@ from typing import Literal
 from segue.errors import DataError, SegueError
 
 MANIFEST = "manifest.json"
-Kind = Literal["store", "conversion", "export", "model"]
+Kind = Literal["store", "conversion", "export", "model", "desk", "desk-model"]
 Failure = type[SegueError]
 _LISTED: Mapping[Kind, tuple[str, ...]] = {
     "store": ("documents.bin",),
     "conversion": ("conversion.md",),
     "export": ("export.json",),
     "model": ("config.toml", "model.safetensors"),
+    "desk": ("desk.json",),
+    "desk-model": ("model.json", "knowledge.jsonl"),
 }
 """What the manifest of a folder of each kind lists, among others."""
 _LARGEST_MANIFEST = 1 << 26
@@ -108,7 +110,14 @@ def _existing(target: Path, failure: Failure) -> os.stat_result | None:
 
 
 def _named(kind: Kind) -> str:
-    names = {"store": "a store", "conversion": "a conversion", "export": "an export", "model": "a model folder"}
+    names = {
+        "store": "a store",
+        "conversion": "a conversion",
+        "export": "an export",
+        "model": "a model folder",
+        "desk": "a desk",
+        "desk-model": "a model of a desk",
+    }
     return names[kind]
 
 

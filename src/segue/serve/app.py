@@ -21,10 +21,11 @@ def make_app(serving: Serving) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.serving = serving
+    app.state.limits = serving.settings
     for part in (completions, session_routes, text_routes, task_routes, service_routes):
         app.include_router(part.router)
     app.include_router(session_routes.plain)
-    app.include_router(page_router())
+    app.include_router(page_router("segue.serve"))
     add_error_answers(app)
     for path in app.openapi()["paths"].values():
         for route in path.values():

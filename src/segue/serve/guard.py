@@ -20,10 +20,29 @@ from segue.serve.serving import Serving
 OPEN = ("/health", "/ready")
 """Paths that need no key: a load balancer asks them."""
 _LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
-_HEADERS = [
+HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
+
+
+def check_caller(headers: Headers, *, local: bool) -> None:
+    """Where no keys are asked for: raises unless the server is called by a name of this machine, and not by a page of
+    another site."""
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if local and not _LOCAL.fullmatch(host):
+        raise ApiError(
+            403,
+            f"a server without keys must be called by a name of this machine; got {shown(host)}. Use localhost, or "
+            "start it with --keys.",
+            code="wrong_host",
+        )
+    if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+        raise ApiError(
+            403,
+            f"a page of another site must not use a server without keys; got {shown(origin)}. Start it with --keys.",
+            code="wrong_origin",
+        )
 
 
 class Guard:
@@ -45,7 +64,7 @@ class Guard:
                 route = getattr(scope.get("route"), "path", "none")
                 metrics.requests.labels(route, message["status"]).inc()
                 metrics.seconds.labels(route).observe(time.monotonic() - started)
-                message = {**message, "headers": [*message["headers"], *_HEADERS]}
+                message = {**message, "headers": [*message["headers"], *HEADERS]}
             await send(message)
 
         try:
@@ -59,21 +78,7 @@ class Guard:
     def _tenant(self, path: str, headers: Headers) -> str:
         serving = self._serving
         if serving.keys is None:
-            host, origin = headers.get("host", ""), headers.get("origin")
-            if serving.local and not _LOCAL.fullmatch(host):
-                raise ApiError(
-                    403,
-                    f"a server without keys must be called by a name of this machine; got {shown(host)}. Use "
-                    "localhost, or start it with --keys.",
-                    code="wrong_host",
-                )
-            if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-                raise ApiError(
-                    403,
-                    f"a page of another site must not use a server without keys; got {shown(origin)}. Start it with "
-                    "--keys.",
-                    code="wrong_origin",
-                )
+            check_caller(headers, local=serving.local)
             return LOCAL
         if path in OPEN or path == START or path.startswith(PREFIX):
             return ""

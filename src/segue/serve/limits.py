@@ -4,17 +4,28 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from segue.serve.errors import ApiError
-from segue.serve.serving import serving_of
 
 _DEEPEST = 32
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """How JSON writes half of a character that has two."""
+
+
+class BodyLimits(Protocol):
+    """Settings of whoever reads bodies; an application has them as `app.state.limits`."""
+
+    @property
+    def max_body(self) -> int:
+        """Bytes of a request in JSON."""
+
+    @property
+    def body_timeout(self) -> float:
+        """Seconds for it to arrive."""
 
 
 class LimitedRequest(Request):
@@ -23,7 +34,7 @@ class LimitedRequest(Request):
     async def body(self) -> bytes:
         """All of it."""
         if not hasattr(self, "_body"):
-            settings = serving_of(self).settings
+            settings: BodyLimits = self.app.state.limits
             data = bytearray()
             async for part in read_parts(self, limit=settings.max_body, timeout=settings.body_timeout, each=False):
                 data += part

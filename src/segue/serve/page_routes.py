@@ -1,5 +1,6 @@
 """The page at /: files that come with segue, and nothing else."""
 
+from collections.abc import Mapping
 from importlib.resources import files
 
 from fastapi import APIRouter, Request
@@ -18,27 +19,37 @@ _TYPES = {
 }
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    "form-action 'none'; frame-ancestors {embedded_by}; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 """Nothing from elsewhere, nothing inline, and no text that becomes markup."""
 
 
-def page_router() -> APIRouter:
-    """Its files are read once, here: a request names one of them, never a path."""
+def page_router(*packages: str, starts: Mapping[str, str] | None = None, embedded_by: str = "'none'") -> APIRouter:
+    """The files in `page/` of some packages, the last of them first where names are the same. They are read once, here:
+    a request names one of them, never a path. `starts` are paths of whole pages, by default / for index.html;
+    `embedded_by` says which sites may show them in a frame."""
     router = APIRouter(include_in_schema=False)
     found = {
         one.name: Response(
             one.read_bytes(),
             media_type=_TYPES[one.name.rpartition(".")[2]],
-            headers={"content-security-policy": _POLICY, "cache-control": "no-cache"},
+            headers={
+                "content-security-policy": _POLICY.format(embedded_by=embedded_by),
+                "cache-control": "no-cache",
+            },
         )
-        for one in files("segue.serve").joinpath("page").iterdir()
+        for package in packages
+        for one in files(package).joinpath("page").iterdir()
         if one.name.rpartition(".")[2] in _TYPES
     }
 
-    @router.get(START)
-    async def page(request: Request) -> Response:
-        return found["index.html"]
+    def start(path: str, name: str) -> None:
+        @router.get(path)
+        async def page(request: Request) -> Response:
+            return found[name]
+
+    for path, file in ({START: "index.html"} if starts is None else starts).items():
+        start(path, file)
 
     @router.get(PREFIX + "{name}")
     async def part(name: str, request: Request) -> Response:

@@ -11,13 +11,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Generator
+from typing import Protocol
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from segue.errors import ConfigError
-from segue.serve.app import make_app
-from segue.serve.serving import Serving
 
 log = logging.getLogger("segue.serve")
 _HEADERS = 65536
@@ -25,6 +25,46 @@ _HEADERS = 65536
 _BACKLOG = 1024
 _SWITCH = 0.001
 """Seconds after which the thread that computes lets the event loop run."""
+
+
+class ServerSettings(Protocol):
+    """Times and limits of connections."""
+
+    @property
+    def header_timeout(self) -> float:
+        """Seconds for the header of a request to arrive."""
+
+    @property
+    def max_connections(self) -> int:
+        """Open connections."""
+
+    @property
+    def drain(self) -> float:
+        """Seconds that requests have to end after SIGTERM."""
+
+
+class Service(Protocol):
+    """What stands behind the routes, from its start to its end."""
+
+    ready: bool
+    """Whether it takes requests."""
+
+    @property
+    def settings(self) -> ServerSettings:
+        """Its limits."""
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are being answered."""
+
+    async def start(self) -> None:
+        """Before the first request."""
+
+    async def stop(self) -> None:
+        """After the last."""
+
+    def abandon(self) -> None:
+        """Ends the requests that have not ended."""
 
 
 class _Protocol(H11Protocol):
@@ -71,12 +111,14 @@ def listen(host: str, port: int) -> socket.socket:
     return opened
 
 
-def serve(serving: Serving, listening: socket.socket, *, started: Callable[[], None], check: bool = False) -> None:
+def serve(
+    app: ASGIApp, serving: Service, listening: socket.socket, *, started: Callable[[], None], check: bool = False
+) -> None:
     """Serves until a signal comes. `started` is called when requests are taken; with `check`, that is the end."""
     sys.setswitchinterval(_SWITCH)
     protocol = type("Protocol", (_Protocol,), {"header_timeout": serving.settings.header_timeout})
     config = uvicorn.Config(
-        make_app(serving),
+        app,
         http=protocol,
         ws="none",
         loop="asyncio",
@@ -95,7 +137,7 @@ def serve(serving: Serving, listening: socket.socket, *, started: Callable[[], N
 
 
 async def _serve(
-    serving: Serving, server: uvicorn.Server, listening: socket.socket, started: Callable[[], None], *, check: bool
+    serving: Service, server: uvicorn.Server, listening: socket.socket, started: Callable[[], None], *, check: bool
 ) -> None:
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
@@ -123,13 +165,13 @@ async def _serve(
         await serving.stop()
 
 
-async def _drain(serving: Serving, again: asyncio.Event) -> None:
+async def _drain(serving: Service, again: asyncio.Event) -> None:
     """Lets what runs come to its end."""
     serving.ready = False
-    log.info("shutting down: %d requests", serving.engine.waiting)
+    log.info("shutting down: %d requests", serving.waiting)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(serving.settings.drain):
-            while serving.engine.waiting and not again.is_set():
+            while serving.waiting and not again.is_set():
                 await asyncio.sleep(0.02)
     serving.abandon()
     await asyncio.sleep(0.05)

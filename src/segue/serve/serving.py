@@ -50,6 +50,11 @@ class Serving:
         self.ready = False
         self.started = time.monotonic()
 
+    @property
+    def waiting(self) -> int:
+        """Requests that compute or wait."""
+        return self.engine.waiting
+
     async def start(self) -> None:
         """Reads which sessions there are, and begins to compute."""
         await self.sessions.start()

@@ -1,0 +1,109 @@
+"""A model of a desk from its knowledge, written into a folder with its report."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from segue.apps.desk.encoder import Encoder, Reader, fit_whitening, raw_vectors
+from segue.apps.desk.folder import write_model
+from segue.apps.desk.knowledge import Knowledge
+from segue.apps.desk.learn import Measured, learn
+from segue.apps.desk.model import DeskModel
+from segue.apps.desk.network import train_network
+from segue.apps.desk.parts import MOST_TOPICS
+from segue.apps.desk.report import TITLE, report, summary
+from segue.apps.desk.terms import is_chinese
+from segue.errors import ConfigError
+from segue.infer.text_model import load_text_model
+from segue.report.pages import to_html, to_markdown
+
+ENGLISH, CHINESE = "xlnet-mini-en", "xlnet-mini-zh"
+"""Packaged models whose vectors are used."""
+NO_MODEL = "none"
+WORTH = 0.02
+"""Share of the texts from which a language has a model of its own."""
+MOST_WHITENED = 2000
+REPORT_PAGE, REPORT_TEXT = "report.html", "report.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A model that was measured."""
+
+    model: DeskModel
+    measured: Measured
+    about: dict[str, Any]
+    temporary: TemporaryDirectory[str] = field(repr=False)
+    """Holds a network that was fine-tuned until it is written."""
+
+    def write(self, folder: Path) -> None:
+        """Into an empty folder."""
+        blocks = report(self.model.knowledge, self.measured, self.model.fitted, self.about)
+        write_model(folder, self.model, self.about)
+        (folder / REPORT_PAGE).write_text(to_html(TITLE, blocks), encoding="utf-8")
+        (folder / REPORT_TEXT).write_text(to_markdown(TITLE, blocks), encoding="utf-8")
+
+
+def build(
+    knowledge: Knowledge,
+    *,
+    model: str | None,
+    error: float,
+    seed: int,
+    finetune: bool,
+    told: Callable[[str], object],
+) -> Built:
+    """Learns and measures. `model` makes the vectors: a name, a folder, "none", or None for the packaged ones. With
+    `finetune` a network is tried where there are many questions."""
+    if not 0 < error < 1:
+        raise ConfigError(f"--error must be between 0 and 1; got {error}. Use 0.05 for 5 wrong answers of 100.")
+    encoder = choose_encoder(knowledge, model)
+    temporary = TemporaryDirectory(prefix="segue-desk-")
+    train = None
+    if finetune and encoder is not None and len(knowledge.topics) <= MOST_TOPICS:
+        name = max((one for one in (encoder.other, encoder.chinese) if one is not None), key=lambda one: one.width).name
+        train = partial(train_network, name, topics=len(knowledge.topics), out=Path(temporary.name) / "run", told=told)
+    learned = learn(knowledge, encoder, error=error, seed=seed, told=told, train=train)
+    built = DeskModel(
+        knowledge=knowledge, parts=learned.parts, encoder=encoder, network=learned.network, fitted=learned.fitted
+    )
+    readers = () if encoder is None else (encoder.other, encoder.chinese)
+    about = {
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "encoders": {
+            place: reader.name
+            for place, reader in zip(("other", "chinese"), readers, strict=False)
+            if reader is not None
+        },
+        "asked_for": {"model": model, "error": error, "seed": seed, "finetune": finetune},
+        "summary": summary(knowledge, learned.measured, learned.fitted),
+        "held": [[round(one.confidence, 5), int(one.right)] for one in learned.measured.held],
+    }
+    return Built(model=built, measured=learned.measured, about=about, temporary=temporary)
+
+
+def choose_encoder(knowledge: Knowledge, model: str | None) -> Encoder | None:
+    """A given model reads all texts; the packaged ones read those of their language."""
+    if model == NO_MODEL:
+        return None
+    texts = [one.text for one in knowledge.asked] + [topic.answer for topic in knowledge.topics if topic.answer]
+    if model is not None:
+        return Encoder(other=_reader(model, texts), chinese=None)
+    by_language = {True: [], False: []}  # type: dict[bool, list[str]]
+    for text in texts:
+        by_language[is_chinese(text)].append(text)
+    wanted = {chinese for chinese, some in by_language.items() if len(some) > WORTH * len(texts)}
+    return Encoder(
+        other=_reader(ENGLISH, by_language[False]) if False in wanted else None,
+        chinese=_reader(CHINESE, by_language[True]) if True in wanted else None,
+    )
+
+
+def _reader(name: str, texts: Sequence[str]) -> Reader:
+    model = load_text_model(name)
+    step = max(1, len(texts) // MOST_WHITENED)
+    return Reader(name=name, model=model, whitening=fit_whitening(raw_vectors(model, texts[::step])))

@@ -1,0 +1,102 @@
+"""Vectors of texts, by a language model: the packaged one of the language, or any model folder.
+
+In: texts. Out: vectors of length 1 whose products say how near the texts are. States of a language model share one
+large direction, so vectors are centred and whitened with the questions of the desk. A desk in two languages
+has the vectors of both models side by side, and a text has zeros where the model is not of its language.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.apps.desk.terms import LONGEST, is_chinese
+from segue.infer.embed import EmbedSettings, embed_texts
+from segue.infer.text_model import TextModel
+
+Floats = NDArray[np.float32]
+SMALLEST = 0.05
+"""Directions with less than this share of the mean spread are not made larger: they are noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whitening:
+    """What makes all directions of a model's vectors count alike."""
+
+    mean_E: Floats
+    matrix_EE: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """A model for one language, and its whitening."""
+
+    name: str
+    """Name or folder of the model."""
+    model: TextModel
+    whitening: Whitening
+
+    @property
+    def width(self) -> int:
+        return len(self.whitening.mean_E)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """One model for all texts, or one for Chinese and one for others."""
+
+    other: Reader | None
+    chinese: Reader | None
+
+    @property
+    def width(self) -> int:
+        """Length of a vector."""
+        return sum(one.width for one in (self.other, self.chinese) if one is not None)
+
+    def vectors(self, texts: Sequence[str]) -> Floats:
+        """[N, E], each of length 1, or of zeros where no model is for the language."""
+        found_NE = np.zeros((len(texts), self.width), dtype=np.float32)
+        start = 0
+        for reader, wanted in ((self.other, False), (self.chinese, True)):
+            if reader is None:
+                continue
+            rows = [row for row, text in enumerate(texts) if self._alone or is_chinese(text) == wanted]
+            if rows:
+                raw_NE = raw_vectors(reader.model, [texts[row] for row in rows])
+                found_NE[rows, start : start + reader.width] = whitened(raw_NE, reader.whitening)
+            start += reader.width
+        return found_NE
+
+    @property
+    def _alone(self) -> bool:
+        return self.other is None or self.chinese is None
+
+
+def raw_vectors(model: TextModel, texts: Sequence[str]) -> Floats:
+    """The mean states of the tokens in the middle layer. The last layers know which word comes next; on questions of
+    bank customers the middle one of the packaged model finds the right intent more often (46 % against 43 % with ten
+    questions an intent)."""
+    settings = EmbedSettings(
+        layer=model.model.config.num_layers // 2, normalise=False, segment_length=model.segment_length
+    )
+    return embed_texts(model.model, model.tokenizer, [text[:LONGEST] for text in texts], settings)
+
+
+def fit_whitening(raw_NE: Floats) -> Whitening:
+    """From the questions of the desk."""
+    mean_E = raw_NE.mean(axis=0)
+    values, directions = np.linalg.eigh(
+        np.cov((raw_NE - mean_E).T.astype(np.float64)) if len(raw_NE) > 1 else np.eye(len(mean_E))
+    )
+    floor = max(float(values.mean()) * SMALLEST, 1e-9)
+    scale = 1 / np.sqrt(np.maximum(values, floor))
+    return Whitening(mean_E=mean_E, matrix_EE=(directions * scale).astype(np.float32))
+
+
+def whitened(raw_NE: Floats, whitening: Whitening) -> Floats:
+    """Vectors of length 1."""
+    found_NE = (raw_NE - whitening.mean_E) @ whitening.matrix_EE
+    lengths_N = np.linalg.norm(found_NE, axis=1, keepdims=True)
+    found: Floats = found_NE / np.maximum(lengths_N, 1e-9)
+    return found

@@ -1,0 +1,164 @@
+"""A desk learns again, with what people accepted on the page, and switches only if that is no worse.
+
+A fifth of all conversations is held back, those that were reviewed among them. What was known before, and what is known
+now, are each learned without it and asked the same questions. Then a model of everything is made; it goes into use if
+the new knowledge answered at least as many of the questions rightly.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from segue.apps.database import Database
+from segue.apps.desk import reviews, store
+from segue.apps.desk.build import build
+from segue.apps.desk.folder import DATABASE, MODELS, current_model, model_names, read_about, read_model, use_model
+from segue.apps.desk.knowledge import Asked, Knowledge, Topic, short_name
+from segue.errors import ConfigError
+from segue.files import write_folder
+
+HELD = 5
+"""One conversation of so many is held back."""
+LEAST = 1
+"""Accepted answers from which learning again makes sense."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Improvement:
+    """What came of learning again."""
+
+    model: str
+    """Name of the new model."""
+    learned: int
+    """Accepted answers that it knows and the one before did not."""
+    asked: int
+    """Questions that were held back."""
+    right_before: float
+    right_now: float
+    """Share of them whose best topic was right."""
+    switched: bool
+
+
+Reviewed = tuple[int, str, str, str | None, str]
+"""As `reviews.accepted` gives them: message, question, answer, topic, conversation."""
+
+
+def improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improvement:
+    """Learns from what was accepted since the model in use was made."""
+    before = current_model(desk)
+    about = read_about(desk / MODELS / before)
+    known = read_model(desk / MODELS / before).knowledge
+    new = _accepted(desk, known)
+    if len(new) < LEAST:
+        raise ConfigError(
+            f"{desk} must have accepted answers that it has not learned yet; got none. Review agents' answers on the "
+            "page first."
+        )
+    more = with_reviewed(known, new)
+    chosen = {**about["asked_for"], "seed": seed}
+    held = _held(more, seed=seed)
+    right = []
+    for knowledge in (known, more):
+        told(f"learning without {len(held):,} questions, to ask them")
+        right.append(_right(knowledge, more, held, model=chosen["model"], error=chosen["error"], seed=seed))
+    told("learning from everything")
+    built = build(more, **chosen, told=told)
+    built.about["improved"] = {"from": before, "asked": len(held), "right_before": right[0], "right_now": right[1]}
+    name = f"{int(model_names(desk)[-1]) + 1:04d}"
+    write_folder(desk / MODELS / name, built.write, kind="desk-model")
+    switched = right[1] >= right[0]
+    if switched:
+        use_model(desk, name)
+        _note(desk, [message for message, *_ in new], name)
+    return Improvement(
+        model=name,
+        learned=len(new),
+        asked=len(held),
+        right_before=right[0],
+        right_now=right[1],
+        switched=switched,
+    )
+
+
+def roll_back(desk: Path, name: str | None) -> str:
+    """Puts an earlier model into use: the one before the one in use, or the one named."""
+    names, now = model_names(desk), current_model(desk)
+    earlier = [one for one in names if one < now]
+    if name is None and not earlier:
+        raise ConfigError(f"{desk} must have an earlier model to go back to; got {now} alone.")
+    chosen = earlier[-1] if name is None else name
+    if chosen not in names:
+        raise ConfigError(f"--to must be one of the models {', '.join(names)}; got {chosen!r}.")
+    read_model(desk / MODELS / chosen)  # whole, or it raises and nothing changes
+    use_model(desk, chosen)
+    return chosen
+
+
+def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
+    """The knowledge with accepted answers: questions of a topic that is named, or of a new one with this answer."""
+    topics = list(known.topics)
+    by_name = {topic.name: place for place, topic in enumerate(topics)}
+    by_answer = {topic.answer: place for place, topic in reversed(list(enumerate(topics))) if topic.answer}
+    asked = {one.text: one for one in known.asked}
+    for _, question, answer, name, conversation in reviewed:
+        place = by_name.get(name) if name else by_answer.get(answer)
+        if place is None:
+            place = len(topics)
+            topics.append(Topic(name=name or short_name(answer), answer=answer, source="agents"))
+            by_name[topics[place].name] = by_answer[answer] = place
+        elif topics[place].answer is None:
+            topics[place] = Topic(name=topics[place].name, answer=answer, source="agents")
+        asked[question] = Asked(text=question, topics=(place,), group=f"conversation {conversation}")
+    return Knowledge(topics=tuple(topics), asked=tuple(asked.values()))
+
+
+def _accepted(desk: Path, known: Knowledge) -> list[Reviewed]:
+    """What was accepted, and is not known yet."""
+    if not (desk / DATABASE).is_file():
+        return []
+    database = Database(desk / DATABASE, name=store.NAME, steps=store.STEPS, alone=False)
+    database.open()
+    try:
+        found = database.do(reviews.accepted)
+    finally:
+        database.close()
+    answers = {one.text: {known.topics[topic].answer for topic in one.topics} for one in known.asked}
+    return [one for one in found if one[2] not in answers.get(one[1], set())]
+
+
+def _note(desk: Path, messages: list[int], name: str) -> None:
+    database = Database(desk / DATABASE, name=store.NAME, steps=store.STEPS, alone=False)
+    database.open()
+    try:
+        database.do(lambda connection: reviews.learned(connection, messages, name))
+    finally:
+        database.close()
+
+
+def _held(knowledge: Knowledge, *, seed: int) -> list[Asked]:
+    """Questions of a part of the conversations, whose topics keep others."""
+    groups = list(dict.fromkeys(one.group for one in knowledge.asked))
+    order = np.random.default_rng(seed).permutation(len(groups))
+    away = {groups[place] for place in order[: max(1, len(groups) // HELD)].tolist()}
+    counts: dict[int, int] = {}
+    for one in knowledge.asked:
+        if one.group not in away:
+            for topic in one.topics:
+                counts[topic] = counts.get(topic, 0) + 1
+    return [one for one in knowledge.asked if one.group in away and any(counts.get(topic) for topic in one.topics)]
+
+
+def _right(
+    knowledge: Knowledge, newest: Knowledge, held: Sequence[Asked], *, model: str | None, error: float, seed: int
+) -> float:
+    """Share of the held-back questions that are answered rightly by what is learned without them."""
+    away = {one.text for one in held}
+    rest = Knowledge(topics=knowledge.topics, asked=tuple(one for one in knowledge.asked if one.text not in away))
+    learned = build(rest, model=model, error=error, seed=seed, finetune=False, told=lambda _: None).model
+    right = sum(
+        learned.ask(one.text).candidates[0].topic.name in {newest.topics[topic].name for topic in one.topics}
+        for one in held
+    )
+    return right / max(1, len(held))

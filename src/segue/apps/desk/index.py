@@ -1,0 +1,109 @@
+"""Full-text search: BM25 over the terms of many texts, all in arrays.
+
+In: texts. Out: for a query, a score of each text: its BM25 as a share of what the query would have with itself, so that
+scores of different queries can be compared and words that no text has count against all of them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.apps.desk.terms import terms_of
+
+SATURATION = 1.2
+"""k1 of BM25: how soon more of the same term counts no more."""
+LENGTH = 0.4
+"""b of BM25: how much longer texts lose. Questions are short, so it is low."""
+COMMON = 0.2
+"""Terms that a larger share of many texts has are left out: they say nothing, and take time."""
+MANY = 5000
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    """The texts that have each term, with what the term counts there."""
+
+    terms: tuple[str, ...]
+    starts_V: NDArray[np.int64]
+    texts: NDArray[np.int32]
+    """Numbers of the texts: those of term v are `texts[starts_V[v] : starts_V[v + 1]]`."""
+    weights: Floats
+    inverse_V: Floats
+    """Inverse document frequencies."""
+    mean_length: float
+    size: int
+
+    @cached_property
+    def _columns(self) -> dict[str, int]:
+        return {term: column for column, term in enumerate(self.terms)}
+
+    def scores(self, query: str) -> Floats:
+        """One for each text, from 0 to about 1."""
+        asked = terms_of(query)
+        found = [(self._columns[term], count) for term, count in asked.items() if term in self._columns]
+        if not found:
+            return np.zeros(self.size, dtype=np.float32)
+        slices = [slice(int(self.starts_V[column]), int(self.starts_V[column + 1])) for column, _ in found]
+        sums = np.bincount(
+            np.concatenate([self.texts[one] for one in slices]),
+            np.concatenate([self.weights[one] for one in slices]),
+            minlength=self.size,
+        )
+        return (sums / self._own(asked)).astype(np.float32)
+
+    def _own(self, asked: Mapping[str, int]) -> float:
+        """The score of the query with itself; a term that no text has is as rare as can be."""
+        rarest = np.log(1 + (self.size + 0.5) / 0.5)
+        length = sum(asked.values())
+        total = 0.0
+        for term, count in asked.items():
+            column = self._columns.get(term)
+            inverse = rarest if column is None else float(self.inverse_V[column])
+            total += inverse * _saturated(count, length, self.mean_length)
+        return max(total, 1e-6)
+
+
+def build_index(texts: Iterable[str]) -> Index:
+    """Reads the texts once."""
+    counted = [terms_of(text) for text in texts]
+    having: Counter[str] = Counter()
+    for one in counted:
+        having.update(one.keys())
+    size = len(counted)
+    most = size * COMMON if size > MANY else size
+    terms = tuple(sorted(term for term, count in having.items() if count <= most))
+    columns = {term: column for column, term in enumerate(terms)}
+    lengths = [sum(one.values()) for one in counted]
+    mean = sum(lengths) / max(1, size) or 1.0
+    inverse = np.array([np.log(1 + (size - having[term] + 0.5) / (having[term] + 0.5)) for term in terms])
+    places = [
+        (columns[term], number, count)
+        for number, one in enumerate(counted)
+        for term, count in one.items()
+        if term in columns
+    ]
+    table = np.array(places, dtype=np.int64).reshape(-1, 3)
+    order = np.lexsort((table[:, 1], table[:, 0]))
+    of_term, of_text, count = table[order].T
+    weights = inverse[of_term] * _saturated(count, np.array(lengths)[of_text], mean)
+    return Index(
+        terms=terms,
+        starts_V=np.concatenate([[0], np.cumsum(np.bincount(of_term, minlength=len(terms)))]).astype(np.int64),
+        texts=of_text.astype(np.int32),
+        weights=weights.astype(np.float32),
+        inverse_V=inverse.astype(np.float32),
+        mean_length=float(mean),
+        size=size,
+    )
+
+
+def _saturated(count: Any, length: Any, mean: float) -> Any:
+    """Numbers or arrays."""
+    return count * (SATURATION + 1) / (count + SATURATION * (1 - LENGTH + LENGTH * length / mean))

@@ -1,0 +1,141 @@
+"""A desk's model: asked a question, it says which topics answer it, how sure that is, and whether to answer at all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from segue.apps.desk.confidence import probability, signals
+from segue.apps.desk.encoder import Encoder
+from segue.apps.desk.knowledge import Knowledge, Topic
+from segue.apps.desk.learn import Fitted, scores_of
+from segue.apps.desk.network import Network
+from segue.apps.desk.parts import Parts
+from segue.apps.desk.ranker import Ranked, rank
+from segue.apps.desk.slots import Slots, slots_in
+from segue.apps.desk.terms import words_of
+from segue.text.unicode import is_unspaced
+
+Reason = Literal["low_confidence", "out_of_scope", "no_answer"]
+"""Why the desk does not answer."""
+SUGGESTED = 3
+"""Topics that "did you mean" offers."""
+SHORT = 16
+"""Length of a question that may go on with the one before it: a word counts 4, a Chinese character 2."""
+LIKELY = 0.05
+"""Probability from which a topic is worth offering."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A topic that may answer a question."""
+
+    topic: Topic
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What the model found for a question."""
+
+    candidates: tuple[Candidate, ...]
+    """The best topics, at most five."""
+    confidence: float
+    """Probability that the first is right."""
+    inside: float
+    """Probability that the question is one for this desk."""
+    reason: Reason | None
+    """Why not to answer; None where the first candidate is the answer."""
+    with_before: bool
+    """Whether the question was read together with the one before it."""
+
+    @property
+    def answer(self) -> str | None:
+        """The answer, as it was learned; None where a person should answer."""
+        return None if self.reason is not None else self.candidates[0].topic.answer
+
+    @property
+    def suggestions(self) -> tuple[Candidate, ...]:
+        """Topics for "did you mean", where the model is not sure."""
+        if self.reason != "low_confidence":
+            return ()
+        return tuple(one for one in self.candidates[:SUGGESTED] if one.probability >= LIKELY and one.topic.answer)
+
+
+def is_follow_up(question: str) -> bool:
+    """Whether a question is so short that it may need the one before it.
+
+    >>> is_follow_up("and abroad?"), is_follow_up("那国外呢？"), is_follow_up("can penguins fly over the moon")
+    (True, True, False)
+    """
+    words = words_of(question)
+    return sum(2 * len(word) if is_unspaced(word[0]) else 4 for word in words) <= SHORT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """The topics of a question in order, by their numbers."""
+
+    ranked: Ranked
+    confidence: float
+    inside: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeskModel:
+    """Answers questions."""
+
+    knowledge: Knowledge
+    parts: Parts
+    encoder: Encoder | None
+    network: Network | None
+    fitted: Fitted
+
+    def ask(self, question: str, *, before: Sequence[str] = ()) -> Finding:
+        """What is found for a question. `before` are the questions of the same conversation, the latest last: where the
+        question alone has no answer ("and abroad?"), it is read together with the one before it."""
+        alone = self._find(question, with_before=False)
+        if alone.reason in (None, "no_answer") or not before or not is_follow_up(question):
+            return alone
+        together = self._find(f"{before[-1]} {question}", with_before=True)
+        return together if together.reason is None else alone
+
+    def slots(self, topic: Topic, question: str) -> Slots:
+        """What the answer of a topic leaves open, as far as a question fills it."""
+        place = self.knowledge.topics.index(topic)
+        templates = [one.text for one in self.knowledge.asked if place in one.topics and "{" in one.text]
+        return slots_in(topic.answer or "", templates, question)
+
+    def judge(self, questions: Sequence[str]) -> list[Judged]:
+        """The order of the topics for each question, and how sure it is."""
+        found = []
+        for scored in scores_of(self.parts, questions, self.encoder, self.network):
+            ranked = rank(scored, self.fitted.weights_K)
+            base = ranked if self.network is None else rank(scored, self.fitted.base_K)
+            confidence = float(probability(signals(ranked), self.fitted.right_S))
+            inside = float(probability(signals(base), self.fitted.inside_S))
+            found.append(Judged(ranked=ranked, confidence=confidence, inside=inside))
+        return found
+
+    def _find(self, question: str, *, with_before: bool) -> Finding:
+        (judged,) = self.judge([question])
+        ranked = judged.ranked
+        found = tuple(
+            Candidate(topic=self.knowledge.topics[topic], probability=float(np.exp(log)))
+            for topic, log in zip(ranked.topics[:5].tolist(), ranked.log_probabilities[:5].tolist(), strict=True)
+        )
+        reason: Reason | None = None
+        if judged.inside < self.fitted.outside:
+            reason = "out_of_scope"
+        elif judged.confidence < self.fitted.threshold:
+            reason = "low_confidence"
+        elif found[0].topic.answer is None:
+            reason = "no_answer"
+        return Finding(
+            candidates=found,
+            confidence=judged.confidence,
+            inside=judged.inside,
+            reason=reason,
+            with_before=with_before,
+        )

@@ -1,0 +1,115 @@
+"""All that says how well each topic answers a question, fitted to what is known.
+
+| part | score of a topic |
+|---|---|
+| questions | full text: the best of its questions |
+| answers | full text: its answer |
+| linear | log-probability by the linear model of terms |
+| near | vectors: the nearest of its questions |
+| meaning | vectors: its answer |
+| dense | log-probability by a linear model of the vectors |
+| network | log-probability by a model that was fine-tuned for it, if there is one |
+
+In: knowledge, and vectors of its texts. Out: `Parts`, whose `scores` are one row for each part. A part that nothing
+could be fitted for scores 0 for all topics. What the parts count together is for `ranker`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.apps.desk.index import Index, build_index
+from segue.apps.desk.knowledge import Knowledge
+from segue.apps.desk.linear import Linear, fit_dense, fit_linear
+from segue.evaluation.baselines import log_softmax
+
+PARTS = ("questions", "answers", "linear", "near", "meaning", "dense", "network")
+MOST_TOPICS = 2000
+"""With more topics there are no linear models: they would be large, and have little to learn each topic from."""
+LEAST_ASKED = 2.0
+"""Questions for each topic, on average, from which linear models learn something."""
+DENSE_SCALE = 4.0
+DENSE_PENALTY = 10.0
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vectors:
+    """Vectors of all questions and answers; None where the desk uses none."""
+
+    asked_QE: Floats
+    answers_TE: Floats
+    """Zeros where a topic has no answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Fitted to some questions of the knowledge."""
+
+    topics: int
+    question_P: Ints
+    topic_P: Ints
+    """Pairs of a question, by its place in `questions` and `asked_QE`, and a topic that answers it."""
+    questions: Index | None
+    answers: Index | None
+    """One text for each topic; empty where it has no answer."""
+    linear: Linear | None
+    asked_QE: Floats | None
+    answers_TE: Floats | None
+    dense_ET: Floats | None
+
+    def scores(self, question: str, vector_E: Floats | None) -> Floats:
+        """[parts, topics]; what a network says is put in by `learn`, for many questions together."""
+        found_KT = np.zeros((len(PARTS), self.topics), dtype=np.float32)
+        if self.questions is not None:
+            found_KT[0] = self._best(self.questions.scores(question))
+        if self.answers is not None:
+            found_KT[1] = self.answers.scores(question)
+        if self.linear is not None:
+            found_KT[2] = self.linear.scores(question)
+        if vector_E is None:
+            return found_KT
+        if self.asked_QE is not None and len(self.asked_QE):
+            found_KT[3] = self._best(self.asked_QE @ vector_E)
+        if self.answers_TE is not None:
+            found_KT[4] = self.answers_TE @ vector_E
+        if self.dense_ET is not None:
+            logits_T = DENSE_SCALE * vector_E @ self.dense_ET[:-1] + self.dense_ET[-1]
+            found_KT[5] = log_softmax(logits_T.astype(np.float64))
+        return found_KT
+
+    def _best(self, scores_Q: Floats) -> Floats:
+        """For each topic the best of its questions; 0 where it has none."""
+        best_T = np.full(self.topics, -np.inf, dtype=np.float32)
+        np.maximum.at(best_T, self.topic_P, scores_Q[self.question_P])
+        return np.where(np.isfinite(best_T), best_T, np.float32(0.0))
+
+
+def fit_parts(knowledge: Knowledge, rows: Sequence[int], vectors: Vectors | None) -> Parts:
+    """From the questions with these numbers that have a topic."""
+    asked = [knowledge.asked[row] for row in rows if knowledge.asked[row].topics]
+    kept = np.array([row for row in rows if knowledge.asked[row].topics], dtype=np.int64)
+    topics = len(knowledge.topics)
+    pairs = [(place, topic) for place, one in enumerate(asked) for topic in one.topics]
+    learn = 1 < topics <= MOST_TOPICS and len(asked) >= LEAST_ASKED * topics
+    texts, golds = [one.text for one in asked], [one.topics for one in asked]
+    answered = any(topic.answer for topic in knowledge.topics)
+    asked_QE = None if vectors is None else vectors.asked_QE[kept]
+    dense_ET = None
+    if learn and asked_QE is not None:
+        dense_ET = fit_dense(DENSE_SCALE * asked_QE, golds, topics=topics, inverse_penalty=DENSE_PENALTY)
+    return Parts(
+        topics=topics,
+        question_P=np.array([place for place, _ in pairs], dtype=np.int64),
+        topic_P=np.array([topic for _, topic in pairs], dtype=np.int64),
+        questions=build_index(texts) if texts else None,
+        answers=build_index(topic.answer or "" for topic in knowledge.topics) if answered else None,
+        linear=fit_linear(texts, golds, topics=topics) if learn else None,
+        asked_QE=asked_QE,
+        answers_TE=None if vectors is None or not answered else vectors.answers_TE,
+        dense_ET=dense_ET,
+    )

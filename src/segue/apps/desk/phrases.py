@@ -1,0 +1,34 @@
+"""What the desk itself says, in English and Chinese. Answers are the operator's own."""
+
+from typing import Literal
+
+Language = Literal["en", "zh"]
+PHRASES: dict[Language, dict[str, str]] = {
+    "en": {
+        "did_you_mean": "I am not sure what you mean. Is it one of these?",
+        "asked_for_person": "I will connect you with a person. Please wait a moment.",
+        "anger": "I am sorry. A person will look at this right away.",
+        "out_of_scope": "I cannot help with that myself. I have asked a colleague to answer you here.",
+        "low_confidence": "I am not sure about this, so I have asked a colleague to answer you here.",
+        "no_answer": "A colleague has to answer this. I have passed it on, and you will see the answer here.",
+        "repeated_failure": "I do not seem to understand. I have asked a colleague to answer you here.",
+        "follow_up": "Please tell me: {slot}",
+        "resumed": "I am back. Is there anything else?",
+    },
+    "zh": {
+        "did_you_mean": "我不太确定您的意思，您是想问下面的问题吗？",
+        "asked_for_person": "正在为您转接人工客服，请稍候。",
+        "anger": "非常抱歉，马上为您转接人工客服处理。",
+        "out_of_scope": "这个问题我无法回答，已请同事在这里为您解答。",
+        "low_confidence": "这个问题我没有把握，已请同事在这里为您解答。",
+        "no_answer": "这个问题需要由同事解答，已为您转达，答复会显示在这里。",
+        "repeated_failure": "抱歉，我没有理解您的问题，已请同事在这里为您解答。",
+        "follow_up": "请告诉我：{slot}",
+        "resumed": "我回来了，还有什么可以帮您？",
+    },
+}
+
+
+def phrase(language: str, name: str) -> str:
+    """In one of the languages; English for any other."""
+    return PHRASES["zh" if language == "zh" else "en"][name]

@@ -1,0 +1,118 @@
+"""What a desk replies to a message, and what that changes of the conversation.
+
+In: the model, the conversation, the message. Out: a `Reply`. Nothing is written or sent here.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from segue.apps.desk.decide import is_angry, wants_person
+from segue.apps.desk.knowledge import Topic
+from segue.apps.desk.model import DeskModel, Finding
+from segue.apps.desk.phrases import phrase
+from segue.apps.desk.settings import DeskSettings
+from segue.apps.desk.slots import LONGEST, filled
+
+Kind = Literal["answer", "suggestion", "follow_up", "handed_over"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """A message of the desk."""
+
+    text: str
+    about: Mapping[str, Any]
+    """The kind; the topic, its source and the confidence of an answer; suggestions; candidates; why not."""
+    changes: Mapping[str, Any]
+    """What changes of the conversation."""
+
+
+def reply(
+    model: DeskModel,
+    conversation: Mapping[str, Any],
+    before: Sequence[str],
+    text: str,
+    settings: DeskSettings,
+    *,
+    chosen: str | None,
+) -> Reply:
+    """To a message in a conversation that the desk leads. `before` are the visitor's earlier questions; `chosen` is the
+    name of a topic, where the visitor took a suggestion."""
+    started = time.perf_counter()
+    memory, language = dict(conversation["memory"]), str(conversation["language"])
+    pending = memory.pop("pending", None)
+    if wants_person(text):
+        return _handed_over("asked_for_person", language, memory, text, None)
+    if is_angry(text):
+        return _handed_over("anger", language, memory, text, None)
+    if pending is not None and (topic := _named(model, pending["topic"])) is not None:
+        values = {**pending["values"], pending["missing"][0]: text.strip()[:LONGEST]}
+        return _answer(topic, language, memory, values, pending["missing"][1:], {"kind": "answer", "topic": topic.name})
+    if chosen is not None and (topic := _named(model, chosen)) is not None and topic.answer is not None:
+        slots = model.slots(topic, text)
+        about = {"kind": "answer", "topic": topic.name, "source": topic.source, "chosen": True}
+        return _answer(topic, language, memory, dict(slots.values), slots.missing, about)
+    finding = model.ask(text, before=before)
+    about = {**described(finding), "seconds": round(time.perf_counter() - started, 4)}
+    if finding.reason is None:
+        topic = finding.candidates[0].topic
+        slots = model.slots(topic, text)
+        about |= {"kind": "answer", "topic": topic.name, "source": topic.source}
+        return _answer(topic, language, memory, dict(slots.values), slots.missing, about)
+    about |= {"question": text}
+    failures = int(conversation["failures"]) + 1
+    if failures >= settings.failures and finding.reason == "low_confidence" and failures > 1:
+        return _handed_over("repeated_failure", language, memory, text, about)
+    if settings.suggest and finding.suggestions:
+        names = [one.topic.name for one in finding.suggestions]
+        about |= {"kind": "suggestion", "suggestions": names, "reason": finding.reason}
+        return Reply(
+            text=phrase(language, "did_you_mean"), about=about, changes={"failures": failures, "memory": memory}
+        )
+    return _handed_over(finding.reason, language, memory, text, about)
+
+
+def described(finding: Finding) -> dict[str, Any]:
+    """What is remembered of a finding."""
+    return {
+        "confidence": round(finding.confidence, 4),
+        "inside": round(finding.inside, 4),
+        "with_before": finding.with_before,
+        "candidates": [
+            {"topic": one.topic.name, "probability": round(one.probability, 4), "answer": one.topic.answer}
+            for one in finding.candidates
+        ],
+    }
+
+
+def _answer(
+    topic: Topic,
+    language: str,
+    memory: dict[str, Any],
+    values: dict[str, str],
+    missing: Sequence[str],
+    about: dict[str, Any],
+) -> Reply:
+    """The answer; or, as long as something in it is open, a question for that. What was once told is remembered."""
+    known = {**memory.get("values", {}), **values}
+    missing = [slot for slot in missing if slot not in known]
+    memory["values"] = known
+    if missing:
+        memory["pending"] = {"topic": topic.name, "missing": missing, "values": values}
+        text = phrase(language, "follow_up").format(slot=missing[0].replace("_", " "))
+        return Reply(text=text, about={**about, "kind": "follow_up"}, changes={"memory": memory})
+    return Reply(text=filled(topic.answer or "", known), about=about, changes={"failures": 0, "memory": memory})
+
+
+def _handed_over(reason: str, language: str, memory: dict[str, Any], text: str, about: dict[str, Any] | None) -> Reply:
+    return Reply(
+        text=phrase(language, reason),
+        about={"question": text, **(about or {}), "kind": "handed_over", "reason": reason},
+        changes={"state": "waiting", "reason": reason, "memory": memory},
+    )
+
+
+def _named(model: DeskModel, name: str) -> Topic | None:
+    return next((topic for topic in model.knowledge.topics if topic.name == name), None)

@@ -1,0 +1,357 @@
+"""The routes of a desk. Visitors' need a conversation's id, which nobody can guess; the others a key with a role."""
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from segue.apps.desk import reviews, store
+from segue.apps.desk.phrases import Language
+from segue.apps.desk.service import AGENTS, DeskService
+from segue.apps.keys import Caller
+from segue.apps.web import caller_of, needs
+from segue.serve.answers import ERRORS, answer
+from segue.serve.errors import ApiError, not_ready, shown, too_large
+from segue.serve.limits import LimitedRoute
+from segue.serve.sse import PING, EventStream, event
+
+router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
+_ID = re.compile(r"[\w.@:+-]{1,128}")
+SHOWN_TO_VISITORS = ("kind", "topic", "source", "confidence", "suggestions", "reason")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewConversation(_Strict):
+    """A conversation to be opened."""
+
+    person: Annotated[str | None, Field(max_length=128)] = None
+    """Your own id of the visitor. Default: one that is made."""
+    language: Language = "en"
+    """Language of what the desk itself says."""
+
+
+class VisitorMessage(_Strict):
+    """A message of a visitor."""
+
+    text: Annotated[str, Field(min_length=1)]
+    id: Annotated[str, Field(min_length=8, max_length=64)]
+    """An id of your own for this message: sent again, it is not written again."""
+    topic: Annotated[str | None, Field(max_length=200)] = None
+    """The suggestion that the visitor took."""
+
+
+class Feedback(_Strict):
+    """What a visitor thinks of an answer."""
+
+    message: Annotated[int, Field(ge=1)]
+    good: bool
+
+
+class AgentMessage(_Strict):
+    """A message of an agent."""
+
+    text: Annotated[str, Field(min_length=1)]
+
+
+class Review(_Strict):
+    """What becomes of a proposal."""
+
+    accepted: bool
+    question: Annotated[str | None, Field(min_length=1, max_length=4000)] = None
+    answer: Annotated[str | None, Field(min_length=1, max_length=20_000)] = None
+    topic: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+
+
+class AcceptedError(_Strict):
+    """The share of wrong answers that is accepted."""
+
+    error: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+
+
+def service_of(request: Request) -> DeskService:
+    """The desk behind a request."""
+    found: Any = request.app.state.service
+    assert isinstance(found, DeskService)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ visitors
+
+
+@router.post("/v1/conversations", status_code=201, tags=["visitor"], dependencies=[needs("visitor")])
+async def open_conversation(body: NewConversation, request: Request) -> Response:
+    """Opens a conversation."""
+    person = body.person or f"visitor-{secrets.token_hex(8)}"
+    if not _ID.fullmatch(person):
+        raise ApiError(
+            400,
+            f"person must be letters, digits and . _ @ : + -; got {shown(person)}.",
+            code="invalid_value",
+            param="person",
+        )
+    found = await service_of(request).open(person=person, language=body.language)
+    return answer(_for_visitor(found, []), status=201)
+
+
+@router.get("/v1/conversations/{id}", tags=["visitor"], dependencies=[needs("visitor")])
+async def read_conversation(id: str, request: Request) -> Response:
+    """The conversation with all its messages."""
+    found, said = await _read(service_of(request), id, after=0)
+    return answer(_for_visitor(found, said))
+
+
+@router.post("/v1/conversations/{id}/messages", tags=["visitor"], dependencies=[needs("visitor")])
+async def say(id: str, body: VisitorMessage, request: Request) -> Response:
+    """Says something; the answer has the message and the reply of the desk, if it leads the conversation."""
+    service = service_of(request)
+    text = _clean(body.text, service.settings.max_message, setting="max_message")
+    said = await service.visitor_says(id, text, client=body.id, chosen=body.topic)
+    found = await service.conversation(id)
+    return answer(_for_visitor(found, said))
+
+
+@router.get("/v1/conversations/{id}/events", tags=["visitor"], dependencies=[needs("visitor")])
+async def listen(id: str, request: Request, after: Annotated[int, Query(ge=0)] = 0) -> Response:
+    """Messages after a number, as they come, in server-sent events."""
+    service = service_of(request)
+    await service.conversation(id)
+    state = {"after": after, "state": ""}
+
+    async def look() -> Any:
+        found, said = await _read(service, id, after=state["after"])  # type: ignore[arg-type]
+        if not said and found["state"] == state["state"]:
+            return None
+        state["after"] = said[-1]["number"] if said else state["after"]
+        state["state"] = found["state"]
+        return _for_visitor(found, said)
+
+    return _stream(service, id, look)
+
+
+@router.post("/v1/conversations/{id}/feedback", tags=["visitor"], dependencies=[needs("visitor")])
+async def give_feedback(id: str, body: Feedback, request: Request) -> Response:
+    """Says whether an answer was right."""
+    service = service_of(request)
+    await service.conversation(id)
+    done = await service.write(
+        lambda connection: store.give_feedback(connection, id, body.message, good=body.good), AGENTS
+    )
+    if not done:
+        raise ApiError(404, f"message must be an answer in this conversation; got {body.message}.", code="not_found")
+    return answer({"message": body.message, "good": body.good})
+
+
+# -------------------------------------------------------------------------------------------------------------- agents
+
+
+@router.get("/v1/agent/conversations", tags=["agent"], dependencies=[needs("agent")])
+async def list_conversations(
+    request: Request,
+    state: Literal["desk", "waiting", "agent", "resolved"] | None = None,
+    search: Annotated[str, Query(max_length=200)] = "",
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: Annotated[float, Query(gt=0, allow_inf_nan=False)] = 1e12,
+) -> Response:
+    """Conversations, the latest first; of a state, with some words in them, before a time."""
+    found = await service_of(request).database.run(
+        lambda connection: store.listed(connection, state=state, search=search.strip(), limit=limit, before=before)
+    )
+    return answer({"data": found, "now": time.time()})
+
+
+@router.get("/v1/agent/conversations/{id}", tags=["agent"], dependencies=[needs("agent")])
+async def read_record(id: str, request: Request) -> Response:
+    """All of a conversation: why it was handed over, what was said, what the desk would have answered."""
+    found, said = await _read(service_of(request), id, after=0)
+    record = await service_of(request).database.run(lambda connection: store.record(connection, id))
+    return answer({**found, "messages": said, "candidates": record["candidates"]})
+
+
+@router.post("/v1/agent/conversations/{id}/{action}", tags=["agent"])
+async def act(
+    id: str,
+    action: Literal["take", "release", "resolve"],
+    request: Request,
+    caller: Caller = needs("agent"),  # noqa: B008
+) -> Response:
+    """Takes a conversation over, lets the desk go on, or resolves it."""
+    await service_of(request).agent_does(id, caller.name, action)
+    return await read_record(id, request)
+
+
+@router.put("/v1/agent/conversations/{id}/messages", tags=["agent"])
+async def reply_as_agent(
+    id: str,
+    body: AgentMessage,
+    request: Request,
+    caller: Caller = needs("agent"),  # noqa: B008
+) -> Response:
+    """Answers as a person; the visitor sees it at once."""
+    service = service_of(request)
+    text = _clean(body.text, service.settings.max_reply, setting="max_reply")
+    await service.agent_does(id, caller.name, "say", text)
+    return await read_record(id, request)
+
+
+@router.get("/v1/agent/events", tags=["agent"], dependencies=[needs("agent")])
+async def listen_to_all(request: Request) -> Response:
+    """An event whenever something changed in any conversation: how many are in each state."""
+    service = service_of(request)
+
+    async def look() -> Any:
+        states = await service.database.run(
+            lambda connection: dict(connection.execute("SELECT state, count(*) FROM conversations GROUP BY state"))
+        )
+        return {"states": states, "now": time.time()}
+
+    return _stream(service, AGENTS, look)
+
+
+@router.get("/v1/agent/reviews", tags=["agent"], dependencies=[needs("agent")])
+async def list_reviews(
+    request: Request,
+    state: Literal["open", "accepted", "rejected"] = "open",
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    """Agents' answers that the desk could learn from."""
+    found = await service_of(request).database.run(
+        lambda connection: reviews.proposals(connection, state=state, limit=limit)
+    )
+    return answer({"data": found})
+
+
+@router.put("/v1/agent/reviews/{message}", tags=["agent"])
+async def review(
+    message: int,
+    body: Review,
+    request: Request,
+    caller: Caller = needs("agent"),  # noqa: B008
+) -> Response:
+    """Accepts a proposal, with changes if there are any, or rejects it."""
+    done = await service_of(request).write(
+        lambda connection: reviews.decide(
+            connection,
+            message,
+            accepted=body.accepted,
+            reviewer=caller.name,
+            question=body.question,
+            answer=body.answer,
+            topic=body.topic,
+        )
+    )
+    if not done:
+        raise ApiError(404, f"message must be a proposal that is open; got {message}.", code="not_found")
+    return answer({"message": message, "accepted": body.accepted})
+
+
+@router.get("/v1/agent/statistics", tags=["agent"], dependencies=[needs("agent")])
+async def read_statistics(request: Request, days: Annotated[float, Query(gt=0, le=3650)] = 30) -> Response:
+    """Share answered, share right by feedback, time, topics, and what lacks an answer."""
+    service = service_of(request)
+    found = await service.database.run(lambda connection: reviews.statistics(connection, days=days))
+    return answer({**found, "decision": service.decision()})
+
+
+# ----------------------------------------------------------------------------------------------------------- operators
+
+
+@router.put("/v1/operator/error", tags=["operator"], dependencies=[needs("operator")])
+async def set_error(body: AcceptedError, request: Request) -> Response:
+    """Sets the share of wrong answers that is accepted; the threshold follows from what was held back."""
+    return answer(await service_of(request).set_error(body.error))
+
+
+@router.get("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
+async def read_person(person: str, request: Request) -> Response:
+    """All that is kept of a person."""
+    return answer(await service_of(request).database.run(lambda connection: store.of_person(connection, person)))
+
+
+@router.delete("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
+async def forget_person(person: str, request: Request) -> Response:
+    """Deletes it."""
+    count = await service_of(request).write(lambda connection: store.forget(connection, person), AGENTS)
+    return answer({"person": person, "deleted_conversations": count})
+
+
+@router.get("/v1/me", tags=["service"], dependencies=[needs("visitor")])
+async def me(request: Request) -> Response:
+    """Role and name of whoever asks."""
+    caller = caller_of(request)
+    return answer({"role": caller.role, "name": caller.name})
+
+
+@router.get("/health", tags=["service"])
+async def health() -> Response:
+    """Whether the process lives."""
+    return answer({"status": "ok"})
+
+
+@router.get("/ready", tags=["service"])
+async def ready(request: Request) -> Response:
+    """Whether it takes requests."""
+    if not service_of(request).ready:
+        raise not_ready()
+    return answer({"status": "ready"})
+
+
+# ------------------------------------------------------------------------------------------------------------- helpers
+
+
+async def _read(service: DeskService, id: str, *, after: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    found = await service.conversation(id)
+    return found, await service.database.run(lambda connection: store.messages(connection, id, after=after))
+
+
+def _for_visitor(found: dict[str, Any], said: list[dict[str, Any]]) -> dict[str, Any]:
+    """Without what is for agents: other candidates, what the desk remembers."""
+    return {
+        "id": found["id"],
+        "person": found["person"],
+        "state": found["state"],
+        "agent": found["agent"],
+        "messages": [
+            {**one, "about": {name: one["about"][name] for name in SHOWN_TO_VISITORS if name in one["about"]}}
+            for one in said
+        ],
+    }
+
+
+def _clean(text: str, limit: int, *, setting: str) -> str:
+    kept = text.replace("\0", "").strip()
+    if len(kept) > limit:
+        raise too_large("text", len(kept), limit, what="characters", setting=setting)
+    if not kept:
+        raise ApiError(400, "text must have a character that is seen; got none.", code="invalid_value", param="text")
+    return kept
+
+
+def _stream(service: DeskService, subject: str, look: Callable[[], Awaitable[Any]]) -> Response:
+    """What `look` finds at first and whenever there may be something new; None is not sent."""
+    waiting = service.listen(subject)
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        while service.ready:
+            waiting.clear()
+            found = await look()
+            if found is not None:
+                yield event(found)
+            try:
+                async with asyncio.timeout(service.settings.ping):
+                    await waiting.wait()
+            except TimeoutError:
+                yield PING
+
+    async def finish() -> None:
+        service.unlisten(subject, waiting)
+
+    return EventStream(pieces(), finish=finish, write_timeout=service.settings.write_timeout)

@@ -1,0 +1,280 @@
+"""A desk that runs: the model in a thread, the conversations in the database, and those who wait for messages.
+
+The database has the truth. A message is written together with its reply, what they change and the webhooks that tell
+of them, in one transaction; streams are woken afterwards and read from the database what is new, so that nobody
+who comes back after a crash has lost a message or gets one twice.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from segue.apps.database import Database
+from segue.apps.desk import reviews, store
+from segue.apps.desk.confidence import threshold_for
+from segue.apps.desk.folder import DATABASE, MODELS, current_model, read_about, read_model
+from segue.apps.desk.model import DeskModel
+from segue.apps.desk.phrases import phrase
+from segue.apps.desk.reply import Reply, reply
+from segue.apps.desk.settings import DeskSettings
+from segue.apps.desk.store import Said
+from segue.apps.webhooks import Webhooks
+from segue.errors import SegueError
+from segue.serve.errors import ApiError, busy, not_ready, shown
+
+T = TypeVar("T")
+log = logging.getLogger("segue.apps")
+WATCHED = 2.0
+"""Seconds between two looks at which model is in use."""
+AGENTS = "*"
+"""What agents' pages listen to."""
+
+
+class DeskService:
+    """One desk."""
+
+    def __init__(self, folder: Path, settings: DeskSettings, *, webhook: tuple[str, str] | None = None) -> None:
+        self.folder, self.settings, self.ready = folder, settings, False
+        self.database = Database(folder / DATABASE, name=store.NAME, steps=store.STEPS)
+        self.model_name = current_model(folder)
+        self.model: DeskModel = read_model(folder / MODELS / self.model_name)
+        self.about = read_about(folder / MODELS / self.model_name)
+        self.waiting = 0
+        """Questions that are being answered."""
+        self._webhook = webhook
+        self._webhooks: Webhooks | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-desk")
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._listening: dict[str, set[asyncio.Event]] = {}
+
+    async def start(self) -> None:
+        """Opens the database, and goes on with webhooks that were not taken."""
+        await asyncio.to_thread(self.database.open)
+        error = await self.database.run(lambda connection: _setting(connection, "error"))
+        if error is not None:
+            self._use_error(float(error))
+        self._watching = asyncio.create_task(self._watch())
+        if self._webhook is not None:
+            self._webhooks = Webhooks(self.database, url=self._webhook[0], secret=self._webhook[1])
+            self._webhooks.start()
+        self.ready = True
+
+    async def stop(self) -> None:
+        """All that was answered is on disk."""
+        self.ready = False
+        self.wake(*list(self._listening))
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
+        if self._webhooks is not None:
+            await self._webhooks.stop()
+        self._thread.shutdown()
+        await self.database.close_later()
+
+    def abandon(self) -> None:
+        """Ends the streams."""
+        self.ready = False
+        self.wake(*list(self._listening))
+
+    async def _watch(self) -> None:
+        """Takes another model into use when the folder names one; where it cannot be read, the one before goes on."""
+        loop = asyncio.get_running_loop()
+        refused = ""
+        while True:
+            await asyncio.sleep(WATCHED)
+            try:
+                name = current_model(self.folder)
+                if name in (self.model_name, refused):
+                    continue
+                refused = name
+                model = await loop.run_in_executor(None, read_model, self.folder / MODELS / name)
+                about = read_about(self.folder / MODELS / name)
+            except (SegueError, OSError) as error:
+                log.error("the model in use goes on: %s", error)
+                continue
+            accepted = self.about["summary"]["accepted_error"]
+            self.model, self.about, self.model_name, refused = model, about, name, ""
+            self._use_error(accepted)
+            log.warning("model %s is in use now", name)
+
+    # ---------------------------------------------------------------------------------------------------- conversations
+
+    async def open(self, *, person: str, language: str) -> dict[str, Any]:
+        """A new conversation of a person."""
+
+        def work(connection: sqlite3.Connection) -> dict[str, Any]:
+            (count,) = connection.execute("SELECT count(*) FROM conversations").fetchone()
+            if count >= self.settings.max_conversations:
+                raise _full("conversations", self.settings.max_conversations)
+            if store.open_of(connection, person) >= self.settings.max_open:
+                raise _full("open conversations of a person", self.settings.max_open)
+            return store.open_conversation(connection, person=person, language=language)
+
+        return await self.write(work, AGENTS)
+
+    async def conversation(self, id: str) -> dict[str, Any]:
+        """What is known of one; 404 where there is none."""
+        return await self.database.run(lambda connection: _existing(connection, id))
+
+    async def visitor_says(self, id: str, text: str, *, client: str, chosen: str | None) -> list[dict[str, Any]]:
+        """A message of a visitor, and the reply, if the desk leads the conversation. The same message again gives what
+        it gave the first time."""
+        if not self.ready:
+            raise not_ready()
+        async with self._locks.setdefault(id, asyncio.Lock()):
+            found, before, sent = await self.database.run(lambda connection: self._look(connection, id, client))
+            if sent is not None:
+                return sent
+            said = [Said(author="visitor", text=text, client=client)]
+            changes: dict[str, Any] = {}
+            if found["state"] == "resolved":
+                changes = {"state": "desk", "agent": None, "reason": None, "failures": 0}
+                found |= changes
+            if found["state"] == "desk":
+                answered = await self._reply(found, before, text, chosen)
+                said.append(Said(author="desk", text=answered.text, about=answered.about))
+                changes |= answered.changes
+            return await self.write(lambda connection: _say(connection, id, said, changes, chosen), id, AGENTS)
+
+    def _look(
+        self, connection: sqlite3.Connection, id: str, client: str
+    ) -> tuple[dict[str, Any], list[str], list[dict[str, Any]] | None]:
+        """What has to be known to reply."""
+        found = _existing(connection, id)
+        sent = store.sent_before(connection, id, client)
+        (count,) = connection.execute("SELECT count(*) FROM messages WHERE conversation = ?", (id,)).fetchone()
+        if sent is None and count >= self.settings.max_messages:
+            raise _full("messages of a conversation", self.settings.max_messages)
+        rows = connection.execute(
+            "SELECT text FROM messages WHERE conversation = ? AND author = 'visitor' ORDER BY number DESC LIMIT 3",
+            (id,),
+        ).fetchall()
+        return found, [text for (text,) in reversed(rows)], sent
+
+    async def _reply(self, found: dict[str, Any], before: list[str], text: str, chosen: str | None) -> Reply:
+        if self.waiting >= self.settings.max_queue:
+            raise busy()
+        self.waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._thread, lambda: reply(self.model, found, before, text, self.settings, chosen=chosen)
+            )
+        finally:
+            self.waiting -= 1
+
+    # --------------------------------------------------------------------------------------------------------- agents
+
+    async def agent_does(self, id: str, agent: str, action: str, text: str | None = None) -> list[dict[str, Any]]:
+        """Takes a conversation over, answers, lets the desk go on, or resolves it."""
+
+        def work(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+            found = _existing(connection, id)
+            if action == "take" or (action == "say" and found["state"] != "agent"):
+                store.change(connection, id, {"state": "agent", "agent": agent})
+            if action == "say":
+                assert text is not None
+                said = store.say(connection, id, [Said(author="agent", name=agent, text=text)])
+                reviews.propose(connection, id, said[-1]["number"])
+                return said
+            if action == "release":
+                resumed = Said(author="desk", text=phrase(found["language"], "resumed"), about={"kind": "resumed"})
+                changes = {"state": "desk", "agent": None, "reason": None, "failures": 0}
+                return store.say(connection, id, [resumed], changes=changes)
+            if action == "resolve":
+                store.change(connection, id, {"state": "resolved", "agent": agent})
+            return []
+
+        return await self.write(work, id, AGENTS)
+
+    # ------------------------------------------------------------------------------------------------------- operators
+
+    async def set_error(self, error: float) -> dict[str, Any]:
+        """Another error that is accepted, from now on."""
+        self._use_error(error)
+        await self.write(
+            lambda connection: connection.execute("INSERT OR REPLACE INTO settings VALUES ('error', ?)", (str(error),))
+        )
+        return self.decision()
+
+    def _use_error(self, error: float) -> None:
+        held = np.array(self.about["held"], dtype=np.float64).reshape(-1, 2)
+        threshold = threshold_for(held[:, 0], held[:, 1] > 0, error=error)
+        self.model = replace(self.model, fitted=replace(self.model.fitted, threshold=threshold))
+        self.about["summary"]["accepted_error"] = error
+
+    def decision(self) -> dict[str, Any]:
+        """When the desk answers: the error that is accepted, the threshold, and the curve."""
+        held = np.array(self.about["held"], dtype=np.float64).reshape(-1, 2)
+        threshold = self.model.fitted.threshold
+        answered = held[held[:, 0] >= threshold]
+        return {
+            "model": self.model_name,
+            "accepted_error": self.about["summary"]["accepted_error"],
+            "threshold": threshold,
+            "expected_answered": len(answered) / max(1, len(held)),
+            "expected_error": float(1 - answered[:, 1].mean()) if len(answered) else None,
+            "curve": self.about["summary"]["curve"],
+        }
+
+    # --------------------------------------------------------------------------------------------------------- waiting
+
+    async def write(self, work: Callable[[sqlite3.Connection], T], *subjects: str) -> T:
+        """Does something in one transaction, then wakes those who listen."""
+        found = await self.database.run(work)
+        self.wake(*subjects)
+        if self._webhooks is not None:
+            self._webhooks.wake()
+        return found
+
+    def wake(self, *subjects: str) -> None:
+        """There is something new about a conversation, or for agents."""
+        for subject in subjects:
+            for event in self._listening.get(subject, ()):
+                event.set()
+
+    def listen(self, subject: str) -> asyncio.Event:
+        """An event that is set when there is something new; to be given back with `unlisten`."""
+        if sum(map(len, self._listening.values())) >= self.settings.max_streams:
+            raise busy()
+        event = asyncio.Event()
+        self._listening.setdefault(subject, set()).add(event)
+        return event
+
+    def unlisten(self, subject: str, event: asyncio.Event) -> None:
+        """Ends it."""
+        waiting = self._listening.get(subject, set())
+        waiting.discard(event)
+        if not waiting:
+            self._listening.pop(subject, None)
+
+
+def _say(
+    connection: sqlite3.Connection, id: str, said: list[Said], changes: dict[str, Any], chosen: str | None
+) -> list[dict[str, Any]]:
+    written = store.say(connection, id, said, changes=changes)
+    if chosen is not None and written[-1]["about"].get("chosen"):
+        reviews.propose_choice(connection, id, written[-1]["number"], topic=chosen)
+    return written
+
+
+def _existing(connection: sqlite3.Connection, id: str) -> dict[str, Any]:
+    found = store.conversation(connection, id)
+    if found is None:
+        raise ApiError(404, f"a conversation must exist; got {shown(id)}. Open one first.", code="not_found")
+    return found
+
+
+def _setting(connection: sqlite3.Connection, name: str) -> str | None:
+    row = connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _full(what: str, limit: int) -> ApiError:
+    return ApiError(429, f"there must be at most {limit:,} {what}; got more. Resolve some first.", code="too_many")

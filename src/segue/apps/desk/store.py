@@ -1,0 +1,246 @@
+"""Conversations in the database: every function is work for one transaction (`segue.apps.database`).
+
+A conversation is in one of four states: `desk` (the model answers), `waiting` (for an agent), `agent` (an agent
+answers), `resolved`. A message of a visitor carries an id of the sender's own: sent again, it is not written again.
+What happens is told to webhooks in the same transaction.
+"""
+
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from segue.apps import webhooks
+
+State = Literal["desk", "waiting", "agent", "resolved"]
+Author = Literal["visitor", "desk", "agent"]
+NAME = "segue desk"
+STEPS = (
+    """
+CREATE TABLE conversations (
+  id TEXT PRIMARY KEY, person TEXT NOT NULL, language TEXT NOT NULL, created REAL NOT NULL, updated REAL NOT NULL,
+  state TEXT NOT NULL, agent TEXT, reason TEXT, failures INTEGER NOT NULL DEFAULT 0, memory TEXT NOT NULL DEFAULT '{}');
+CREATE INDEX conversations_of_state ON conversations (state, updated);
+CREATE INDEX conversations_of_person ON conversations (person);
+CREATE TABLE messages (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  conversation TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+  author TEXT NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL, created REAL NOT NULL, client TEXT,
+  about TEXT NOT NULL DEFAULT '{}', UNIQUE (conversation, client));
+CREATE INDEX messages_of_conversation ON messages (conversation, number);
+CREATE VIRTUAL TABLE words USING fts5 (text, content='messages', content_rowid='number', tokenize='trigram');
+CREATE TRIGGER words_added AFTER INSERT ON messages BEGIN
+  INSERT INTO words (rowid, text) VALUES (new.number, new.text); END;
+CREATE TRIGGER words_deleted AFTER DELETE ON messages BEGIN
+  INSERT INTO words (words, rowid, text) VALUES ('delete', old.number, old.text); END;
+CREATE TABLE feedback (
+  message INTEGER PRIMARY KEY REFERENCES messages (number) ON DELETE CASCADE, good INTEGER NOT NULL,
+  created REAL NOT NULL);
+CREATE TABLE reviews (
+  message INTEGER PRIMARY KEY REFERENCES messages (number) ON DELETE CASCADE, question TEXT NOT NULL,
+  answer TEXT NOT NULL, topic TEXT, state TEXT NOT NULL DEFAULT 'open', reviewer TEXT, learned_by TEXT);
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+    + webhooks.TABLE,
+)
+"""How the schema came to be; a new version adds a step, and never changes one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """A message to be written."""
+
+    author: Author
+    text: str
+    name: str = ""
+    client: str | None = None
+    about: Mapping[str, Any] | None = None
+
+
+def open_conversation(connection: sqlite3.Connection, *, person: str, language: str) -> dict[str, Any]:
+    """A new one."""
+    id, now = secrets.token_urlsafe(18), time.time()
+    connection.execute(
+        "INSERT INTO conversations (id, person, language, created, updated, state) VALUES (?, ?, ?, ?, ?, 'desk')",
+        (id, person, language, now, now),
+    )
+    webhooks.put(connection, "conversation_opened", id, {"conversation": id, "person": person})
+    found = conversation(connection, id)
+    assert found is not None
+    return found
+
+
+def conversation(connection: sqlite3.Connection, id: str) -> dict[str, Any] | None:
+    """What is known of one."""
+    names = ("id", "person", "language", "created", "updated", "state", "agent", "reason", "failures", "memory")
+    row = connection.execute(f"SELECT {', '.join(names)} FROM conversations WHERE id = ?", (id,)).fetchone()
+    if row is None:
+        return None
+    found = dict(zip(names, row, strict=True))
+    found["memory"] = json.loads(found["memory"])
+    return found
+
+
+def messages(connection: sqlite3.Connection, id: str, *, after: int = 0) -> list[dict[str, Any]]:
+    """All that was said after a message."""
+    rows = connection.execute(
+        "SELECT number, author, name, text, messages.created, client, about, good FROM messages "
+        "LEFT JOIN feedback ON message = number WHERE conversation = ? AND number > ? ORDER BY number",
+        (id, after),
+    )
+    names = ("number", "author", "name", "text", "created", "client", "about", "good")
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    for one in found:
+        one["about"] = json.loads(one["about"])
+        one["good"] = None if one["good"] is None else bool(one["good"])
+    return found
+
+
+def sent_before(connection: sqlite3.Connection, id: str, client: str) -> list[dict[str, Any]] | None:
+    """A message with this id of its sender, and what the desk answered; None if it was never sent."""
+    row = connection.execute(
+        "SELECT number FROM messages WHERE conversation = ? AND client = ?", (id, client)
+    ).fetchone()
+    if row is None:
+        return None
+    later = messages(connection, id, after=row[0] - 1)
+    return later[:1] + [one for one in later[1:2] if one["author"] == "desk"]
+
+
+def say(
+    connection: sqlite3.Connection, id: str, said: Iterable[Said], *, changes: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Writes messages and what they change of the conversation, and tells webhooks."""
+    now = time.time()
+    numbers = []
+    for one in said:
+        cursor = connection.execute(
+            "INSERT INTO messages (conversation, author, name, text, created, client, about) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                id,
+                one.author,
+                one.name,
+                one.text,
+                now,
+                one.client,
+                json.dumps(dict(one.about or {}), ensure_ascii=False),
+            ),
+        )
+        assert cursor.lastrowid is not None
+        numbers.append(cursor.lastrowid)
+        webhooks.put(
+            connection,
+            "message_created",
+            id,
+            {"conversation": id, "message": cursor.lastrowid, "author": one.author, "text": one.text},
+        )
+    change(connection, id, {**(changes or {}), "updated": now})
+    return messages(connection, id, after=numbers[0] - 1) if numbers else []
+
+
+def change(connection: sqlite3.Connection, id: str, changes: Mapping[str, Any]) -> None:
+    """Changes what is known of a conversation; a new state is told to webhooks."""
+    before = conversation(connection, id)
+    assert before is not None
+    values = {
+        name: json.dumps(value, ensure_ascii=False) if name == "memory" else value for name, value in changes.items()
+    }
+    assert set(values) <= {"updated", "state", "agent", "reason", "failures", "memory"}
+    names = ", ".join(f"{name} = ?" for name in values)
+    connection.execute(f"UPDATE conversations SET {names} WHERE id = ?", (*values.values(), id))
+    state = changes.get("state", before["state"])
+    if state != before["state"]:
+        if state == "waiting":
+            webhooks.put(connection, "handed_over", id, {"conversation": id, **record(connection, id)})
+        elif state == "resolved":
+            webhooks.put(
+                connection, "resolved", id, {"conversation": id, "agent": changes.get("agent", before["agent"])}
+            )
+
+
+def record(connection: sqlite3.Connection, id: str) -> dict[str, Any]:
+    """What an agent gets who takes over: why, what was said, and what the desk would have answered."""
+    found = conversation(connection, id)
+    assert found is not None
+    said = messages(connection, id)
+    last: dict[str, Any] = next(
+        (one["about"] for one in reversed(said) if one["author"] == "desk" and "candidates" in one["about"]), {}
+    )
+    transcript = [{"author": one["author"], "text": one["text"], "created": one["created"]} for one in said]
+    return {"reason": found["reason"], "candidates": last.get("candidates", []), "transcript": transcript}
+
+
+def listed(
+    connection: sqlite3.Connection, *, state: str | None, search: str, limit: int, before: float
+) -> list[dict[str, Any]]:
+    """Conversations, the latest first; of a state, or with some words in them. Words of fewer than three characters are
+    looked for in all messages, since the index has runs of three."""
+    where, values = ["updated < ?"], [before]  # type: tuple[list[str], list[Any]]
+    if state is not None:
+        where.append("state = ?")
+        values.append(state)
+    if len(search) >= 3:
+        where.append(
+            "id IN (SELECT conversation FROM messages WHERE number IN (SELECT rowid FROM words WHERE words MATCH ?))"
+        )
+        values.append('"' + search.replace('"', '""') + '"')
+    elif search:
+        where.append("id IN (SELECT conversation FROM messages WHERE instr(text, ?) > 0)")
+        values.append(search)
+    rows = connection.execute(
+        f"SELECT id FROM conversations WHERE {' AND '.join(where)} ORDER BY updated DESC LIMIT ?", (*values, limit)
+    ).fetchall()
+    found = []
+    for (id,) in rows:
+        one = conversation(connection, id)
+        assert one is not None
+        last = connection.execute(
+            "SELECT text, author FROM messages WHERE conversation = ? ORDER BY number DESC LIMIT 1", (id,)
+        ).fetchone()
+        found.append({**one, "last": None if last is None else {"text": last[0][:200], "author": last[1]}})
+    return found
+
+
+def open_of(connection: sqlite3.Connection, person: str) -> int:
+    """How many conversations of a person are not resolved."""
+    (count,) = connection.execute(
+        "SELECT count(*) FROM conversations WHERE person = ? AND state != 'resolved'", (person,)
+    ).fetchone()
+    return int(count)
+
+
+def give_feedback(connection: sqlite3.Connection, id: str, message: int, *, good: bool) -> bool:
+    """Whether there is such an answer of the desk, or of an agent."""
+    row = connection.execute(
+        "SELECT 1 FROM messages WHERE number = ? AND conversation = ? AND author != 'visitor'", (message, id)
+    ).fetchone()
+    if row is None:
+        return False
+    connection.execute("INSERT OR REPLACE INTO feedback VALUES (?, ?, ?)", (message, good, time.time()))
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------ personal data
+
+
+def of_person(connection: sqlite3.Connection, person: str) -> dict[str, Any]:
+    """All that is kept of a person."""
+    rows = connection.execute("SELECT id FROM conversations WHERE person = ? ORDER BY created", (person,)).fetchall()
+    kept = [{**(conversation(connection, id) or {}), "messages": messages(connection, id)} for (id,) in rows]
+    return {"person": person, "conversations": kept}
+
+
+def forget(connection: sqlite3.Connection, person: str) -> int:
+    """Deletes it, with what was to be told of it, and what was to be learned from it; gives the number of
+    conversations."""
+    rows = connection.execute("SELECT id FROM conversations WHERE person = ?", (person,)).fetchall()
+    for (id,) in rows:
+        connection.execute("DELETE FROM outbox WHERE subject = ?", (id,))
+        connection.execute("DELETE FROM messages WHERE conversation = ?", (id,))
+        connection.execute("DELETE FROM conversations WHERE id = ?", (id,))
+    connection.execute("INSERT INTO words (words) VALUES ('optimize')")
+    return len(rows)

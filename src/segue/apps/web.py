@@ -1,0 +1,149 @@
+"""The web side of an application: who asks, how fast, errors in one shape, and the pages.
+
+`make_app` puts an application around its routes. The guard finds out the caller (`caller_of`), counts the requests of
+each address, and adds headers; a route says which role it needs with `needs`.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import segue
+from segue.apps.keys import ANYONE, LOCAL, Caller, Role, RoleKeys
+from segue.serve.answers import add_error_answers, answer
+from segue.serve.errors import ApiError
+from segue.serve.guard import HEADERS, OPEN, check_caller
+from segue.serve.limits import BodyLimits
+from segue.serve.page_routes import PREFIX, page_router
+
+_MOST_ADDRESSES = 10_000
+
+
+class Rate:
+    """Requests that each address may make: a bucket that fills by `rate` a second, up to `most`."""
+
+    def __init__(self, *, rate: float, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._most, self._clock = rate, most, clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, address: str) -> float | None:
+        """Takes one request; or, where none is left, says in how many seconds there will be one."""
+        now = self._clock()
+        left, since = self._left.pop(address, (float(self._most), now))
+        left = min(self._most, left + (now - since) * self._rate)
+        wait = None if left >= 1 else (1 - left) / self._rate
+        self._left[address] = (left - 1 if wait is None else left, now)
+        if len(self._left) > _MOST_ADDRESSES:
+            self._left.popitem(last=False)
+        return wait
+
+
+class _Guard:
+    """The outermost layer."""
+
+    def __init__(self, app: ASGIApp, keys: RoleKeys | None, local: bool, rate: Rate, free: Sequence[str]) -> None:
+        self._app, self._keys, self._local, self._rate, self._free = app, keys, local, rate, free
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *HEADERS]}
+            await send(message)
+
+        try:
+            scope["segue.caller"] = self._caller(scope["path"], Headers(scope=scope), scope.get("client"))
+        except ApiError as error:
+            response = answer(error.body(), status=error.status_code, headers=error.extra_headers())
+            await response(scope, receive, sending)
+            return
+        await self._app(scope, receive, sending)
+
+    def _caller(self, path: str, headers: Headers, client: Any) -> Caller:
+        if path in OPEN or path in self._free or path.startswith(PREFIX):
+            if self._keys is None:
+                check_caller(headers, local=self._local)
+            return ANYONE
+        if self._keys is None:
+            check_caller(headers, local=self._local)
+            caller: Caller | None = LOCAL
+        else:
+            caller = self._keys.caller(headers.get("authorization"))
+        if caller is None or not caller.may("agent"):
+            self._count(str(client[0]) if client else "")
+        if caller is None:
+            raise ApiError(
+                401,
+                "a request must have a key of this server; got none, or another. Send the header Authorization: Bearer "
+                "KEY.",
+                code="invalid_api_key",
+            )
+        return caller
+
+    def _count(self, address: str) -> None:
+        wait = self._rate.take(address)
+        if wait is not None:
+            raise ApiError(
+                429,
+                "an address must not send so many requests at a time; got too many. Try again a little later.",
+                code="too_many_requests",
+                retry_after=wait,
+            )
+
+
+def make_app(
+    *,
+    title: str,
+    service: Any,
+    routers: Sequence[APIRouter],
+    limits: BodyLimits,
+    packages: Sequence[str],
+    starts: Mapping[str, str],
+    embedded_by: str,
+    keys: RoleKeys | None,
+    local: bool,
+    rate: Rate,
+) -> FastAPI:
+    """An application: its routes, and the pages of `packages`, with the paths `starts`."""
+    app = FastAPI(title=title, version=segue.__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.service, app.state.limits = service, limits
+    for router in routers:
+        app.include_router(router)
+    app.include_router(page_router(*packages, starts=starts, embedded_by=embedded_by))
+    add_error_answers(app)
+    for path in app.openapi()["paths"].values():
+        for route in path.values():
+            route["responses"].pop("422", None)  # what is wrong with a request is a 400 here
+    app.add_middleware(_Guard, keys=keys, local=local, rate=rate, free=tuple(starts))
+    return app
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks; the guard has found out."""
+    found: Caller = request.scope["segue.caller"]
+    return found
+
+
+def needs(role: Role) -> Any:
+    """For a route: raises unless the caller has this role, or one above it."""
+
+    async def check(request: Request) -> Caller:
+        caller = caller_of(request)
+        if not caller.may(role):
+            raise ApiError(
+                403 if caller.name else 401,
+                f"this must be asked with the key of an {role}; got {caller.role}. Use another key.",
+                code="wrong_role",
+            )
+        return caller
+
+    return Depends(check)

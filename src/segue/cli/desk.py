@@ -1,0 +1,293 @@
+"""`segue desk`: customer service from questions and answers; a verb of its own for each step."""
+
+import json
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+from rich.console import Console
+
+from segue.cli.console import say
+from segue.cli.serve import check_installed, is_local
+from segue.config import settings as settings_of
+from segue.errors import ConfigError
+
+SECRET = "SEGUE_WEBHOOK_SECRET"
+DeskArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="DESK", help="Folder of the desk.")]
+OutOption: TypeAlias = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write; it must not exist yet.")]
+
+
+def desk() -> None:
+    """Answer customers from your own questions and answers, with people behind.
+
+    \b
+    Example:
+      segue desk learn faq.csv --out desk
+      segue desk run desk
+    """
+
+
+def learn(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Tables (csv, tsv, jsonl, json, parquet) with question and answer; intent, dialogue and turns if any.",
+        ),
+    ],
+    out: OutOption,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help='Model of the vectors, or "none". Default: the packaged one of each language.'
+        ),
+    ] = None,
+    error: Annotated[float, typer.Option(help="Share of wrong answers that is accepted.")] = 0.05,
+    finetune: Annotated[
+        bool,
+        typer.Option(help="Fine-tune a network too, where there are more than 3,000 questions; used if it helps."),
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Seed of what is held back.")] = 0,
+) -> None:
+    """Learn a desk from questions and answers, and measure it.
+
+    \b
+    Example:
+      segue desk learn faq.csv dialogues.jsonl --out desk --error 0.02
+    """
+    from segue.apps.desk.interface import learn_desk
+
+    found = learn_desk(files, out, model=model, error=error, finetune=finetune, seed=seed)
+    _show(found.numbers)
+    say(Console(highlight=False), f"Report: {found.page}, and report.md beside it.")
+
+
+def _show(numbers: dict[str, object]) -> None:
+    console = Console(highlight=False)
+    asked = "shortened questions" if numbers["shortened"] else "held-back questions"
+    say(console, f"{numbers['topics']:,} topics, {numbers['questions']:,} questions.")
+    say(console, f"{numbers['held_back']:,} {asked}: right topic first {numbers['right']:.1%}, in three "
+        f"{numbers['right_in_three']:.1%}.")  # fmt: skip
+    say(console, f"Accepted error {numbers['accepted_error']:.1%}: answers {numbers['answered']:.1%} of them, wrong "
+        f"{numbers['error_of_answered']:.1%}.")  # fmt: skip
+    if numbers["outside_found"] is not None:
+        say(console, f"Told to be outside, of questions that are: {numbers['outside_found']:.1%}.")
+
+
+def ask(
+    desk: DeskArgument,
+    questions: Annotated[
+        list[str],
+        typer.Argument(metavar="QUESTION...", help="Questions of one conversation, in their order."),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON lines.")] = False,
+) -> None:
+    """Ask a desk a question.
+
+    \b
+    Example:
+      segue desk ask desk "How do I reset my password?"
+    """
+    from segue.apps.desk.interface import open_desk
+
+    model, console = open_desk(desk), Console(highlight=False)
+    for place, question in enumerate(questions):
+        found = model.ask(question, before=questions[:place])
+        if as_json:
+            row = {
+                "question": question,
+                "answer": found.answer,
+                "confidence": found.confidence,
+                "inside": found.inside,
+                "reason": found.reason,
+                "candidates": [{"topic": one.topic.name, "probability": one.probability} for one in found.candidates],
+            }
+            console.print(json.dumps(row, ensure_ascii=False), markup=False, soft_wrap=True)
+            continue
+        say(console, found.answer if found.answer is not None else f"A person answers this: {found.reason}.")
+        say(console, f"confidence {found.confidence:.0%}, inside {found.inside:.0%}", indent=2)
+        for one in found.candidates[:3]:
+            say(console, f"{one.probability:6.1%}  {one.topic.name}", indent=2, hang=8)
+
+
+def run(
+    desk: Annotated[
+        Path | None,
+        typer.Argument(metavar="DESK", help="Folder of the desk. Default: with --demo, a temporary one."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine needs --keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8080,
+    keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File with lines ROLE NAME KEY: visitor, agent, operator. Default: no keys."),
+    ] = None,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help=f"Where events are sent, signed with the secret in {SECRET}. Default: nowhere."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Limit, e.g. max_message=500; repeatable."),
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Learn a desk from real data first, if it is not there.")
+    ] = False,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Tables for --demo; repeatable. Default: what comes with Python."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Load the desk, open what is needed, and stop.")] = False,
+) -> None:
+    """Run a desk: its page for visitors, its page for agents, HTTP.
+
+    Visitors ask at /, agents answer at /agent. Ctrl-C or SIGTERM lets requests end and stops; kill -9 loses nothing
+    either.
+
+    \b
+    Example:
+      segue desk run desk --port 8080
+      segue desk run --demo
+    """
+    check_installed("segue desk")
+    from segue.apps.desk.run import run_desk
+    from segue.apps.desk.settings import DeskSettings
+    from segue.apps.keys import read_role_keys
+
+    console = Console(stderr=True, highlight=False)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="segue: %(levelname)s %(message)s")
+    chosen = settings_of(DeskSettings, {}, settings or [])
+    if not is_local(host) and keys is None:
+        raise ConfigError(
+            f"a desk that others can reach must have keys; got --host {host} without. Give --keys FILE, with lines "
+            "ROLE NAME KEY, or leave --host out."
+        )
+    if webhook is not None and not os.environ.get(SECRET):
+        raise ConfigError(f"--webhook needs a secret of at least 16 characters in {SECRET}; got none. Set it.")
+    if desk is None and not demo:
+        raise ConfigError("segue desk run must have a desk; got none. Name its folder, or try --demo.")
+    folder = desk if desk is not None else Path(tempfile.mkdtemp(prefix="segue-desk-")) / "desk"
+    if demo and not folder.exists():
+        _learn_demo(folder, data or [], console)
+
+    def started(address: str) -> None:
+        console.print(f"visitors  {address}/", soft_wrap=True)
+        console.print(f"agents    {address}/agent", soft_wrap=True)
+        console.print(f"serving on {address}  (Ctrl-C stops it)", soft_wrap=True)
+
+    run_desk(
+        folder,
+        host=host,
+        port=port,
+        keys=None if keys is None else read_role_keys(keys),
+        local=is_local(host),
+        settings=chosen,
+        webhook=None if webhook is None else (webhook, os.environ[SECRET]),
+        started=started,
+        check=check,
+    )
+
+
+def _learn_demo(folder: Path, data: list[Path], console: Console) -> None:
+    from segue.apps.desk.demo import demo_rows
+    from segue.apps.desk.interface import learn_desk
+
+    console.print(f"learning a desk in {folder}", soft_wrap=True)
+    found = learn_desk(data if data else demo_rows(), folder, finetune=False)
+    console.print(f"{found.numbers['topics']:,} topics, {found.numbers['questions']:,} questions")
+
+
+def improve(desk: DeskArgument, seed: Annotated[int, typer.Option(help="Seed of what is held back.")] = 0) -> None:
+    """Learn again with what agents answered, and switch if it is no worse.
+
+    \b
+    Example:
+      segue desk improve desk
+    """
+    from segue.apps.desk.interface import improve_desk
+
+    found = improve_desk(desk, seed=seed)
+    console = Console(highlight=False)
+    say(console, f"{found.learned:,} accepted answers learned.")
+    say(
+        console,
+        f"Of {found.asked:,} held-back questions right: before {found.right_before:.1%}, now {found.right_now:.1%}.",
+    )
+    if found.switched:
+        say(console, f"Model {found.model} is in use now. segue desk roll-back {desk} goes back.")
+    else:
+        say(console, f"The model in use stays. The new one is kept as {found.model}.")
+
+
+def roll_back(
+    desk: DeskArgument,
+    to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the model. Default: the one before the one in use.")
+    ] = None,
+) -> None:
+    """Go back to an earlier model of a desk.
+
+    \b
+    Example:
+      segue desk roll-back desk
+    """
+    from segue.apps.desk.interface import roll_back_desk
+
+    say(Console(highlight=False), f"Model {roll_back_desk(desk, to=to)} is in use now.")
+
+
+def back_up(desk: DeskArgument, out: OutOption) -> None:
+    """Copy a desk, also while it runs.
+
+    \b
+    Example:
+      segue desk back-up desk --out desk-copy
+    """
+    from segue.apps.desk.interface import copy_desk
+
+    copy_desk(desk, out)
+    say(Console(highlight=False), f"{out} is a copy of {desk}, and can be restored or run.")
+
+
+def restore(
+    copy: Annotated[Path, typer.Argument(metavar="COPY", help="Folder that segue desk back-up wrote.")], out: OutOption
+) -> None:
+    """Make a desk of a back-up, after its files were checked.
+
+    \b
+    Example:
+      segue desk restore desk-copy --out desk
+    """
+    from segue.apps.desk.interface import copy_desk
+
+    copy_desk(copy, out, check=True)
+    say(Console(highlight=False), f"{out} is as it was when {copy} was made.")
+
+
+def person(
+    desk: DeskArgument,
+    person: Annotated[str, typer.Argument(metavar="ID", help="Id of the person.")],
+    delete: Annotated[bool, typer.Option("--delete", help="Delete all of it.")] = False,
+) -> None:
+    """Show, export or delete what a desk keeps of a person.
+
+    It is printed as JSON; to export it, write it to a file.
+
+    \b
+    Example:
+      segue desk person desk user-17 > user-17.json
+      segue desk person desk user-17 --delete
+    """
+    from segue.apps.desk.interface import person_in_desk
+
+    found = person_in_desk(desk, person, delete=delete)
+    console = Console(highlight=False)
+    if delete:
+        say(console, f"{len(found['conversations']):,} conversations deleted.")
+    else:
+        console.print(json.dumps(found, ensure_ascii=False, indent=1), markup=False, soft_wrap=True)

@@ -1,0 +1,134 @@
+"""Learning again from what was accepted; going back; copies; a running desk follows."""
+
+import json
+import os
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+import segue
+from segue.apps.desk.folder import DATABASE, DESK, MODELS, current_model, model_names
+from segue.apps.desk.improve import with_reviewed
+from segue.errors import CheckpointError, ConfigError
+from tests.apps.running import running_desk
+from tests.command import command
+
+QUESTIONS = (
+    *("do you sell gift vouchers", "can I buy a gift voucher", "is there a voucher as a gift", "gift voucher please"),
+    *("how to get a gift voucher", "voucher for a friend"),
+)
+ANSWER = "Gift vouchers are at the till."
+
+
+def answered_by_agent(client: httpx.Client, question: str, answer: str) -> str:
+    """A conversation in which a person answered."""
+    id = client.post("/v1/conversations", json={}).json()["id"]
+    client.post(f"/v1/conversations/{id}/messages", json={"text": question, "id": os.urandom(8).hex()})
+    assert client.put(f"/v1/agent/conversations/{id}/messages", json={"text": answer}).status_code == 200
+    return str(id)
+
+
+def test_what_agents_answer_is_learned_and_can_be_taken_back(desk: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="accepted answers that it has not learned"):
+        segue.improve_desk(desk, progress=False)
+    with running_desk(desk, tmp_path) as server, server.client() as client:
+        for question in QUESTIONS:
+            answered_by_agent(client, question, ANSWER)
+        answered_by_agent(client, "nonsense", "rejected")
+        proposals = client.get("/v1/agent/reviews").json()["data"]
+        assert [(one["question"], one["answer"]) for one in proposals] == [
+            *((question, ANSWER) for question in QUESTIONS), ("nonsense", "rejected"),
+        ]  # fmt: skip
+        for one in proposals:
+            body = {"accepted": one["answer"] == ANSWER, "topic": "vouchers" if one["answer"] == ANSWER else None}
+            assert client.put(f"/v1/agent/reviews/{one['message']}", json=body).status_code == 200
+        assert client.put("/v1/agent/reviews/999999", json={"accepted": True}).status_code == 404
+        assert client.get("/v1/agent/reviews").json()["data"] == []
+
+        found = segue.improve_desk(desk, progress=False)
+        assert found.switched
+        assert found.learned == len(QUESTIONS)
+        assert found.right_now >= found.right_before
+        assert current_model(desk) == found.model == "0002"
+        assert segue.open_desk(desk).ask("gift voucher").answer == ANSWER
+        with pytest.raises(ConfigError, match="not learned yet; got none"):
+            segue.improve_desk(desk, progress=False)
+
+        def model_in_use() -> str:
+            return str(client.get("/v1/agent/statistics").json()["decision"]["model"])
+
+        end = time.monotonic() + 20  # the running desk takes it by itself
+        while model_in_use() != "0002":
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        id = client.post("/v1/conversations", json={}).json()["id"]
+        said = client.post(f"/v1/conversations/{id}/messages", json={"text": "gift voucher", "id": "12345678"}).json()
+        assert said["messages"][1]["text"] == ANSWER
+
+        segue.copy_desk(desk, tmp_path / "copy")  # while it runs
+    assert segue.roll_back_desk(desk) == "0001"
+    assert segue.open_desk(desk).ask("gift voucher").answer != ANSWER
+    with pytest.raises(ConfigError, match="must have an earlier model"):
+        segue.roll_back_desk(desk)
+    with pytest.raises(ConfigError, match="to must be one of the models 0001, 0002"):
+        segue.roll_back_desk(desk, to="0007")
+
+    segue.copy_desk(tmp_path / "copy", tmp_path / "restored", check=True)
+    assert current_model(tmp_path / "restored") == "0002"
+    assert len(segue.person_in_desk(tmp_path / "restored", "nobody")["conversations"]) == 0
+    with closing(sqlite3.connect(tmp_path / "restored" / DATABASE)) as database:
+        assert database.execute("SELECT count(*) FROM conversations").fetchone() == (len(QUESTIONS) + 2,)
+    (tmp_path / "copy" / DATABASE).write_bytes(b"damaged")
+    with pytest.raises(CheckpointError):
+        segue.copy_desk(tmp_path / "copy", tmp_path / "again", check=True)
+    assert not (tmp_path / "again").exists()
+
+
+def test_accepted_answers_join_their_topics(learned: Path) -> None:
+    known = segue.open_desk(learned).knowledge
+    more = with_reviewed(known, [
+        (1, "where has my box gone", "Your parcel is shown under Orders.", None, "a"),
+        (2, "a complaint please", "Write to us.", "complaint", "b"),
+        (3, "do you ship to the moon", "No.", None, "c"),
+    ])  # fmt: skip
+    asked = {one.text: [more.topics[topic].name for topic in one.topics] for one in more.asked}
+    assert asked["where has my box gone"] == ["parcel"]
+    assert asked["a complaint please"] == ["complaint"]
+    assert asked["do you ship to the moon"] == ["No."]
+    assert {topic.name: topic.answer for topic in more.topics}["complaint"] == "Write to us."
+    assert len(more.topics) == len(known.topics) + 1
+
+
+def test_a_damaged_model_is_never_put_into_use(desk: Path) -> None:
+    shutil.copytree(desk / MODELS / "0001", desk / MODELS / "0002")
+    (desk / MODELS / "0002" / "knowledge.jsonl").write_text("{}")
+    assert model_names(desk) == ["0001", "0002"]
+    with pytest.raises(CheckpointError):
+        segue.roll_back_desk(desk, to="0002")
+    assert current_model(desk) == "0001"
+    (desk / DESK).write_text("[]")
+    with pytest.raises(CheckpointError, match="must be a desk of this version"):
+        segue.open_desk(desk)
+
+
+def test_the_verbs(desk: Path, tmp_path: Path) -> None:
+    done = command("desk", "ask", desk, "please track the parcel", "and can penguins fly over the moon")
+    assert done.returncode == 0, done.stderr
+    assert "Your parcel is shown under Orders." in done.stdout
+    assert "A person answers this: out_of_scope." in done.stdout
+    done = command("desk", "ask", desk, "快递查一下", "--json")
+    assert json.loads(done.stdout)["candidates"][0]["topic"] == "快递"
+    assert "must have an earlier model" in " ".join(command("desk", "roll-back", desk).stderr.split())
+    assert command("desk", "back-up", desk, "--out", tmp_path / "copy").returncode == 0
+    assert command("desk", "restore", tmp_path / "copy", "--out", tmp_path / "again").returncode == 0
+    assert json.loads(command("desk", "person", desk, "ann").stdout) == {"person": "ann", "conversations": []}
+    assert "0 conversations deleted" in command("desk", "person", desk, "ann", "--delete").stdout
+    assert command("desk", "improve", desk).returncode == 2
+    assert "must have a desk" in command("desk", "run").stderr
+    assert "must have keys" in " ".join(command("desk", "run", desk, "--host", "0.0.0.0").stderr.split())
+    assert "needs a secret" in " ".join(command("desk", "run", desk, "--webhook", "http://localhost:1/").stderr.split())

@@ -1,0 +1,130 @@
+"""kill -9 at any moment: no message and no webhook is lost, none is doubled."""
+
+import random
+import shutil
+import sqlite3
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from segue.apps.desk.folder import DATABASE
+from tests.apps.receiver import Receiver
+from tests.apps.running import start_desk
+
+SECRET = "a secret of sixteen and more"
+QUESTIONS = (
+    "where is my parcel",
+    "I lost my card",
+    "我要退款",
+    "this is ridiculous",
+    "can penguins fly",
+    "reset password",
+)
+
+
+class Visitor(threading.Thread):
+    """Says one thing after the other, and says it again until it is answered."""
+
+    def __init__(self, url: str, number: int, stop: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.url, self.number, self.stopping = url, number, stop
+        self.conversation: str | None = None
+        self.sent: list[str] = []
+        self.draw = random.Random(number)
+
+    def run(self) -> None:
+        with httpx.Client(base_url=self.url, timeout=10, trust_env=False) as client:
+            while not self.stopping.is_set():
+                with suppress(httpx.HTTPError):
+                    self.one(client)
+                time.sleep(0.005)
+
+    def one(self, client: httpx.Client) -> None:
+        if self.conversation is None:
+            answer = client.post("/v1/conversations", json={"person": f"visitor-{self.number}"})
+            if answer.status_code == 201:
+                self.conversation = answer.json()["id"]
+            return
+        id = f"message-{len(self.sent):06d}"
+        body = {"text": self.draw.choice(QUESTIONS), "id": id}
+        while not self.stopping.is_set():
+            with suppress(httpx.HTTPError):
+                if client.post(f"/v1/conversations/{self.conversation}/messages", json=body).status_code == 200:
+                    self.sent.append(id)
+                    return
+            time.sleep(0.02)
+
+
+def killed(desk: Path, folder: Path, *, times: int) -> None:
+    draw, stop = random.Random(times), threading.Event()
+    options = (
+        "--set",
+        "rate=100000",
+        "--set",
+        "burst=100000",
+        "--set",
+        "max_messages=1000000",
+        "--set",
+        "max_open=1000",
+    )
+    with Receiver(SECRET) as receiver:
+        options = (*options, "--webhook", receiver.url)
+        server = start_desk(desk, folder, *options, secret=SECRET)
+        visitors = [Visitor(server.url, number, stop) for number in range(3)]
+        for one in visitors:
+            one.start()
+        for _ in range(times):
+            time.sleep(draw.uniform(0.05, 0.5))
+            server.process.kill()
+            server.process.wait()
+            receiver.refuse = draw.randrange(2)
+            server = start_desk(desk, folder, *options, secret=SECRET, port=server.port)
+        time.sleep(0.3)
+        stop.set()
+        for one in visitors:
+            one.join(20)
+        checked(desk / DATABASE, visitors, receiver)
+        assert server.stop() == 0
+
+
+def checked(path: Path, visitors: list[Visitor], receiver: Receiver) -> None:
+    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    end = time.monotonic() + 60
+    waiting = "SELECT count(*) FROM outbox WHERE delivered IS NULL"
+    while database.execute(waiting).fetchone()[0]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    for one in visitors:
+        assert len(one.sent) > 3
+        rows = database.execute(
+            "SELECT number, author, client FROM messages WHERE conversation = ? ORDER BY number", (one.conversation,)
+        ).fetchall()
+        written = [client for _, author, client in rows if author == "visitor"]
+        assert (
+            written[: len(one.sent)] == one.sent
+        )  # each once, in its order; one more may have been cut off at the end
+        assert len(written) <= len(one.sent) + 1
+        replies = sum(author == "desk" for _, author, _ in rows)
+        assert 1 <= replies <= len(written)
+        told = [event["message"] for event in receiver.events.values()
+                if event["conversation"] == one.conversation and event["event"] == "message_created"]  # fmt: skip
+        assert told == [number for number, _, _ in rows]
+    assert set(receiver.events) == {id for (id,) in database.execute("SELECT id FROM outbox")}
+    assert not receiver.repeats_differ
+    assert receiver.unsigned == 0
+    database.close()
+
+
+def test_nothing_is_lost_or_doubled(desk: Path, tmp_path: Path) -> None:
+    killed(desk, tmp_path, times=2)
+
+
+@pytest.mark.long
+def test_nothing_is_lost_or_doubled_in_a_hundred_kills(learned: Path, tmp_path: Path) -> None:
+    shutil.copytree(learned, tmp_path / "many")
+    killed(tmp_path / "many", tmp_path, times=100)
