@@ -72,7 +72,10 @@ def commands(code: str, folder: Path) -> None:
     for command in code.replace("\\\n", " ").splitlines():
         more = " --check --port 0" if command.startswith("segue serve") else ""
         said = run(["bash", "-c", command + more], folder)
-        if "curl" in command:
+        if "curl" in command and ">" in command:
+            said = (folder / command.rpartition("> ")[2]).read_text(encoding="utf-8")
+            assert said.startswith("<!doctype html>")
+        elif "curl" in command:
             assert said
             assert '"error"' not in said
 

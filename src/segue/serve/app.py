@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 import segue
-from segue.serve import completions, service_routes, session_routes, task_routes, text_routes
+from segue.serve import completions, explain_routes, service_routes, session_routes, task_routes, text_routes
 from segue.serve.answers import add_error_answers
 from segue.serve.guard import Guard
 from segue.serve.page_routes import page_router
@@ -21,7 +21,7 @@ def make_app(serving: Serving) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.serving = serving
-    for part in (completions, session_routes, text_routes, task_routes, service_routes):
+    for part in (completions, session_routes, text_routes, task_routes, explain_routes, service_routes):
         app.include_router(part.router)
     app.include_router(session_routes.plain)
     app.include_router(page_router())

@@ -21,6 +21,12 @@ _POLICY = (
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 """Nothing from elsewhere, nothing inline, and no text that becomes markup."""
+_FRAME = "explain.html"
+_FRAME_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data: "
+    "blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""For the tab of an explanation, whose scripts are inline. It is shown in a frame that can reach nothing outside it."""
 
 
 def page_router() -> APIRouter:
@@ -30,7 +36,10 @@ def page_router() -> APIRouter:
         one.name: Response(
             one.read_bytes(),
             media_type=_TYPES[one.name.rpartition(".")[2]],
-            headers={"content-security-policy": _POLICY, "cache-control": "no-cache"},
+            headers={
+                "content-security-policy": _FRAME_POLICY if one.name == _FRAME else _POLICY,
+                "cache-control": "no-cache",
+            },
         )
         for one in files("segue.serve").joinpath("page").iterdir()
         if one.name.rpartition(".")[2] in _TYPES
