@@ -70,7 +70,7 @@ def gather() -> None:
     files = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*")) if path.is_file()]
     for file in [*files, *BESIDE]:
         place = place_of(file)
-        if place is None or file.endswith((".py", ".pyc")):
+        if place is None or file.endswith((".py", ".pyc", ".toml")):
             continue
         out = PAGES / place
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -83,6 +83,14 @@ def clipped(distance: int, clip: int) -> int:
     return max(-clip, min(clip, distance)) + clip
 
 
+def bucket(distance: int) -> int:
+    """The bucket of a distance: one for each up to 8, then two for each doubling, up to 128; those of keys to the right
+    (negative distances) after those to the left."""
+    bounds = [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128]
+    count = sum(abs(distance) >= bound for bound in bounds)
+    return count + 16 if distance < 0 else count
+
+
 def permutation_sees(order: Sequence[int], context: set[int], targets: set[int]) -> Callable[[int, int], bool]:
     """Yang et al. 2019, section 2.3, with the roles of their code: may position i see the content of j?
 

@@ -42,7 +42,7 @@ SAME_CODE = {"pretrain": 9, "convert": 13, "export": 3, "models": 7, "study": 3}
 """Pages whose code is the same in both languages, so that it runs once, with the number of commands that run."""
 NOT_RUN = {
     "segue generate model --chat": "it reads from a terminal; tests/cli/test_generate.py holds a conversation",
-    "segue study recurrence-and-positions": "most of an hour; tests/study/test_load.py reads it",
+    "segue study recurrence-and-positions": "36 runs; tests/study/test_load.py reads it",
     "segue convert some-folder xlnet-checked": "placeholders for digests; tests/cli/test_convert.py has real ones",
     "torchrun --nproc-per-node 2 -m segue pretrain": "two processes; tests/train/test_distributed.py starts them",
     "torchrun --nproc-per-node 2 -m segue finetune": "two processes, as in tests/train/test_finetune_processes.py",

@@ -36,6 +36,11 @@ def _all() -> dict[str, ModelConfig]:
     models = {name: shrunk(model.config) for name, model in named_models().items()}
     xl = models["transformer-xl-enwik8-base"]
     return models | {
+        "tied": changed(xl, positions={"biases": "tied"}),
+        "no-biases": changed(xl, positions={"biases": "none"}),
+        "buckets": changed(xl, positions={"biases": "buckets", "shared_biases": False}),
+        "shaw-keys": changed(models["shaw"], positions={"on_values": False}),
+        "no-positions": changed(xl, positions={"kind": "none"}),
         "clamped": changed(xl, positions={"clamp_distance": 3}),
         "learned-relative": changed(xl, positions={"kind": "learned_relative", "max_distance": 4}),
         "absolute": changed(xl, positions={"kind": "absolute"}),
@@ -46,6 +51,7 @@ def _all() -> dict[str, ModelConfig]:
         "projected": changed(xl, vocabulary={"width": 5, "tie_projections": "all"}),
         "untied": changed(models["transformer-xl-lm1b"], vocabulary={"tie_weights": False}),
         "permutation-shaw": changed(models["xlnet-base"], positions={"kind": "shaw", "clip_distance": 3}),
+        "permutation-buckets": changed(models["xlnet-base"], positions={"biases": "buckets", "shared_biases": False}),
         "permutation-absolute": changed(models["xlnet-base"], positions={"kind": "absolute"}),
         "permutation-per-layer": changed(models["xlnet-base"], positions={"kind": "per_layer"}),
         "permutation-rotary": changed(models["xlnet-base"], positions={"kind": "rotary"}),

@@ -173,6 +173,48 @@ def test_lines_are_sorted_by_a_query(page: Any, server: Server) -> None:
     assert page.locator("#found .bar-name").all_inner_texts() == expected
 
 
+def test_a_text_is_explained_in_a_tab_of_its_own(page: Any) -> None:
+    page.click("#tab-explain")
+    page.locator("#panel-explain select").select_option("xlnet")
+    page.fill("#explained", f"{MARKUP} The room was clean")
+    with page.context.expect_page() as opened:
+        page.click("#explain")
+    tab = opened.value
+    tab.wait_for_selector("html[data-ready]")
+    frame = tab.frame_locator("#explanation")
+    frame.locator("canvas").first.wait_for()
+    assert MARKUP in frame.locator("body").inner_text()
+    assert tab.title() == "xlnet · segue explain"
+    tab.close()
+
+
+def test_the_words_that_decided_are_a_click_away(page: Any) -> None:
+    ask(page, "classify", document="A dull film with a weak story")
+    with page.context.expect_page() as opened:
+        page.click("#why")
+    tab = opened.value
+    tab.wait_for_selector("html[data-ready]")
+    assert "bad" in tab.frame_locator("#explanation").locator("body").inner_text()
+    tab.close()
+    page.fill("#document", "film " * 600)
+    with page.context.expect_page() as opened:
+        page.click("#why")
+    opened.value.wait_for_selector("#state.error")
+    assert "at most 512 tokens" in opened.value.inner_text("#state")
+
+
+def test_an_explanation_has_the_key_of_the_tab(open_page: Open, closed: Server) -> None:
+    page = open_page(closed.url, ready=False)
+    page.fill("#key-field", "k" * 32)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("html[data-ready]")
+    page.click("#tab-explain")
+    page.fill("#explained", "A dull film")
+    with page.context.expect_page() as opened:
+        page.click("#explain")
+    opened.value.wait_for_selector("html[data-ready]")
+
+
 def test_the_status_shows_models_and_sessions(page: Any) -> None:
     write(page, "The room", tokens=2)
     page.click("#tab-status")
@@ -255,7 +297,7 @@ def test_both_languages(open_page: Open) -> None:
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
 def test_it_fits_a_phone(open_page: Open, language: str) -> None:
     page = open_page(viewport={"width": 375, "height": 700}, has_touch=True, is_mobile=True, locale=language)
-    for name in ("write", "gaps", "read", "search", "status"):
+    for name in ("write", "gaps", "read", "search", "explain", "status"):
         page.click(f"#tab-{name}")
         page.wait_for_selector(f"#panel-{name}:not([hidden])")
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 375, name

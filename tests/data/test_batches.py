@@ -52,6 +52,7 @@ CASES: dict[str, tuple[ModelConfig, DataConfig]] = {
     "causal": (model_for("causal"), data_for()),
     "causal-forward": (model_for("causal"), data_for(backward_lanes=False)),
     "causal-overlap": (model_for("causal", reuse_length=12), data_for()),
+    "causal-half": (model_for("causal"), data_for(targets="second_half")),
     "causal-documents": (model_for("causal"), data_for(reset_at_documents=True)),
     "masked": (model_for("masked"), data_for()),
     "masked-words": (model_for("masked"), data_for(masking={"whole_words": True})),
@@ -121,7 +122,12 @@ def test_seeking_equals_reading(name: str) -> None:
         other.seek(json.loads(position))
         assert other.position == json.loads(position)
         assert same(next(other), batch)
-    assert not same(next(batches(name, seed=2)), read[0][1]) or name in ("causal", "causal-forward", "causal-overlap")
+    assert not same(next(batches(name, seed=2)), read[0][1]) or name in (
+        "causal",
+        "causal-forward",
+        "causal-half",
+        "causal-overlap",
+    )
 
 
 @every_case
@@ -208,6 +214,14 @@ def test_each_token_is_a_causal_target_once(name: str) -> None:
             assert set(found) == set(range(LENGTH)) - unpredicted
         else:
             assert len(found) > LENGTH - 2 * 17
+
+
+def test_only_the_second_half_of_a_segment_may_be_trained_on() -> None:
+    for half, whole in zip(epoch(batches("causal-half")), epoch(batches("causal")), strict=True):
+        assert torch.equal(half.ids_BQ, whole.ids_BQ)
+        assert torch.equal(half.targets, whole.targets)
+        assert half.target_mask is not None
+        assert half.target_mask.tolist() == [[False] * 8 + [True] * 8] * 4
 
 
 def test_a_pair_is_built_as_the_original_builds_it() -> None:

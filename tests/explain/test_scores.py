@@ -97,6 +97,11 @@ def test_each_position_encoding_has_its_terms() -> None:
     expected = {
         "transformer-xl-enwik8-base": {"content", "position", "content_bias", "position_bias"},
         "xlnet-base": {"content", "position", "content_bias", "position_bias", "segment", "segment_bias"},
+        "tied": {"content", "position", "content_bias", "position_bias"},
+        "no-biases": {"content", "position"},
+        "buckets": {"content", "position", "content_bias", "distance_bias"},
+        "shaw-keys": {"content", "position"},
+        "no-positions": {"content"},
         "permutation-shaw": {"content", "position", "segment", "segment_bias"},
         "learned-relative": {"content", "position", "content_bias", "distance_bias"},
         "alibi": {"content", "distance_bias"},
@@ -110,7 +115,9 @@ def test_each_position_encoding_has_its_terms() -> None:
         assert list(reading.scores(0).terms) == [term for term in TERMS if term in terms]
 
 
-@pytest.mark.parametrize("name", ["transformer-xl-enwik8-base", "xlnet-base", "alibi", "rotary", "permutation-shaw"])
+@pytest.mark.parametrize(
+    "name", ["transformer-xl-enwik8-base", "xlnet-base", "alibi", "rotary", "permutation-shaw", "permutation-buckets"]
+)
 def test_some_heads_and_queries_are_a_part_of_all(name: str) -> None:
     _, reading = read(name, torch.float64)
     for stream in ("content", "query") if reading.query else ("content",):

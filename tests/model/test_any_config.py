@@ -17,7 +17,12 @@ from tests.tiny import noisy
 POSITIONS: list[dict[str, Any]] = [
     {"kind": "xl", "shared_biases": True},
     {"kind": "xl", "shared_biases": False, "clamp_distance": 3},
+    {"kind": "xl", "biases": "tied"},
+    {"kind": "xl", "biases": "none"},
+    {"kind": "xl", "biases": "buckets", "shared_biases": False, "bias_init": "zeros"},
     {"kind": "shaw", "clip_distance": 2},
+    {"kind": "shaw", "clip_distance": 2, "on_values": False},
+    {"kind": "none"},
     {"kind": "learned_relative", "max_distance": 3},
     {"kind": "absolute"},
     {"kind": "absolute", "encoding": "learned", "max_length": 32},

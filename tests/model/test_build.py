@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from segue.config import changed
-from segue.model import LanguageModel
-from tests.tiny import MODELS
+from segue.model import Batch, LanguageModel, Memory
+from segue.model.positions import NUM_BUCKETS
+from tests.tiny import MODELS, noisy, random_ids
 
 WIDE = {"width": 200, "inner_width": 300, "num_heads": 4, "head_width": 50}
 
@@ -34,6 +35,60 @@ def test_biases_are_zero_norms_are_units_and_weights_are_normal(name: str) -> No
     assert zero
     assert plain
     assert bool(projected) == (name in ("transformer-xl-lm1b", "untied"))
+
+
+@pytest.mark.parametrize("biases", ["vectors", "tied", "buckets"])
+def test_the_biases_of_attention_scores_may_be_zero(biases: str) -> None:
+    positions = {"biases": biases, "bias_init": "zeros", "shared_biases": False}
+    names = ("content_HE", "position_HE", "content_XHE", "position_XHE")
+    for init, zero in (("zeros", True), ("normal", False)):
+        model = made("xlnet-base", positions=positions | {"bias_init": init})
+        found = [p for name, p in model.named_parameters() if name.rpartition(".")[2] in names]
+        assert len(found) == (1 if biases == "tied" else 2) * model.config.num_layers
+        assert all(bool(parameter.any()) != zero for parameter in found)
+        segment = model.trunk.reader.biases_of(0)
+        assert segment is not None
+        assert segment.segment_HE.any()
+
+
+def test_tied_biases_are_equal_vectors() -> None:
+    """One vector as u and v gives what two equal vectors give; none gives what zeros give."""
+    ids_BQ = random_ids(2, 9)
+    whole = noisy(MODELS["transformer-xl-enwik8-base"])
+    biases = whole.trunk.reader.biases_of(0)
+    assert biases is not None
+    for kind in ("tied", "none"):
+        with torch.no_grad():
+            biases.position_HE.copy_(biases.content_HE)
+            if kind == "none":
+                biases.position_HE.zero_()
+                biases.content_HE.zero_()
+        other = LanguageModel(changed(whole.config, positions={"biases": kind})).double().eval()
+        other.load_state_dict({name: x for name, x in whole.state_dict().items() if name in other.state_dict()})
+        assert len(list(whole.parameters())) - len(list(other.parameters())) == {"tied": 1, "none": 2}[kind]
+        expected = whole(Batch(ids_BQ=ids_BQ)).output.hidden_BQD
+        torch.testing.assert_close(other(Batch(ids_BQ=ids_BQ)).output.hidden_BQD, expected)
+
+
+def test_buckets_that_are_equal_are_vectors() -> None:
+    ids_BQ = random_ids(2, 9)
+    plain = noisy(changed(MODELS["transformer-xl-enwik8-base"], positions={"shared_biases": False}))
+    wide = noisy(MODELS["buckets"])
+    wide.load_state_dict(
+        {name: x for name, x in plain.state_dict().items() if ".biases." not in name}
+        | {
+            f"trunk.reader.layers.{n}.attention.relative.{name}_XHE": getattr(
+                plain.trunk.reader.biases_of(n), f"{name}_HE"
+            )[None].expand(NUM_BUCKETS, -1, -1)
+            for n in range(plain.config.num_layers)
+            for name in ("content", "position")
+        }
+    )
+    memories: list[Memory | None] = [None, None]
+    for ids in (ids_BQ, ids_BQ.flip(0)):
+        outputs = [model(Batch(ids_BQ=ids), memory) for model, memory in zip((plain, wide), memories, strict=True)]
+        memories = [output.memory for output in outputs]
+        torch.testing.assert_close(outputs[1].output.hidden_BQD, outputs[0].output.hidden_BQD)
 
 
 def test_the_biases_of_attention_scores_are_weights() -> None:

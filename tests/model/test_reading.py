@@ -59,6 +59,25 @@ def test_segments_are_cut_from_the_end_and_carry_memory(name: str) -> None:
     torch.testing.assert_close(found[0], torch.cat(expected), atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["bert-base", "xlnet-base"])
+def test_windows_overlap_without_memory(name: str) -> None:
+    """13 tokens in windows of 4 that repeat 2: each token has the states of the window where it is new."""
+    trunk = noisy(changed(MODELS[name], memory=None)).double().eval().trunk
+    one, other = document(13), document(3)
+    expected = []
+    for start, stop, new in ((0, 3, 0), (1, 5, 2), (3, 7, 2), (5, 9, 2), (7, 11, 2), (9, 13, 2)):
+        segments = None if trunk.config.segments is None else torch.from_numpy(one.segments[None, start:stop])
+        batch = Batch(ids_BQ=torch.from_numpy(one.ids[None, start:stop]), segments_BQ=segments)
+        expected.append(trunk(batch).hidden_BQD[0, new:])
+    reading = read_documents(trunk, [other, one], segment_length=4, overlap=2)
+    found, real = reading.tokens()
+    torch.testing.assert_close(found[1], torch.cat(expected), atol=1e-10, rtol=1e-10)
+    assert real.sum(dim=1).tolist() == [3, 13]
+    vectors, there = reading.summaries(lambda hidden, real: hidden.sum(dim=1))
+    assert there.sum(dim=1).tolist() == [1, 6]
+    torch.testing.assert_close(vectors[1, -1], reading.hidden[-1][0].sum(dim=0))
+
+
 def test_a_causal_reader_with_enough_memory_reads_as_if_there_were_no_segments() -> None:
     config = changed(MODELS["transformer-xl-wt103-base"], memory={"length": 40})
     trunk = noisy(config).double().eval().trunk

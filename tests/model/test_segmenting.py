@@ -41,6 +41,19 @@ def test_windows_have_every_position_once_as_new_and_are_full_where_they_can_be(
                 assert all(later.stop - one.stop <= stride for one, later in pairwise(spans))
 
 
+def test_segments_from_the_end_may_overlap() -> None:
+    for length in LENGTHS:
+        for size in SIZES:
+            for overlap in range(size):
+                spans = segments_from_end(length, size, overlap=overlap)
+                assert [q for span in spans for q in range(span.new, span.stop)] == list(range(length))
+                assert all(len(span) == size for span in spans[1:])
+                assert 1 <= len(spans[0]) <= size
+                assert all(later.start == max(0, one.stop - overlap) for one, later in pairwise(spans))
+    assert segments_from_end(5, 4, overlap=2) == [Span(0, 3, 0), Span(1, 5, 3)]
+    assert segments_from_end(0, 4, overlap=2) == []
+
+
 def test_windows_by_hand() -> None:
     assert windows(10, 4, stride=3) == [Span(0, 4, 0), Span(3, 7, 4), Span(6, 10, 7)]
     assert windows(8, 4, stride=3) == [Span(0, 4, 0), Span(3, 7, 4), Span(4, 8, 7)]

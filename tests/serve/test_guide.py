@@ -82,7 +82,10 @@ def commands(code: str, folder: Path) -> None:
             assert done.returncode == 0, done.stderr
             continue
         said = run(["bash", "-c", command], folder)
-        if "curl" in command:
+        if "curl" in command and ">" in command:
+            said = (folder / command.rpartition("> ")[2]).read_text(encoding="utf-8")
+            assert said.startswith("<!doctype html>")
+        elif "curl" in command:
             assert said
             assert '"error"' not in said
 

@@ -1,7 +1,9 @@
 """What fine-tuned models and language models that do not write answer over HTTP is what the library answers."""
 
 import base64
+import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ import httpx
 import numpy as np
 import pytest
 
+from segue.api.explain import explain_answer, explain_text
 from segue.checkpoint.folder import TOKENIZER
+from segue.explain.decision import TASKS as EXPLAINED
 from segue.infer.embed import embed_texts
 from segue.infer.infill import infill_text
 from segue.infer.score import ScoreSettings, TextScore, score_texts
@@ -111,6 +115,77 @@ def test_a_task_answers_as_the_library_does(name: str, tasks: httpx.Client, task
         for found, prediction in zip(answer["data"], expected, strict=True):
             assert found["probs"] == pytest.approx(list(prediction.value), abs=TOLERANCE)
             assert found["label"] == prediction.columns["prediction"]
+
+
+# ------------------------------------------------------------------------------------------------------ explanations
+
+
+def page_of(client: httpx.Client, **body: Any) -> list[dict[str, Any]]:
+    """The values in the page that /v1/explain gives."""
+    answer = client.post("/v1/explain", json=body).raise_for_status()
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "sandbox allow-scripts" in answer.headers["content-security-policy"]
+    found: list[dict[str, Any]] = json.loads(answer.text.partition('id="values">')[2].partition("</script>")[0])
+    return found
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_the_words_of_an_answer_are_explained(name: str, tasks: httpx.Client, task_folders: dict[str, Path]) -> None:
+    row = without_answers(name)[0]
+    (page,) = page_of(tasks, model=name, input=row, seed=3)
+    expected = explain_answer(task_folders[name], row, seed=3)
+    assert page["name"] == name
+    assert page["words"]["answer"] == expected.answer
+    for found, method in zip(page["words"]["methods"], expected.attributions, strict=True):
+        assert found["values"] == pytest.approx(list(method.values_N), abs=1e-3)
+
+
+def test_a_text_is_explained(tasks: httpx.Client, task_folders: dict[str, Path]) -> None:
+    text = "The room was clean <b>and</b> the staff were kind."
+    (page,) = page_of(tasks, model="base", input=text, order="random", seed=2, ablations=True)
+    expected = explain_text(task_folders["base"], text, order="random", seed=2, progress=False)
+    assert page["text"] == text
+    assert page["loss"] == pytest.approx(expected.loss, abs=1e-3)
+    assert [one["change"] for one in page["changes"]] == pytest.approx(
+        [one.change for one in expected.changes], abs=1e-3
+    )
+    assert "explain" in tasks.get("/v1/models/base").json()["abilities"]
+    assert "explain" not in tasks.get("/v1/models/generate").json()["abilities"]
+
+
+def test_what_cannot_be_explained_is_refused(tasks: httpx.Client) -> None:
+    for body, message in (
+        ({"model": "base", "input": "room " * 600}, "at most 512 tokens (max_explain_tokens)"),
+        ({"model": "classify", "input": "room " * 600}, "at most 512 tokens (max_explain_tokens)"),
+        ({"model": "base", "input": ["a", "b"]}, "must be a text for a language model"),
+        ({"model": "base", "input": ""}, "must have 1 to"),
+        ({"model": "generate", "input": "a"}, "model must be one for explain"),
+        ({"model": "answer", "input": "a"}, "must have the columns of the task answer"),
+        ({"input": "a"}, "model must be given where not exactly one can do explain"),
+    ):
+        answer = tasks.post("/v1/explain", json=body)
+        assert answer.status_code == 400, body
+        assert message in answer.json()["error"]["message"]
+
+
+def test_others_are_answered_while_a_text_is_explained(tasks: httpx.Client, task_server: Server) -> None:
+    """An explanation with many readings, and a text to write and one to classify meanwhile."""
+    ended: dict[str, float] = {}
+
+    def explain() -> None:
+        with task_server.client() as client:
+            page_of(client, model="base", input="The room was clean and the staff were kind. " * 30, ablations=True)
+        ended["explanation"] = time.monotonic()
+
+    thread = threading.Thread(target=explain)
+    thread.start()
+    while not tasks.get("/load").json()["requests"]:
+        assert thread.is_alive()
+    tasks.post("/v1/completions", json={"model": "base", "prompt": "The room", "max_tokens": 4}).raise_for_status()
+    tasks.post("/v1/classify", json={"input": "A dull film"}).raise_for_status()
+    ended["others"] = time.monotonic()
+    thread.join()
+    assert ended["others"] < ended["explanation"]
 
 
 def _near(found: Any, value: Any) -> bool:

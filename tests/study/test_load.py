@@ -60,7 +60,7 @@ def test_a_wrong_name_gets_the_nearest_one() -> None:
 
 def test_ready_studies_are_without_mistakes() -> None:
     names = ready_studies()
-    assert len(names) == 5
+    assert len(names) == 6
     for name, title in names.items():
         study = open_study(name)
         assert study.title == title

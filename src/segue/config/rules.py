@@ -10,7 +10,9 @@ from segue.config.schema import (
     DataConfig,
     LearnedRelativePositions,
     ModelConfig,
+    NoPositions,
     TrainConfig,
+    XLPositions,
 )
 
 Problem: TypeAlias = tuple[tuple[str, ...], str]
@@ -115,6 +117,18 @@ def _choice_rules(model: ModelConfig) -> Iterator[Problem]:
             'model.positions.kind "learned_relative" has no vectors for tokens to the right; got objective '
             f'"{model.objective}". Use kind "xl" or "shaw".',
         )
+    if isinstance(positions, NoPositions) and model.objective == "permutation":
+        yield (
+            ("positions", "objective"),
+            'model.positions.kind "none" does not say which token a query is to predict; got objective "permutation". '
+            'Use kind "xl", or objective "causal" or "masked".',
+        )
+    if isinstance(positions, XLPositions) and positions.biases == "buckets" and positions.shared_biases:
+        yield (
+            ("positions",),
+            'model.positions.biases "buckets" is learned in each layer; got shared_biases = true. Set '
+            "model.positions.shared_biases to false.",
+        )
     if isinstance(positions, AbsolutePositions) and positions.count_from == "end" and model.memory:
         yield (
             ("positions", "memory"),
@@ -162,6 +176,12 @@ def _training_rules(train: TrainConfig) -> Iterator[Problem]:
 
 
 def _lane_rules(data: DataConfig, model: ModelConfig) -> Iterator[Problem]:
+    if data.targets == "second_half" and (model.objective != "causal" or model.directions == "both"):
+        yield (
+            ("data.targets", "model.objective", "model.directions"),
+            f'data.targets "second_half" is for objective "causal" and directions "forward"; got "{model.objective}" '
+            f'and "{model.directions}". Use "all".',
+        )
     if data.backward_lanes and data.lanes % 2:
         yield (
             ("data.lanes", "data.backward_lanes"),

@@ -66,19 +66,26 @@ class XLPositions(Section):
     et al. 2019)."""
 
     kind: Literal["xl"] = "xl"
+    biases: Literal["vectors", "tied", "buckets", "none"] = "vectors"
+    """vectors: u and v, a vector each for each head (paper). tied: one vector for each head serves as both. buckets: u
+    and v have a vector for each head and bucket of distances. none: neither u nor v."""
     shared_biases: bool = True
     """One u and v for all layers (paper, enwik8 and text8 releases) or one for each (wt103, lm1b, XLNet)."""
+    bias_init: Literal["normal", "zeros"] = "normal"
+    """Initial u and v: normal with `model.init_std`, or zeros."""
     clamp_distance: Length | None = None
     """Distances are clamped to this length (clamp_len in the original code, whose releases use it at evaluation only).
     Default: no clamping."""
 
 
 class ShawPositions(Section):
-    """Shaw et al. 2018: a learned vector for each clipped distance, on the keys and on the values."""
+    """Shaw et al. 2018: a learned vector for each clipped distance, on the keys, and on the values unless left out."""
 
     kind: Literal["shaw"] = "shaw"
     clip_distance: Length = 16
     """Distances are clipped to this length in both directions (k of the paper)."""
+    on_values: bool = True
+    """Vectors on the values, too; false: on the keys alone."""
 
 
 class LearnedRelativePositions(Section):
@@ -124,6 +131,12 @@ class AlibiPositions(Section):
     kind: Literal["alibi"] = "alibi"
 
 
+class NoPositions(Section):
+    """No positions at all: the order of tokens shows only in who sees whom."""
+
+    kind: Literal["none"] = "none"
+
+
 Positions: TypeAlias = (
     XLPositions
     | ShawPositions
@@ -132,6 +145,7 @@ Positions: TypeAlias = (
     | PerLayerPositions
     | RotaryPositions
     | AlibiPositions
+    | NoPositions
 )
 POSITION_KINDS: dict[str, type[Section]] = {cls.model_fields["kind"].default: cls for cls in get_args(Positions)}
 
@@ -298,6 +312,9 @@ class DataConfig(Section):
     """Reset the memory where a document begins; segments then end where documents end."""
     backward_lanes: bool = False
     """The second half of the lanes reads the text of the first half from its end (bidirectional data)."""
+    targets: Literal["all", "second_half"] = "all"
+    """Positions of a segment that are trained on, for objective "causal". second_half: those that see half a segment at
+    least (half losses of the Transformer-XL paper). Validation counts all."""
     permutation: PermutationConfig = PermutationConfig()
     """For objective "permutation"."""
     masking: MaskingConfig = MaskingConfig()
@@ -381,6 +398,9 @@ class ReadConfig(Section):
     to be remembered from their first token, up to 512, and not fewer than in pretraining."""
     carry: bool = True
     """Carry memory from segment to segment; models with learned absolute positions never do."""
+    overlap: Length | None = None
+    """Sliding windows: each segment repeats this many tokens of the one before; for reading without memory (`carry`
+    false). Default: no token is read twice."""
     gradient_segments: PositiveInt | None = None
     """Gradients reach the last so many segments of a document; the ones before are read for their memory. For tasks
     with an answer at every token: how many segments a gradient goes back through memory. Default: all segments of the

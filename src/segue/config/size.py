@@ -11,6 +11,9 @@ from segue.config.schema import (
     XLPositions,
 )
 
+BUCKETS = 33
+"""Buckets of distances that have a u and v of their own (`model.positions.NUM_BUCKETS`)."""
+
 
 def parameter_count(config: ModelConfig) -> int:
     """The parameters of the language model."""
@@ -69,8 +72,9 @@ def _reader(config: ModelConfig) -> int:
         count += positions.max_length * width
     if isinstance(positions, PerLayerPositions):
         count += layers * positions.max_length * width
-    kinds = isinstance(positions, XLPositions | LearnedRelativePositions) + isinstance(positions, XLPositions)
-    kinds += config.segments == "relative"
+    kinds = int(config.segments == "relative") + isinstance(positions, LearnedRelativePositions)
+    if isinstance(positions, XLPositions):
+        kinds += {"vectors": 2, "tied": 1, "buckets": 0, "none": 0}[positions.biases]
     shared = isinstance(positions, XLPositions) and positions.shared_biases
     return count + kinds * inner * (1 if shared else layers)
 
@@ -81,10 +85,10 @@ def _layer(config: ModelConfig) -> int:
     count = 4 * width * inner + (3 * inner + width if config.attention_bias else 0)
     count += 2 * inner if config.segments == "relative" else 0
     match config.positions:
-        case XLPositions():
-            count += width * inner
-        case ShawPositions(clip_distance=clip):
-            count += 2 * (2 * clip + 1) * head_width
+        case XLPositions(biases=biases):
+            count += width * inner + (2 * BUCKETS * inner if biases == "buckets" else 0)
+        case ShawPositions(clip_distance=clip, on_values=on_values):
+            count += (2 if on_values else 1) * (2 * clip + 1) * head_width
         case LearnedRelativePositions(max_distance=longest):
             count += (longest + 1) * (inner + heads)
         case _:

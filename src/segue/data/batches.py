@@ -190,7 +190,8 @@ class _Causal:
 
     def __init__(self, source: TokenSource, data: DataConfig, *, advance: int) -> None:
         self._source, self._length, self._advance = source, data.segment_length, advance
-        self._masks = data.reset_at_documents or advance < data.segment_length
+        self._first = data.segment_length // 2 if data.targets == "second_half" else 0
+        self._masks = data.reset_at_documents or advance < data.segment_length or self._first > 0
         self._pad = _Ids(source).pad
 
     def make(self, rows: list[_Row]) -> Arrays:
@@ -203,7 +204,7 @@ class _Causal:
             tokens[b, : len(read)] = read
             real_BQ[b, : max(len(read) - 1, 0)] = True
             fresh = row.window is not None and row.window.starts
-            counts_BQ[b, 0 if fresh else length - self._advance :] = True
+            counts_BQ[b, max(self._first, 0 if fresh else length - self._advance) :] = True
         # The token after a document's last segment is no input of it, only a target.
         ids_BQ = np.where(real_BQ, tokens[:, :-1], self._pad)
         fields: Arrays = {"ids_BQ": ids_BQ, "targets": tokens[:, 1:].copy(), "real_BQ": real_BQ}

@@ -267,9 +267,8 @@ def _states(model: LanguageModel, ids_BQ: Tensor) -> Tensor:
 def _off_by_one(query: Tensor, key: Tensor, value: Tensor, *, terms: ScoreTerms, view: View, dropout: float) -> Tensor:
     """The definition with every distance one too long."""
     if terms.relative is not None:
-        moved = [
-            None if x is None else x.roll(1, dims=1)
-            for x in (terms.relative.key_SRHE, terms.relative.bias_SRH, terms.relative.value_SRHE)
-        ]
-        terms = replace(terms, relative=RelativeTerms(key_SRHE=moved[0], bias_SRH=moved[1], value_SRHE=moved[2]))
+        names = ("key_SRHE", "bias_SRH", "value_SRHE", "bucket_SR")
+        here = {name: getattr(terms.relative, name) for name in names}
+        moved = {name: None if x is None else x.roll(1, dims=1) for name, x in here.items()}
+        terms = replace(terms, relative=replace(terms.relative, **moved))
     return definition.attend(query, key, value, terms=terms, view=view, dropout=dropout)

@@ -31,6 +31,8 @@ from segue.tasks.task import Item, Prediction, UnusableRowError
 Values = Callable[[Sequence[Item]], Tensor]
 """Versions of an item in, one number for each out, with a gradient."""
 ALL_SEGMENTS = 2**15
+TASKS = ("classify", "pair", "regress", "tag", "answer", "choose", "rank")
+"""Tasks whose words can be explained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +94,7 @@ def _question(made: TaskModel, items: list[Item], prediction: Prediction, reader
         case Answer():
             return _span(made, made.task, items, prediction, reader)
     raise ConfigError(
-        f"words can be explained for classify, pair, regress, tag, answer, choose and rank; got {made.kind.name}. Use "
-        "a model for one of them."
+        f"words can be explained for {', '.join(TASKS)}; got {made.kind.name}. Use a model for one of them."
     )
 
 

@@ -6,7 +6,7 @@ first words (comprehensiveness: much is good) and with nothing but them (suffici
 of random rankings: a method that is no better than those explains nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,12 +62,30 @@ class WordReport:
 
 def explain_words(decision: Decision, *, seed: int = 0) -> WordReport:
     """All methods, and how true each is."""
+    work = explaining_words(decision, seed=seed)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            found: WordReport = end.value
+            return found
+
+
+def explaining_words(decision: Decision, *, seed: int = 0) -> Generator[str, None, WordReport]:
+    """The same a little at a time: says what was done, and leaves the model as it was while others use it."""
     versions = versions_of(decision)
-    attributions = (integrated_gradients(versions), leave_one_out(versions), received_attention(versions))
+    attributions = []
+    for method in (integrated_gradients, leave_one_out, received_attention):
+        attributions.append(method(versions))
+        yield attributions[-1].method
     random = np.random.default_rng(seed)
     rankings = {one.method: [np.argsort(-one.values_N, kind="stable")] for one in attributions}
     rankings["random"] = [random.permutation(len(versions.units)) for _ in range(RANDOM_RANKINGS)]
     value = _certainty(versions, [versions.ids_N])[0]
+    faithfulness = []
+    for name, orders in rankings.items():
+        faithfulness.append(_measured(name, versions, orders, float(value)))
+        yield f"how true {name} is"
     tokenizer = decision.made.tokenizer
     names = {index: f"<{name}>" for name, index in tokenizer.specials.items()}
     return WordReport(
@@ -77,8 +95,8 @@ def explain_words(decision: Decision, *, seed: int = 0) -> WordReport:
         baseline=names[versions.baseline],
         probability=decision.probability,
         units=versions.units,
-        attributions=attributions,
-        faithfulness=tuple(_measured(name, versions, orders, float(value)) for name, orders in rankings.items()),
+        attributions=tuple(attributions),
+        faithfulness=tuple(faithfulness),
     )
 
 

@@ -51,6 +51,9 @@ class Packer:
         self.masks: dict[str, str] = {}
         self.positions: dict[tuple[int, int], tuple[list[Halves], int]] = {}
         self.terms: tuple[str, ...] = ()
+        self.buckets: list[int] = []
+        """The bucket of each distance, where u is that of a bucket."""
+        self.bucket_count = 1
 
     def add(self, segment: SegmentAttention) -> None:
         """All chosen layers of a segment."""
@@ -91,6 +94,8 @@ class Packer:
             bias_HE = inputs.terms.content_bias_HE
             if bias_HE is not None:
                 packed.content_bias.append(_halves(key_KE @ bias_HE[0] * scale))
+            elif inputs.terms.relative is not None and inputs.terms.relative.content_XHE is not None:
+                packed.content_bias.append(_halves(key_KE @ inputs.terms.relative.content_XHE[:, 0].T * scale))
             self._distances(layer, head, inputs, scale)
 
     def _distances(self, layer: int, head: int, inputs: KernelInputs, scale: float) -> None:
@@ -106,6 +111,10 @@ class Packer:
                 parts.append(_halves(key_RE @ inputs.terms.position_bias_HE[0] * scale))
         if relative.bias_SRH is not None:
             parts.append(_halves(relative.bias_SRH[0, :, 0]))
+        if relative.bucket_SR is not None:
+            self.buckets = relative.bucket_SR[0].tolist()
+        if relative.content_XHE is not None:
+            self.bucket_count = len(relative.content_XHE)
         self.positions[layer, head] = (parts, num_keys)
 
     def packed(self, terms: tuple[str, ...]) -> PackedAttention:
@@ -125,6 +134,8 @@ class Packer:
             "terms": list(terms),
             "distances": len(parts[0]) if parts else 0,
             "longest": longest,
+            "buckets": self.buckets,
+            "bucket_count": self.bucket_count,
             "segments": self.segments,
         }
         return PackedAttention(description=description, blocks=blocks)

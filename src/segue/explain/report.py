@@ -4,7 +4,7 @@ In: a language model or a fine-tuned one, and a text. Out: Explanation: one side
 two of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,8 +55,32 @@ def explain_text(
     segment_length: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Explanation:
-    """Attention, terms, losses, ablations and, for a permutation model, an order. `progress` is told what comes."""
-    tell = progress or (lambda what: None)
+    """Attention, terms, losses, ablations and, for a permutation model, an order. `progress` is told what was done."""
+    work = explaining_text(
+        source, text, name=name, order=order, seed=seed, layers=layers, ablate=ablate, segment_length=segment_length
+    )
+    while True:
+        try:
+            done = next(work)
+        except StopIteration as end:
+            found: Explanation = end.value
+            return found
+        if progress is not None:
+            progress(done)
+
+
+def explaining_text(
+    source: TextModel,
+    text: str,
+    *,
+    name: str,
+    order: Order | Sequence[int] = "forward",
+    seed: int = 0,
+    layers: Sequence[int] | None = None,
+    ablate: bool = True,
+    segment_length: int | None = None,
+) -> Generator[str, None, Explanation]:
+    """The same a little at a time: says what was done, and leaves the model as it was while others use it."""
     config = source.model.config
     permutes = config.objective == "permutation"
     reading = read_text(source, text, order=order, seed=seed, segment_length=segment_length)
@@ -66,19 +90,19 @@ def explain_text(
     packer = Packer(layers=chosen, streams=streams, with_memory=rotary_memory)
     counters = [TermCounter(stream=stream, farthest=len(reading.ids_T)) for stream in streams]
     for number, segment in enumerate(reading.attention(), start=1):
-        tell(f"attention, segment {number} of {len(reading.segments)}")
         packer.add(segment)
         for counter in counters:
             counter.add(segment)
+        yield f"attention, segment {number} of {len(reading.segments)}"
     statistics = [counter.statistics() for counter in counters]
-    tell("losses")
     losses_T = reading.losses()
+    yield "losses"
     found: list[Change] = []
     if ablate:
         wanted = ablations(reading, statistics[0].terms)
         for number, change in enumerate(changes(reading, wanted), start=1):
             found.append(change)
-            tell(f"ablation {number} of {len(wanted)}")
+            yield f"ablation {number} of {len(wanted)}"
     return Explanation(
         name=name,
         text=text,

@@ -96,6 +96,8 @@ class KernelInputs:
                 key_SRHE=None if relative.key_SRHE is None else relative.key_SRHE[:, :, heads],
                 bias_SRH=None if relative.bias_SRH is None else relative.bias_SRH[:, :, heads],
                 value_SRHE=None if relative.value_SRHE is None else relative.value_SRHE[:, :, heads],
+                content_XHE=None if relative.content_XHE is None else relative.content_XHE[:, heads],
+                bucket_SR=relative.bucket_SR,
             )
         chosen = ScoreTerms(
             relative=relative,

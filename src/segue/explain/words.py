@@ -25,6 +25,7 @@ from segue.explain.scores import attention
 from segue.model import Batch, Memory, Trunk
 from segue.model.reading import TokenDocument
 from segue.model.segmenting import segments_from_end
+from segue.tasks.folder import TaskModel
 from segue.tasks.task import Item
 from segue.text.tokenizer import Tokenizer
 
@@ -239,8 +240,7 @@ def _through_memory(trunk: Trunk) -> Iterator[None]:
 def received_attention(versions: Versions) -> Attribution:
     """The probability that each unit receives, summed over layers, heads and queries. Not an explanation."""
     found = [
-        _received(versions.trunk, document, versions.decision.made.segment_length)
-        for document in versions.decision.item.documents
+        _received(versions.trunk, document, versions.decision.made) for document in versions.decision.item.documents
     ]
     received_N = np.concatenate(found)
     return Attribution(
@@ -248,13 +248,13 @@ def received_attention(versions: Versions) -> Attribution:
     )
 
 
-def _received(trunk: Trunk, document: TokenDocument, segment_length: int) -> Floats:
+def _received(trunk: Trunk, document: TokenDocument, made: TaskModel) -> Floats:
     """The probability that each token receives while the document is read."""
     received_T = np.zeros(len(document))
     memory: Memory | None = None
     before = np.zeros(0, dtype=np.int64)
     device = next(trunk.parameters()).device
-    for span in segments_from_end(len(document), segment_length):
+    for span in segments_from_end(len(document), made.segment_length, overlap=made.read.overlap or 0):
         segments = torch.from_numpy(document.segments[span.start : span.stop])[None].to(device)
         batch = Batch(
             ids_BQ=torch.from_numpy(document.ids[span.start : span.stop])[None].to(device),

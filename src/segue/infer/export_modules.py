@@ -167,14 +167,22 @@ class _StoredTerms(nn.Module):
         self.key_SRHE: Tensor | None
         self.bias_SRH: Tensor | None
         self.value_SRHE: Tensor | None
-        for name in ("key_SRHE", "bias_SRH", "value_SRHE"):
+        self.content_XHE: Tensor | None
+        self.bucket_SR: Tensor | None
+        for name in ("key_SRHE", "bias_SRH", "value_SRHE", "content_XHE", "bucket_SR"):
             value: Tensor | None = getattr(terms, name, None)
             self.register_buffer(name, None if value is None else value.detach().contiguous(), persistent=False)
 
     def terms(self) -> RelativeTerms | None:
         if not self.present:
             return None
-        return RelativeTerms(key_SRHE=self.key_SRHE, bias_SRH=self.bias_SRH, value_SRHE=self.value_SRHE)
+        return RelativeTerms(
+            key_SRHE=self.key_SRHE,
+            bias_SRH=self.bias_SRH,
+            value_SRHE=self.value_SRHE,
+            content_XHE=self.content_XHE,
+            bucket_SR=self.bucket_SR,
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------- shared

@@ -16,10 +16,23 @@ from segue.model.positions import RelativeTerms, rotate
 
 
 class ScoreBiases(nn.Module):
-    """The learned biases of the score: u on content, v on positions, s on segments, each where it is used."""
+    """The learned biases of the score: u on content, v on positions, s on segments, each where it is used. With
+    `tied`, u is v, too; with `zeros`, u and v begin as zeros."""
 
-    def __init__(self, *, num_heads: int, head_width: int, content: bool, position: bool, segment: bool) -> None:
+    def __init__(
+        self,
+        *,
+        num_heads: int,
+        head_width: int,
+        content: bool,
+        position: bool,
+        segment: bool,
+        tied: bool = False,
+        zeros: bool = False,
+    ) -> None:
         super().__init__()
+        self.tied = tied
+        self.roles = {"content_HE": "bias", "position_HE": "bias"} if zeros else {}
         shape = (num_heads, head_width)
         self.content_HE = nn.Parameter(torch.zeros(shape)) if content else None
         self.position_HE = nn.Parameter(torch.zeros(shape)) if position else None
@@ -98,7 +111,7 @@ class Attention(nn.Module):
         return ScoreTerms(
             relative=relative,
             content_bias_HE=None if biases is None else biases.content_HE,
-            position_bias_HE=None if biases is None else biases.position_HE,
+            position_bias_HE=None if biases is None else biases.content_HE if biases.tied else biases.position_HE,
             segment_bias_HE=None if biases is None else biases.segment_HE,
             segment_key_2HE=self.segment_2HE,
         )

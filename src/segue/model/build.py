@@ -29,6 +29,7 @@ from segue.model.layers import FeedForward, Layer
 from segue.model.positions import (
     AbsoluteEncoding,
     AlibiTerms,
+    BucketTerms,
     ClippedDistances,
     LearnedTerms,
     PlainDistances,
@@ -73,8 +74,13 @@ def rotary_encoding(config: ModelConfig) -> RotaryEncoding | None:
 def distance_encoding(config: ModelConfig) -> nn.Module | None:
     """The encoding of distances that all layers share, for relative positions."""
     match config.positions:
-        case XLPositions(clamp_distance=clamp):
-            return SinusoidalDistances(width=config.width, clamp_distance=clamp, dropout=Dropout(config.dropout))
+        case XLPositions(clamp_distance=clamp, biases=biases):
+            return SinusoidalDistances(
+                width=config.width,
+                clamp_distance=clamp,
+                dropout=Dropout(config.dropout),
+                buckets=biases == "buckets",
+            )
         case ShawPositions(clip_distance=clip):
             return ClippedDistances(lowest=-clip, highest=clip)
         case LearnedRelativePositions(max_distance=longest):
@@ -89,10 +95,12 @@ def relative_terms(config: ModelConfig) -> nn.Module | None:
     """The module by which a layer turns encoded distances into terms of its attention."""
     heads, head_width = config.num_heads, config.resolved_head_width
     match config.positions:
+        case XLPositions(biases="buckets", bias_init=init):
+            return BucketTerms(width=config.width, num_heads=heads, head_width=head_width, zeros=init == "zeros")
         case XLPositions():
             return XLTerms(width=config.width, num_heads=heads, head_width=head_width)
-        case ShawPositions(clip_distance=clip):
-            return ShawTerms(num_distances=2 * clip + 1, num_heads=heads, head_width=head_width)
+        case ShawPositions(clip_distance=clip, on_values=on_values):
+            return ShawTerms(num_distances=2 * clip + 1, num_heads=heads, head_width=head_width, on_values=on_values)
         case LearnedRelativePositions(max_distance=longest):
             return LearnedTerms(num_distances=longest + 1, num_heads=heads, head_width=head_width)
         case AlibiPositions():
@@ -103,18 +111,22 @@ def relative_terms(config: ModelConfig) -> nn.Module | None:
 
 def score_biases(config: ModelConfig) -> nn.ModuleList:
     """The learned biases of the score, one module per layer, or one that all layers share; empty without biases."""
-    positions = config.positions
-    content, segment = isinstance(positions, XLPositions | LearnedRelativePositions), config.segments == "relative"
+    positions, segment = config.positions, config.segments == "relative"
+    xl = positions if isinstance(positions, XLPositions) else None
+    vectors = xl is not None and xl.biases in ("vectors", "tied")
+    content = vectors or isinstance(positions, LearnedRelativePositions)
     if not content and not segment:
         return nn.ModuleList()
-    shared = isinstance(positions, XLPositions) and positions.shared_biases
+    shared = xl is not None and xl.shared_biases
     return nn.ModuleList(
         ScoreBiases(
             num_heads=config.num_heads,
             head_width=config.resolved_head_width,
             content=content,
-            position=isinstance(positions, XLPositions),
+            position=xl is not None and xl.biases == "vectors",
             segment=segment,
+            tied=xl is not None and xl.biases == "tied",
+            zeros=xl is not None and xl.bias_init == "zeros",
         )
         for _ in range(1 if shared else config.num_layers)
     )

@@ -28,6 +28,15 @@ class RelativeTerms:
     """Added to the scaled score."""
     value_SRHE: Tensor | None = None
     """Added to the values."""
+    content_XHE: Tensor | None = None
+    """Multiplied with the keys, as u is: a vector for each of X buckets of distances."""
+    bucket_SR: Tensor | None = None
+    """The bucket of each distance, where there is `content_XHE`."""
+
+    @property
+    def keys_alone(self) -> bool:
+        """Whether the terms are keys of distances, which every kernel knows, and nothing else."""
+        return self.bias_SRH is None and self.value_SRHE is None and self.content_XHE is None
 
     def for_rows(self, reversed_B: Tensor) -> "RelativeTerms":
         """Chooses the terms of each row from those of (forward, backward)."""
@@ -43,6 +52,8 @@ class RelativeTerms:
             key_SRHE=None if self.key_SRHE is None else change(self.key_SRHE),
             bias_SRH=None if self.bias_SRH is None else change(self.bias_SRH),
             value_SRHE=None if self.value_SRHE is None else change(self.value_SRHE),
+            content_XHE=self.content_XHE,
+            bucket_SR=None if self.bucket_SR is None else change(self.bucket_SR),
         )
 
 
@@ -110,23 +121,44 @@ def sinusoid(position: Tensor, *, width: int, dtype: torch.dtype) -> Tensor:
     return torch.cat([angle.sin(), angle.cos()], dim=-1).to(dtype)
 
 
+BUCKETS = (*range(1, 9), 12, 16, 24, 32, 48, 64, 96, 128)
+"""Where buckets of distances begin, after that of 0: one for each distance up to 8, then two for each doubling."""
+NUM_BUCKETS = 2 * len(BUCKETS) + 1
+"""For distances to the left, 0 and to the right."""
+
+
+def distance_buckets(distance: Tensor) -> Tensor:
+    """The number of the bucket of each distance; those to the right come last."""
+    bounds = torch.tensor(BUCKETS, device=distance.device)
+    found = torch.bucketize(distance.abs(), bounds, right=True)
+    return torch.where(distance < 0, found + len(BUCKETS), found)
+
+
 class SinusoidalDistances(nn.Module):
-    """Transformer-XL: distance_SR -> encoding_SRD, the matrix R of the papers, shared by all layers."""
+    """Transformer-XL: distance_SR -> encoding_SRD, the matrix R of the papers, shared by all layers. With `buckets`,
+    there is one more column: the number of the distance's bucket."""
 
     signed = True
     """Whether distances to the left and to the right have different encodings."""
 
-    def __init__(self, *, width: int, clamp_distance: int | None, dropout: nn.Module | None = None) -> None:
+    def __init__(
+        self, *, width: int, clamp_distance: int | None, dropout: nn.Module | None = None, buckets: bool = False
+    ) -> None:
         super().__init__()
         self.width = width
         self.clamp_distance = clamp_distance
         self.dropout = dropout
+        self.buckets = buckets
 
     def forward(self, distance_SR: Tensor, dtype: torch.dtype) -> Tensor:
         if self.clamp_distance is not None:
             distance_SR = distance_SR.clamp(-self.clamp_distance, self.clamp_distance)
         encoding_SRD = sinusoid(distance_SR, width=self.width, dtype=dtype)
-        return encoding_SRD if self.dropout is None else cast(Tensor, self.dropout(encoding_SRD))
+        if self.dropout is not None:
+            encoding_SRD = self.dropout(encoding_SRD)
+        if not self.buckets:
+            return encoding_SRD
+        return torch.cat([encoding_SRD, distance_buckets(distance_SR)[..., None].to(dtype)], dim=-1)
 
 
 class ClippedDistances(nn.Module):
@@ -167,19 +199,43 @@ class XLTerms(nn.Module):
         return RelativeTerms(key_SRHE=key_SRHE)
 
 
-class ShawTerms(nn.Module):
-    """Shaw et al.: learned vectors on keys and on values, the same for all heads."""
+class BucketTerms(nn.Module):
+    """Transformer-XL with u and v for each bucket of distances: W_r R, u k and v W_r R. The last is a number for each
+    distance."""
 
-    def __init__(self, *, num_distances: int, num_heads: int, head_width: int) -> None:
+    def __init__(self, *, width: int, num_heads: int, head_width: int, zeros: bool) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.scale = head_width**-0.5
+        self.projection = nn.Linear(width, num_heads * head_width, bias=False)
+        self.content_XHE = nn.Parameter(torch.zeros(NUM_BUCKETS, num_heads, head_width))
+        self.position_XHE = nn.Parameter(torch.zeros(NUM_BUCKETS, num_heads, head_width))
+        self.roles = {"content_XHE": "bias", "position_XHE": "bias"} if zeros else {}
+
+    def forward(self, encoding_SRX: Tensor) -> RelativeTerms:
+        key_SRHE = self.projection(encoding_SRX[..., :-1]).unflatten(-1, (self.num_heads, -1))
+        bucket_SR = encoding_SRX[..., -1].long()
+        bias_SRH = (self.position_XHE[bucket_SR] * key_SRHE).sum(dim=-1) * self.scale
+        return RelativeTerms(key_SRHE=key_SRHE, bias_SRH=bias_SRH, content_XHE=self.content_XHE, bucket_SR=bucket_SR)
+
+
+class ShawTerms(nn.Module):
+    """Shaw et al.: learned vectors on keys and, with `on_values`, on values, the same for all heads."""
+
+    def __init__(self, *, num_distances: int, num_heads: int, head_width: int, on_values: bool = True) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.key = nn.Embedding(num_distances, head_width)
-        self.value = nn.Embedding(num_distances, head_width)
+        self.value = nn.Embedding(num_distances, head_width) if on_values else None
 
     def forward(self, index_SR: Tensor) -> RelativeTerms:
-        key_SRHE = self.key(index_SR)[:, :, None, :].expand(-1, -1, self.num_heads, -1)
-        value_SRHE = self.value(index_SR)[:, :, None, :].expand(-1, -1, self.num_heads, -1)
-        return RelativeTerms(key_SRHE=key_SRHE, value_SRHE=value_SRHE)
+        return RelativeTerms(
+            key_SRHE=self._heads(self.key(index_SR)),
+            value_SRHE=None if self.value is None else self._heads(self.value(index_SR)),
+        )
+
+    def _heads(self, x_SRE: Tensor) -> Tensor:
+        return x_SRE[:, :, None, :].expand(-1, -1, self.num_heads, -1)
 
 
 class LearnedTerms(nn.Module):

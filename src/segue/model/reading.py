@@ -5,7 +5,8 @@ answers.
 
 A document is cut into segments from its end, so that the last segment is full and the first takes the remainder: what
 is read last, where XLNet has its CLS, always has a whole segment of its own text beside it. How a document is cut does
-not depend on the other rows. A row joins the batch with its first segment; padding is on the right of each segment.
+not depend on the other rows. Without memory, segments may overlap. A row joins the batch with its first segment;
+padding is on the right of each segment.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,6 +51,8 @@ class DocumentStates:
     order: NDArray[np.int64]
     """Row n of the documents is row `order[n]` here."""
     segment_length: int
+    overlap: int
+    """How many tokens a segment repeats of the one before."""
     memory: Memory | None
     """The memory for what may follow, with the rows as they stand here; None if the model has none."""
 
@@ -81,10 +84,11 @@ class DocumentStates:
         real_BT = np.arange(self.lengths.max())[None] < self.lengths[:, None]
         flat_BT = np.zeros(real_BT.shape, dtype=np.int64)
         for row, length in enumerate(self.lengths.tolist()):
-            spans = segments_from_end(length, self.segment_length)
+            spans = segments_from_end(length, self.segment_length, overlap=self.overlap)
             flat_BT[row] = bases[-1] + row * widths[-1]  # padding: any vector will do
             for number, span in enumerate(spans, start=count - len(spans)):
-                flat_BT[row, span.start : span.stop] = bases[number] + row * widths[number] + np.arange(len(span))
+                places = np.arange(span.new - span.start, len(span))
+                flat_BT[row, span.new : span.stop] = bases[number] + row * widths[number] + places
         every = torch.cat([hidden.flatten(0, 1) for hidden in self.hidden])
         index = torch.from_numpy(flat_BT[self.order]).to(device)
         return every[index], torch.from_numpy(real_BT[self.order]).to(device)
@@ -122,19 +126,22 @@ def read_documents(
     documents: Sequence[TokenDocument],
     *,
     segment_length: int,
+    overlap: int = 0,
     gradient_segments: int | None = None,
     remember: bool = False,
 ) -> DocumentStates:
-    """Reads every document to its end. `gradient_segments`: only the last so many segments have a gradient, the ones
-    before are read for their memory; left out, all have one, and how far it goes back through memory is for
-    `model.memory.backprop_segments`. `remember`: whether a memory of the last segment is wanted too."""
+    """Reads every document to its end. `overlap`: each segment repeats so many tokens of the one before, for trunks
+    without memory; a token's states are those of the segment where it is new. `gradient_segments`: only the last so
+    many segments have a gradient, the ones before are read for their memory; left out, all have one, and how far it
+    goes back through memory is for `model.memory.backprop_segments`. `remember`: whether a memory of the last segment
+    is wanted too."""
     if not documents or not all(len(document) for document in documents):
         raise DataError("documents must have at least one token each; got an empty one, or none. Drop empty texts.")
     lengths = np.array([len(document) for document in documents], dtype=np.int64)
     sorted_rows = np.argsort(-lengths, kind="stable")
     documents = [documents[row] for row in sorted_rows]
     lengths = lengths[sorted_rows]
-    spans = [segments_from_end(length, segment_length) for length in lengths.tolist()]
+    spans = [segments_from_end(length, segment_length, overlap=overlap) for length in lengths.tolist()]
     count = len(spans[0])
     memory: Memory | None = None
     hidden, real = [], []
@@ -157,6 +164,7 @@ def read_documents(
         lengths=lengths,
         order=np.argsort(sorted_rows, kind="stable"),
         segment_length=segment_length,
+        overlap=overlap,
         memory=memory,
     )
 

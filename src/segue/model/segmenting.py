@@ -3,7 +3,8 @@
 In: lengths and arrays of ids. Out: spans of positions, and rows of equal length with a mask of what is real.
 
 - `segments` cuts from the start: all segments are full but the last. For reading with memory.
-- `segments_from_end` cuts from the end: all are full but the first. For documents whose last tokens decide.
+- `segments_from_end` cuts from the end: all are full but the first. For documents whose last tokens decide. They may
+  overlap, for documents that are read without memory.
 - `windows` overlap: each repeats part of the one before it, and only the rest is new. For models without memory.
 - `next_segment`, `window_overlap` and `before_last_window` cut texts whose length is not yet known.
 """
@@ -35,10 +36,14 @@ def segments(length: int, size: int) -> list[Span]:
     return [Span(start, min(length, start + size), start) for start in range(0, length, size)]
 
 
-def segments_from_end(length: int, size: int) -> list[Span]:
-    """Segments of `size` positions that end with the text; the first takes the remainder."""
-    starts = [0, *range(length % size or size, length, size)] if length else []
-    return [Span(start, stop, start) for start, stop in zip(starts, [*starts[1:], length], strict=True)]
+def segments_from_end(length: int, size: int, *, overlap: int = 0) -> list[Span]:
+    """Segments of `size` positions that end with the text, of which `overlap` are those of the segment before; the
+    first takes the remainder."""
+    step, rest = size - overlap, length - overlap
+    starts = [] if length <= size else range(rest % step or step, rest, step)
+    news = [0, *(start + overlap for start in starts)] if length else []
+    stops = [*news[1:], length]
+    return [Span(*span) for span in zip([0, *starts], stops, news, strict=bool(length))]
 
 
 def windows(length: int, window: int, *, stride: int) -> list[Span]:

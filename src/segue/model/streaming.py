@@ -186,9 +186,7 @@ class Streamer:
     def _make_steps(self, products: list[list[Product]]) -> Steps | None:
         """The compiled kernel for one token per row, where it is available and supports the model's positions."""
         positions = [terms.relative for terms in self._terms]
-        simple = all(
-            relative is None or (relative.bias_SRH is None and relative.value_SRHE is None) for relative in positions
-        )
+        simple = all(relative is None or relative.keys_alone for relative in positions)
         if not available() or not simple or self._stack.rotary is not None:
             return None
         if not applies(self._stack.layers[0].get_parameter("attention_norm.weight")):

@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 import segue
-from segue.serve import completions, service_routes, session_routes, task_routes, text_routes
+from segue.serve import completions, explain_routes, service_routes, session_routes, task_routes, text_routes
 from segue.serve.answers import add_error_answers
 from segue.serve.guard import Guard
 from segue.serve.page_routes import page_router
@@ -22,7 +22,7 @@ def make_app(serving: Serving) -> FastAPI:
     )
     app.state.serving = serving
     app.state.limits = serving.settings
-    for part in (completions, session_routes, text_routes, task_routes, service_routes):
+    for part in (completions, session_routes, text_routes, task_routes, explain_routes, service_routes):
         app.include_router(part.router)
     app.include_router(session_routes.plain)
     app.include_router(page_router("segue.serve"))

@@ -14,6 +14,7 @@ import torch
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import HEAD, TASK
 from segue.errors import ConfigError
+from segue.explain.decision import TASKS as EXPLAINED
 from segue.infer.export import DESCRIPTION
 from segue.infer.generation import Generation, make_generation
 from segue.infer.sampling import SamplingSettings
@@ -55,7 +56,8 @@ class Served:
     def abilities(self) -> tuple[str, ...]:
         """What it can be asked for, by the names of the routes."""
         if self.task is not None:
-            return (self.task.kind.name, "tokenize")
+            explained = ("explain",) if self.task.kind.name in EXPLAINED else ()
+            return (self.task.kind.name, *explained, "tokenize")
         assert self.text is not None
         config = self.text.model.config
         return (
@@ -63,6 +65,7 @@ class Served:
             "embeddings",
             "likelihood",
             *(("infill",) if config.objective == "permutation" else ()),
+            "explain",
             "tokenize",
         )
 

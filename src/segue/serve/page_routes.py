@@ -22,6 +22,12 @@ _POLICY = (
     "form-action 'none'; frame-ancestors {embedded_by}; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 """Nothing from elsewhere, nothing inline, and no text that becomes markup."""
+_FRAME = "explain.html"
+_FRAME_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data: "
+    "blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""For the tab of an explanation, whose scripts are inline. It is shown in a frame that can reach nothing outside it."""
 
 
 def page_router(*packages: str, starts: Mapping[str, str] | None = None, embedded_by: str = "'none'") -> APIRouter:
@@ -29,12 +35,13 @@ def page_router(*packages: str, starts: Mapping[str, str] | None = None, embedde
     a request names one of them, never a path. `starts` are paths of whole pages, by default / for index.html;
     `embedded_by` says which sites may show them in a frame."""
     router = APIRouter(include_in_schema=False)
+    policy = _POLICY.format(embedded_by=embedded_by)
     found = {
         one.name: Response(
             one.read_bytes(),
             media_type=_TYPES[one.name.rpartition(".")[2]],
             headers={
-                "content-security-policy": _POLICY.format(embedded_by=embedded_by),
+                "content-security-policy": _FRAME_POLICY if one.name == _FRAME else policy,
                 "cache-control": "no-cache",
             },
         )

@@ -39,6 +39,8 @@ class ServeSettings(Section):
     """Texts to classify, to embed, to rank, in one request."""
     max_input_tokens: Count = 100_000
     """Tokens of one of these texts."""
+    max_explain_tokens: Count = 512
+    """Tokens of a text to explain."""
     body_timeout: Seconds = 30.0
     """Seconds for a request in JSON to arrive, and between two parts of a text that is fed."""
     header_timeout: Seconds = 20.0

@@ -45,7 +45,7 @@ def _route(kind: TaskKind) -> Callable[..., Coroutine[Any, Any, Response]]:
         served = serving_of(request).model(body.model, kind.name)
         given = body.input
         one = isinstance(given, str | dict) or (_takes_pairs(kind) and _is_pair(given))
-        rows = [_row(kind, row, number) for number, row in enumerate([given] if one else given)]
+        rows = [row_of(kind, row, number) for number, row in enumerate([given] if one else given)]
         found, usage = await predict(request, served, rows)
         data = [
             {"index": number, "object": kind.name, **_of_classes(served, prediction), **prediction.columns}
@@ -73,7 +73,7 @@ def _is_pair(given: Any) -> bool:
     return isinstance(given, list) and len(given) == 2 and all(isinstance(text, str) for text in given)
 
 
-def _row(kind: TaskKind, given: Any, number: int) -> dict[str, Any]:
+def row_of(kind: TaskKind, given: Any, number: int) -> dict[str, Any]:
     """The columns of a task by their roles, whatever usual name the request calls them by."""
     columns = [column for column in kind.columns if not column.answer]
     needed = [column for column in columns if not column.optional]

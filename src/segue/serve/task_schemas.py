@@ -21,6 +21,21 @@ class TaskRequest(Body):
     of the task, as a table for `segue predict` has them: `{"question": "...", "context": "..."}`."""
 
 
+class ExplainRequest(Body):
+    """A text to explain."""
+
+    model: str | None = None
+    """A language model, or one that was fine-tuned. Default: the only one."""
+    input: Row
+    """A text. For a fine-tuned model, a row as its task has it."""
+    order: Literal["forward", "backward", "random"] = "forward"
+    """The order of factorisation, for language models of objective permutation."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Seed for random orders and rankings."""
+    ablations: bool = False
+    """Whether a language model reads the text again without each term, head and the memory, to show what is lost."""
+
+
 class TaskUsage(BaseModel):
     """Tokens of a request."""
 

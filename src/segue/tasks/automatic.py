@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from segue.config import FinetuneConfig, ModelConfig, ReadConfig
+from segue.model.segmenting import segments_from_end
 
 COVERED = 95
 """Percent of the documents whose first token the last segment remembers."""
@@ -59,7 +60,8 @@ def choose_reading(read: ReadConfig, found: Situation, *, summarised: bool) -> t
         values["memory_length"] = _memory_length(found)
         notes.append(f"read.memory_length={values['memory_length']}: {_why_memory(found)}")
     if read.gradient_segments is None:
-        needed = math.ceil(max(found.lengths) / found.segment_length)
+        overlap = read.overlap or 0
+        needed = len(segments_from_end(max(found.lengths), found.segment_length, overlap=overlap))
         values["gradient_segments"] = max(2, min(needed, GRADIENT_TOKENS // found.segment_length))
         if found.long:
             notes.append(f"read.gradient_segments={values['gradient_segments']}: the longest document has {needed}")

@@ -121,4 +121,11 @@ def segment_length_of(config: ModelConfig, read: ReadConfig) -> int:
         raise ConfigError(
             f"read.segment_length must be at most the {limit} positions of the model; got {length}. Use {limit}."
         )
+    if read.overlap is not None and (read.carry or read.overlap >= length):
+        carried = "memory is carried" if read.carry else f"segments of {length} tokens"
+        remedy = "Set read.carry to false" if read.carry else f"Use {length // 2}"
+        raise ConfigError(
+            "read.overlap is for segments that are read without memory, and must be shorter than they are; got "
+            f"{read.overlap}, and {carried}. {remedy}, or leave it out."
+        )
     return length

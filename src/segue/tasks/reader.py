@@ -42,6 +42,7 @@ class Reader:
                 trunk,
                 [documents[n] for n in group],
                 segment_length=self.segment_length,
+                overlap=self.settings.overlap or 0,
                 gradient_segments=gradient_segments,
             )
             self.tokens += reading.tokens_read

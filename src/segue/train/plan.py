@@ -19,6 +19,7 @@ from segue.config import (
     ModelConfig,
     ShawPositions,
     TrainConfig,
+    XLPositions,
     parameter_count,
 )
 from segue.errors import ConfigError
@@ -151,7 +152,9 @@ def formula_memory(config: ModelConfig, data: DataConfig, settings: TrainConfig,
         config.width + 2 * inner
     )
     scores = rows * config.num_heads * length * keys
-    slow = isinstance(config.positions, ShawPositions | LearnedRelativePositions | AlibiPositions)
+    slow = isinstance(config.positions, ShawPositions | LearnedRelativePositions | AlibiPositions) or (
+        isinstance(config.positions, XLPositions) and config.positions.biases == "buckets"
+    )
     scores = 5 * scores if slow else min(scores, MOST_KEPT)
     layers = 1 if settings.recompute else config.num_layers
     kept = config.num_layers * rows * length * config.width if settings.recompute else 0

@@ -346,9 +346,10 @@ def _validate(
     assert data.validation is not None
     if state.average is not None:
         state.average.exchange(state.model)
+    read = data.model_copy(update={"targets": "all"})
     loss = validation_loss(
         state.model,
-        Batches(Store.open(data.validation, verify=False), data, config.model, seed=0, rank=rank(), world=world()),
+        Batches(Store.open(data.validation, verify=False), read, config.model, seed=0, rank=rank(), world=world()),
         steps=config.train.validation_steps,
         device=device,
     )

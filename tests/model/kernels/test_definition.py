@@ -13,7 +13,9 @@ from segue.model.kernels import ScoreTerms, View
 from segue.model.kernels.definition import attend, masked_softmax
 from segue.model.masks import causal_mask
 from segue.model.positions import (
+    NUM_BUCKETS,
     AlibiTerms,
+    BucketTerms,
     ClippedDistances,
     LearnedTerms,
     PlainDistances,
@@ -23,6 +25,7 @@ from segue.model.positions import (
     SinusoidalDistances,
     XLTerms,
     alibi_slopes,
+    distance_buckets,
     distances,
     rotate,
 )
@@ -126,6 +129,60 @@ def test_xl_score(clamp: int | None, backwards: bool, **shape) -> None:
         sign=-1 if backwards else 1,
     )
     check_equal(fast, case.slow(extra_score=extra), [case.query, case.key, case.value, u, v, layer.projection.weight])
+
+
+@a_few
+@given(**shapes, clamp=st.none() | st.integers(1, 12), backwards=st.booleans())
+def test_bucket_score(clamp: int | None, backwards: bool, **shape) -> None:
+    case = Case(**(shape | {"memory": 4 * shape["memory"]}))  # distances beyond those with a bucket of their own
+    layer = BucketTerms(width=6, num_heads=1, head_width=4, zeros=False).double()
+    for seed, table in enumerate((layer.content_XHE, layer.position_XHE)):
+        table.data = noise(NUM_BUCKETS, 1, 4, seed=seed).detach()
+    encode = SinusoidalDistances(width=6, clamp_distance=clamp, buckets=True)
+    both = torch.cat([case.distance_SR, -case.distance_SR])
+    relative = layer(encode(both, F64)).for_rows(torch.tensor([backwards]))
+    sign = -1 if backwards else 1
+
+    def extra(i: int, j: int) -> Tensor:
+        distance = sign * case.distance(i, j)
+        if clamp is not None:
+            distance = max(-clamp, min(clamp, distance))
+        u, v = (table[oracles.bucket(distance), 0] for table in (layer.content_XHE, layer.position_XHE))
+        own = oracles.xl_extra_score(
+            case.query,
+            case.key,
+            projection_ED=layer.projection.weight,
+            u_E=u,
+            v_E=v,
+            at=case.at,
+            memory=case.memory,
+            clamp=clamp,
+            sign=sign,
+        )
+        return own(i, j)
+
+    inputs = [case.query, case.key, case.value, layer.content_XHE, layer.position_XHE, layer.projection.weight]
+    check_equal(case.fast(ScoreTerms(relative=relative)), case.slow(extra_score=extra), inputs)
+
+
+def test_buckets_are_those_of_the_definition() -> None:
+    far = [*range(-300, 301)]
+    assert distance_buckets(torch.tensor(far)).tolist() == [oracles.bucket(distance) for distance in far]
+    assert {oracles.bucket(distance) for distance in far} == set(range(NUM_BUCKETS))
+
+
+@a_few
+@given(**shapes, clip=st.integers(1, 4))
+def test_shaw_on_keys_alone(clip: int, **shape) -> None:
+    case = Case(**shape)
+    layer = ShawTerms(num_distances=2 * clip + 1, num_heads=1, head_width=4, on_values=False).double()
+    relative = layer(ClippedDistances(lowest=-clip, highest=clip)(case.distance_SR, F64))
+    slow = case.slow(
+        extra_score=lambda i, j: oracles.dot(
+            case.query[i], layer.key.weight[oracles.clipped(case.distance(i, j), clip)]
+        )
+    )
+    check_equal(case.fast(ScoreTerms(relative=relative)), slow, [case.query, case.key, case.value, layer.key.weight])
 
 
 @a_few

@@ -15,7 +15,7 @@ from segue.checkpoint.head_config import HeadConfig
 from segue.config import ModelConfig, XLPositions, model_config
 from segue.errors import CheckpointError
 
-_TRAINING = {"dropout", "attention_dropout", "init_std", "projection_init_std"}
+_TRAINING = {"dropout", "attention_dropout", "init_std", "projection_init_std", "positions.bias_init"}
 """Settings that change no weights and no output."""
 _NOTED = {"norm_epsilon", "attention_span", "positions.clamp_distance"}
 """Settings that may be others there: a note says so."""

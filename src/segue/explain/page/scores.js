@@ -17,7 +17,7 @@ class Head {
 
   // Numbers stand one after the other: log sums, queries, keys, u·k, then what each distance has.
   parts(bytes, context) {
-    const { segments, width, distances, terms } = this.maps;
+    const { segments, width, distances, terms, bucket_count: buckets } = this.maps;
     const halves = new Uint16Array(bytes.buffer);
     const found = { logSum: [], query: [], key: [], contentBias: [] };
     let at = 0;
@@ -27,7 +27,7 @@ class Head {
     for (const length of lengths) found.query.push(take(length * width));
     if (!context) return found;
     for (const segment of segments) found.key.push(take((segment.stop - segment.keys) * width));
-    if (terms.includes('content_bias')) for (const segment of segments) found.contentBias.push(take(segment.stop - segment.keys));
+    if (terms.includes('content_bias')) for (const segment of segments) found.contentBias.push(take((segment.stop - segment.keys) * buckets));
     if (terms.includes('position')) found.position = take(distances * width);
     if (terms.includes('position_bias')) found.positionBias = take(distances);
     if (terms.includes('distance_bias')) found.distanceBias = take(distances);
@@ -60,7 +60,9 @@ class Head {
       case 'position':
         for (let n = 0, at = (longest - (q - k)) * width; n < width; n += 1) sum += HALF[query[start + n]] * HALF[this.position[at + n]];
         return sum;
-      case 'content_bias': return HALF[this.contentBias[own][place]];
+      case 'content_bias':
+        if (!this.maps.buckets.length) return HALF[this.contentBias[own][place]];
+        return HALF[this.contentBias[own][place * this.maps.bucket_count + this.maps.buckets[longest - (q - k)]]];
       case 'position_bias': return HALF[this.positionBias[longest - (q - k)]];
       case 'distance_bias': return HALF[this.distanceBias[longest - (q - k)]];
       case 'probability': return Math.exp(this.value('score', q, k) - this.logSum[number][q - segments[number].new]);

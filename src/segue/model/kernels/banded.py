@@ -40,7 +40,7 @@ MOST_KEPT = 2**24
 def applies(terms: ScoreTerms) -> bool:
     """Whether the score is made of content, position keys and segments alone; on any device, in any dtype."""
     relative = terms.relative
-    return relative is None or (relative.bias_SRH is None and relative.value_SRHE is None)
+    return relative is None or relative.keys_alone
 
 
 @uncompiled  # it works on views of buffers; let no compiler move them

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from segue.model.kernels.dropout import draw_seed, keep_mask
 from segue.model.kernels.inputs import ScoreTerms, View
-from segue.model.positions import distance_columns, relative_shift, relative_unshift
+from segue.model.positions import RelativeTerms, distance_columns, relative_shift, relative_unshift
 
 
 def attend(
@@ -40,9 +40,12 @@ def mixed_values(probability_BHQK: Tensor, value_BKHE: Tensor, *, terms: ScoreTe
 
 
 def attention_score(query_BQHE: Tensor, key_BKHE: Tensor, *, terms: ScoreTerms, view: View) -> Tensor:
-    """((q + u) k + (q + v) r + (q + s) g) / sqrt(E) + bias, each term for its key, distance or segment."""
+    """((q + u) k + (q + v) r + (q + s) g) / sqrt(E) + bias, each term for its key, distance or segment. u may be
+    that of a bucket of distances."""
     score_BHQK = _content_score(_plus(query_BQHE, terms.content_bias_HE), key_BKHE)
     num_keys, relative = key_BKHE.shape[1], terms.relative
+    if relative is not None and relative.content_XHE is not None:
+        score_BHQK = score_BHQK + _bucket_score(query_BQHE, key_BKHE, relative, view)
     if relative is not None and relative.key_SRHE is not None:
         position_query = _plus(query_BQHE, terms.position_bias_HE)
         score_BHQK = score_BHQK + _position_score(position_query, relative.key_SRHE, view, num_keys=num_keys)
@@ -62,6 +65,8 @@ def score_parts(query_BQHE: Tensor, key_BKHE: Tensor, *, terms: ScoreTerms, view
     parts = {"content": _content_score(query_BQHE, key_BKHE)}
     if terms.content_bias_HE is not None:
         parts["content_bias"] = _content_score(terms.content_bias_HE.expand_as(query_BQHE), key_BKHE)
+    if relative is not None and relative.content_XHE is not None:
+        parts["content_bias"] = _bucket_score(query_BQHE, key_BKHE, relative, view)
     if relative is not None and relative.key_SRHE is not None:
         parts["position"] = _position_score(query_BQHE, relative.key_SRHE, view, num_keys=num_keys)
         if terms.position_bias_HE is not None:
@@ -80,6 +85,16 @@ def score_parts(query_BQHE: Tensor, key_BKHE: Tensor, *, terms: ScoreTerms, view
 
 def _content_score(query_BQHE: Tensor, key_BKHE: Tensor) -> Tensor:
     return torch.einsum("bqhe,bkhe->bhqk", query_BQHE, key_BKHE)
+
+
+def _bucket_score(query_BQHE: Tensor, key_BKHE: Tensor, relative: RelativeTerms, view: View) -> Tensor:
+    """u k, where u is that of the bucket of their distance."""
+    assert relative.bucket_SR is not None
+    rows, length = query_BQHE.shape[:2]
+    every_BHXK = torch.einsum("xhe,bkhe->bhxk", relative.content_XHE, key_BKHE)
+    bucket_BHQR = relative.bucket_SR[:, None, None].expand(rows, 1, length, -1)
+    bucket_BHQK = _to_keys(bucket_BHQR, view, num_keys=key_BKHE.shape[1])
+    return every_BHXK.gather(2, bucket_BHQK.expand(-1, every_BHXK.shape[1], -1, -1))
 
 
 def _position_score(query_BQHE: Tensor, key_SRHE: Tensor, view: View, *, num_keys: int) -> Tensor:

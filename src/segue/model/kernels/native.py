@@ -54,7 +54,7 @@ def applies_in_float32(query_BQHE: Tensor, terms: ScoreTerms) -> bool:
 
 def _knows(terms: ScoreTerms) -> bool:
     relative = terms.relative
-    return library() is not None and (relative is None or (relative.bias_SRH is None and relative.value_SRHE is None))
+    return library() is not None and (relative is None or relative.keys_alone)
 
 
 def _parameters(terms: ScoreTerms) -> list[Tensor | None]:

@@ -1,6 +1,7 @@
 // The page: panels under tabs, the language, the colours, the key.
 import { get, ServerError, useKey } from "./api.js";
 import { el, put, putText } from "./dom.js";
+import { explainPanel } from "./explanation.js";
 import { gapsPanel } from "./gaps.js";
 import { readPanel } from "./read.js";
 import { searchPanel } from "./search.js";
@@ -11,7 +12,7 @@ import { writePanel } from "./write.js";
 const find = (id) => document.getElementById(id);
 const [tabs, places, error, keyForm, keyField, keyButton] = ["tabs", "panels", "error", "key-form", "key-field", "key-button"].map(find);
 const shared = { fail, failed, example };
-const panels = [writePanel(shared), gapsPanel(shared), readPanel(shared), searchPanel(shared), statusPanel(shared)];
+const panels = [writePanel(shared), gapsPanel(shared), readPanel(shared), searchPanel(shared), explainPanel(shared), statusPanel(shared)];
 let open = null;
 
 function fail(message) {

@@ -1,6 +1,7 @@
 // A document for a fine-tuned model: its class, its entities, the answer in it.
 import { post } from "./api.js";
 import { bar, button, el, field, modelChoice, onEnter, percent } from "./dom.js";
+import { explain } from "./explanation.js";
 
 const TASKS = ["classify", "pair", "regress", "tag", "answer", "choose", "generate"];
 
@@ -15,11 +16,12 @@ export function readPanel({ fail, failed, example }) {
   const fields = {
     second: field("read.second", second), question: field("read.question", question), options: field("read.options", options) };
   const go = button("read.go", ask, { class: "main", id: "ask" });
+  const why = button("explain.words", () => explain(model.value, row()), { id: "why" });
   const stop = button("stop", () => running?.abort(), { class: "danger", disabled: true });
   const result = el("div", { class: "result", id: "result", "aria-live": "polite" }, el("p", { class: "empty", t: "read.empty" }));
   const root = el("div", { class: "halves" },
     el("section", { class: "card composer" }, field("model", model), text, ...Object.values(fields),
-      el("div", { class: "row" }, go, stop, el("span", { class: "gap" }), button("example", fillIn))),
+      el("div", { class: "row" }, go, stop, why, el("span", { class: "gap" }), button("example", fillIn))),
     el("section", { class: "card sheet" }, result));
   for (const input of [text, second, question, options]) onEnter(input, ask);
   question.addEventListener("keydown", (event) => event.key === "Enter" && !event.isComposing && ask());
@@ -33,6 +35,7 @@ export function readPanel({ fail, failed, example }) {
     fields.second.hidden = !["pair", "regress"].includes(task());
     fields.question.hidden = !["answer", "choose"].includes(task());
     fields.options.hidden = task() !== "choose";
+    why.hidden = !models.find((one) => one.id === model.value)?.abilities.includes("explain");
     result.replaceChildren(el("p", { class: "empty", t: "read.empty" }));
   }
 

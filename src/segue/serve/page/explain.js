@@ -1,0 +1,26 @@
+// A tab of its own for an explanation: asks for it, and shows it where it can reach nothing of this page.
+import { send } from "./api.js";
+import { ASKED } from "./explanation.js";
+import { put, putText } from "./dom.js";
+import { setLanguage } from "./words.js";
+
+const state = document.getElementById("state");
+const frame = document.getElementById("explanation");
+const asked = JSON.parse(sessionStorage.getItem(ASKED) ?? "null");
+
+setLanguage(localStorage.getItem("segue.language") ?? (/^zh\b/i.test(navigator.languages[0] ?? navigator.language) ? "zh" : "en"));
+if (asked === null) put(state, "explain.nothing");
+else {
+  put(state, "explain.busy", { model: asked.model });
+  try {
+    frame.srcdoc = await (await send("POST", "/v1/explain", asked)).text();
+    document.title = `${asked.model} · segue explain`;
+    state.hidden = true;
+    frame.hidden = false;
+    document.documentElement.dataset.ready = "yes";
+  } catch (problem) {
+    state.className = "error";
+    if (problem.status) putText(state, problem.message);
+    else put(state, "unreachable");
+  }
+}

@@ -1,0 +1,29 @@
+// A text to explain, and the way to the tab that shows the explanation.
+import { button, el, field, modelChoice, onEnter } from "./dom.js";
+
+export const ASKED = "segue.explain";
+const TASKS = [null, "classify", "regress", "tag"]; // those with one text; the others are explained where they are asked
+
+/** Opens the explanation in a tab of its own, which inherits what this tab has stored: the key, and what is asked. */
+export function explain(model, input) {
+  sessionStorage.setItem(ASKED, JSON.stringify({ model, input }));
+  window.open("/page/explain.html", "_blank");
+}
+
+export function explainPanel({ example }) {
+  const model = modelChoice();
+  const text = el("textarea", { id: "explained", rows: 8, label: "explain.text", placeholder: "explain.placeholder" });
+  const open = () => text.value.trim() && explain(model.value, text.value);
+  const root = el("section", { class: "card composer" }, field("model", model), text,
+    el("div", { class: "row" }, button("explain.go", open, { class: "main", id: "explain" }), el("span", { class: "gap" }),
+      button("example", () => ((text.value = example("review")), open()))),
+    el("p", { class: "hint", t: "explain.about" }));
+  onEnter(text, open);
+  return {
+    name: "explain",
+    root,
+    ability: "explain",
+    update: (all) => model.refill(all.filter((one) => one.abilities.includes("explain") && TASKS.includes(one.task))),
+    focus: () => text.focus(),
+  };
+}
