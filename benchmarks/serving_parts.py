@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.serving_client import Stream, ask, median, share, stream
 from benchmarks.serving_servers import (
     ENDLESS,
@@ -357,22 +359,34 @@ async def _first_tokens(url: str, long: bytes, *, times: int) -> tuple[list[floa
 def overhead(folder: Path, *, quick: bool) -> list[Row]:
     """A token of one stream over HTTP against one of a Session in a process of its own."""
     model = write_model(folder / "large", shape_of(LARGE, quick=quick))
+    rows = []
+    for threads, how, goal in ((None, "", 1.1), (1, ", one thread each", None)):
+        ours, theirs = _over_http_and_alone(model, folder, threads=threads, quick=quick)
+        work = f"a token over HTTP, to a Session alone{how}"
+        beside = f"{_ms(ours)} and {_ms(theirs)} a token"
+        rows.append(row(work, ours / theirs, goal=goal, most=True, beside=beside))
+    return rows
+
+
+def _over_http_and_alone(model: Path, folder: Path, *, threads: int | None, quick: bool) -> tuple[float, float]:
     tokens, rounds = (8, 2) if quick else (96, 9)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
     alone = open_session(model)
     alone.feed(text(seed=2, count=1000))
     ours, theirs = [], []
-    with segue_server([model], folder) as server:
-        id = asyncio.run(session_with(server.url, "large", text(seed=2, count=1000)))
-        for number in range(rounds + 1):
-            over_http = asyncio.run(write_on_fork(server.url, id, tokens=tokens)).seconds_a_token()
-            by_itself = _seconds_alone(alone.fork(), tokens=tokens)
-            if number:
-                ours.append(over_http)
-                theirs.append(by_itself)
-    beside = f"{_ms(median(ours))} and {_ms(median(theirs))} a token"
-    return [
-        row("a token over HTTP, to a Session alone", median(ours) / median(theirs), goal=1.1, most=True, beside=beside)
-    ]
+    try:
+        with segue_server([model], folder, threads=threads) as server:
+            id = asyncio.run(session_with(server.url, "large", text(seed=2, count=1000)))
+            for number in range(rounds + 1):
+                over_http = asyncio.run(write_on_fork(server.url, id, tokens=tokens)).seconds_a_token()
+                by_itself = _seconds_alone(alone.fork(), tokens=tokens)
+                if number:
+                    ours.append(over_http)
+                    theirs.append(by_itself)
+    finally:
+        torch.set_num_threads(before)
+    return median(ours), median(theirs)
 
 
 def _seconds_alone(session: Session, *, tokens: int) -> float:

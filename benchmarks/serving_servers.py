@@ -171,9 +171,10 @@ class Running:
 
 
 @contextlib.contextmanager
-def segue_server(models: Sequence[Path], folder: Path, *settings: str) -> Iterator[Running]:
+def segue_server(models: Sequence[Path], folder: Path, *settings: str, threads: int | None = None) -> Iterator[Running]:
     """`segue serve` with some settings, each KEY=VALUE; it must end with 0."""
-    command = [sys.executable, "-m", "segue", "serve", *map(str, models), "--port", "0"]
+    own = [] if threads is None else ["env", f"OMP_NUM_THREADS={threads}"]
+    command = [*own, sys.executable, "-m", "segue", "serve", *map(str, models), "--port", "0"]
     command += [word for setting in settings for word in ("--set", setting)]
     with _started(command, folder / f"segue-{time.monotonic_ns()}.log") as server:
         yield server

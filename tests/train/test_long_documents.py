@@ -83,6 +83,7 @@ def accuracy_with_defaults(tmp_path: Path, *, examples: int, others: int, width:
     return (end.alone or end.judged)[1].metrics["accuracy"].value
 
 
+@pytest.mark.long
 def test_evidence_at_the_beginning_of_long_documents_is_found_with_the_defaults(tmp_path: Path) -> None:
     assert accuracy_with_defaults(tmp_path, examples=400, others=60, width=64, new_weights=False) > 0.95
 
