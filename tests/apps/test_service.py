@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,10 @@ def test_an_agent_answers_live_and_the_desk_goes_on(
         ("agent", "alice", "I am Alice. <b>Hello</b>")
     ]
     assert live["state"] == "agent"
+    end = time.monotonic() + 10
+    while agent.get("/v1/agent/statistics").json()["streams"]:  # whoever left is not waited for
+        assert time.monotonic() < end
+        time.sleep(0.02)
     assert agent.post(f"/v1/agent/conversations/{id}/release").json()["state"] == "desk"
     assert say("I lost my card", id)["messages"][1]["text"] == "Block the card in the app."
     assert agent.post(f"/v1/agent/conversations/{id}/resolve").json()["state"] == "resolved"

@@ -1,7 +1,9 @@
 """The pages of a desk in Chromium: a visitor asks, a person answers, in both languages, by mouse and by keyboard."""
 
 import os
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,40 @@ SHOTS = os.environ.get("SEGUE_SCREENSHOTS")
 """A folder for pictures of the pages, to be looked at."""
 
 
+class Shop(BaseHTTPRequestHandler):
+    """A page of another site, which has the desk in a corner."""
+
+    desk = ""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        script = f'<script src="{self.desk}/widget.js" data-person="shop-7" defer></script>'
+        self.wfile.write(f"<!doctype html><html lang=en><title>Shop</title>{script}<h1>Shop</h1>".encode())
+
+    def log_message(self, *given: Any) -> None:
+        pass
+
+
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def shop() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def desk(shop: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("desk")
     hostile = [{"question": f"{MARKUP} {end}", "answer": MARKUP, "intent": MARKUP} for end in ("one", "two", "three")]
     segue.learn_desk([*rows(), *hostile], folder / "desk", model="none", error=0.1, progress=False)
     (folder / "keys").write_text(f"agent alice {AGENT}\noperator bob {OPERATOR}\n")
-    options = ("--keys", folder / "keys", "--set", "rate=1000", "--set", "burst=1000")
+    options = ("--keys", folder / "keys", "--set", "rate=1000", "--set", "burst=1000", "--set", f"embed={shop}")
     with running_desk(folder / "desk", folder, *options) as server:
+        Shop.desk = server.url
         yield server
 
 
@@ -164,6 +192,23 @@ def test_it_fits_a_phone_in_the_dark(open_page: Open, desk: Server) -> None:
         assert wide <= 0
         back = one.evaluate("getComputedStyle(document.body).backgroundColor")
         assert back == "rgb(19, 21, 25)"
+
+
+def test_the_widget_stands_on_the_page_of_another_site(chromium: Any, desk: Server, shop: str) -> None:
+    page = chromium.new_page()
+    page.set_default_timeout(20_000)
+    page.goto(shop)
+    button = page.get_by_role("button", name="Help")
+    button.click()
+    frame = page.frame_locator("iframe")
+    frame.locator("#text").fill("where is my parcel")
+    frame.locator("#text").press("Enter")
+    frame.locator(".message.desk .bubble").wait_for()
+    assert frame.locator(".message.desk .bubble").inner_text() == "Your parcel is shown under Orders."
+    shot(page, "widget")
+    button.click()
+    assert page.locator("iframe").is_hidden()
+    page.close()
 
 
 def test_a_server_that_comes_back_loses_nothing(open_page: Open, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ async def listen(id: str, request: Request, after: Annotated[int, Query(ge=0)] =
         state["state"] = found["state"]
         return _for_visitor(found, said)
 
-    return _stream(service, id, look)
+    return _stream(request, id, look)
 
 
 @router.post("/v1/conversations/{id}/feedback", tags=["visitor"], dependencies=[needs("visitor")])
@@ -213,7 +213,7 @@ async def listen_to_all(request: Request) -> Response:
         )
         return {"states": states, "now": time.time()}
 
-    return _stream(service, AGENTS, look)
+    return _stream(request, AGENTS, look)
 
 
 @router.get("/v1/agent/reviews", tags=["agent"], dependencies=[needs("agent")])
@@ -258,7 +258,7 @@ async def read_statistics(request: Request, days: Annotated[float, Query(gt=0, l
     """Share answered, share right by feedback, time, topics, and what lacks an answer."""
     service = service_of(request)
     found = await service.database.run(lambda connection: reviews.statistics(connection, days=days))
-    return answer({**found, "decision": service.decision()})
+    return answer({**found, "streams": service.streams, "decision": service.decision()})
 
 
 # ----------------------------------------------------------------------------------------------------------- operators
@@ -335,12 +335,20 @@ def _clean(text: str, limit: int, *, setting: str) -> str:
     return kept
 
 
-def _stream(service: DeskService, subject: str, look: Callable[[], Awaitable[Any]]) -> Response:
+def _stream(request: Request, subject: str, look: Callable[[], Awaitable[Any]]) -> Response:
     """What `look` finds at first and whenever there may be something new; None is not sent."""
+    service = service_of(request)
     waiting = service.listen(subject)
 
+    async def until_gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        waiting.set()
+
+    gone = asyncio.create_task(until_gone())
+
     async def pieces() -> AsyncGenerator[bytes]:
-        while service.ready:
+        while service.ready and not gone.done():
             waiting.clear()
             found = await look()
             if found is not None:
@@ -352,6 +360,7 @@ def _stream(service: DeskService, subject: str, look: Callable[[], Awaitable[Any
                 yield PING
 
     async def finish() -> None:
+        gone.cancel()
         service.unlisten(subject, waiting)
 
     return EventStream(pieces(), finish=finish, write_timeout=service.settings.write_timeout)

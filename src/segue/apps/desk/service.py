@@ -239,9 +239,14 @@ class DeskService:
             for event in self._listening.get(subject, ()):
                 event.set()
 
+    @property
+    def streams(self) -> int:
+        """Pages that wait for messages."""
+        return sum(map(len, self._listening.values()))
+
     def listen(self, subject: str) -> asyncio.Event:
         """An event that is set when there is something new; to be given back with `unlisten`."""
-        if sum(map(len, self._listening.values())) >= self.settings.max_streams:
+        if self.streams >= self.settings.max_streams:
             raise busy()
         event = asyncio.Event()
         self._listening.setdefault(subject, set()).add(event)
