@@ -1,6 +1,6 @@
 """The page of `segue explain` in a browser: its numbers are those of Python, and it opens long texts at once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from segue.config import changed
 from segue.explain.decision import decide
 from segue.explain.faithful import explain_words
 from segue.explain.page import explanation_page
 from segue.explain.report import Explanation, explain_text
 from segue.infer.text_model import TextModel, load_text_model
+from segue.model import LanguageModel
 from segue.tasks.table import TASKS
 from tests.browser.conftest import MARKUP
 from tests.tasks.made import task_model
@@ -25,12 +27,16 @@ Show = Callable[..., Any]
 
 def noisy(folder: Path, *, segment_length: int) -> TextModel:
     source = load_text_model(folder)
+    return TextModel(model=shaken(source.model), tokenizer=source.tokenizer, segment_length=segment_length)
+
+
+def shaken(model: LanguageModel) -> LanguageModel:
     torch.manual_seed(0)
     with torch.no_grad():
-        for parameter in source.model.parameters():
+        for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
-    return TextModel(model=source.model, tokenizer=source.tokenizer, segment_length=segment_length)
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +77,21 @@ def show(chromium: Any, tmp_path: Path) -> Iterator[Show]:
 
 
 def test_the_numbers_are_those_of_python(show: Show, sides: tuple[Explanation, Explanation]) -> None:
-    page = show(explanation_page(sides))
+    check_numbers(show(explanation_page(sides)), sides)
+
+
+def test_the_numbers_of_buckets_are_those_of_python(show: Show, tmp_path: Path) -> None:
+    """u and v for each bucket of distances, in a page with both streams."""
+    source = load_text_model(write_model(tmp_path / "xlnet"))
+    config = changed(source.model.config, positions={"biases": "buckets", "shared_biases": False})
+    model = LanguageModel(config).eval()
+    made = TextModel(model=shaken(model), tokenizer=source.tokenizer, segment_length=16)
+    side = explain_text(made, TEXT, name="buckets", ablate=False)
+    assert "content_bias" in side.statistics[0][1].terms
+    check_numbers(show(explanation_page([side])), [side])
+
+
+def check_numbers(page: Any, sides: Sequence[Explanation]) -> None:
     for number, side in enumerate(sides):
         assert side.reading is not None
         streams = ["content", "query"] if number == 0 else ["content"]

@@ -19,7 +19,7 @@ def test_it_lists_and_shows_the_ready_studies() -> None:
     for name, title in ready_studies().items():
         assert re.search(rf"^{name} +{re.escape(title.split()[0])}", listed.output, flags=re.MULTILINE), name
     shown = CliRunner().invoke(app, ["study", "clip-range", "--show"])
-    assert len(tomllib.loads(shown.output)["variants"]) == 7
+    assert len(tomllib.loads(shown.output)["variants"]) == 10
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,9 @@ def test_a_program_of_torch_export(folders: dict[str, Path], tmp_path: Path) -> 
     torch.testing.assert_close(torch.stack(found, dim=1), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["rotary", "permutation-shaw", "learned-relative", "gpt", "permutation-alibi"])
+@pytest.mark.parametrize(
+    "name", ["rotary", "permutation-shaw", "permutation-buckets", "learned-relative", "gpt", "permutation-alibi"]
+)
 def test_every_kind_of_position_is_exported(name: str) -> None:
     """torch.export sees one graph, with nothing that depends on the numbers."""
     model = small(name) if name != "gpt" else noisy(changed(MODELS["gpt"], num_layers=1)).float()

@@ -24,6 +24,13 @@ def test_pages_are_of_ready_studies() -> None:
     assert set(PAGES) <= set(ready_studies())
 
 
+@pytest.mark.parametrize("name", ready_studies())
+def test_the_words_of_a_study_are_translated(name: str) -> None:
+    words, study = runpy.run_path(str(DOCS / "studies.py"))["WORDS"], open_study(name).settings
+    about = [variant.about for variant in study.variants if variant.about]
+    assert {study.title, study.question, *study.limits, *about} <= words.keys()
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_index_names_every_study(language: str) -> None:
     """With a link where there is a report, and with the command where there is none."""

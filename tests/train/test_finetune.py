@@ -153,6 +153,25 @@ def test_a_document_longer_than_a_segment_uses_memory_only_if_it_may(model: Path
         assert (config.memory.length if config.memory else None) == memory
 
 
+def test_windows_that_overlap_are_for_reading_without_memory(model: Path, tmp_path: Path) -> None:
+    train = table(tmp_path / "train.jsonl", [{"text": row["text"] * 4, "label": row["label"]} for row in reviews(16)])
+    windows = ["read.segment_length=16", "read.overlap=8"]
+    list(finetune(request(model, train, "train.epochs=1", "read.carry=false", *windows), tmp_path / "run"))
+    made = load_task_model(tmp_path / "run")
+    assert made.config.memory is None
+    example = made.task.example(1, {"text": "the film was " * 20}, labelled=False)
+    (item,) = made.task.items(example, made.layout())
+    reader = made.reader()
+    reader.whole(made.model.get_submodule("trunk"), item.documents)
+    assert reader.positions > 1.5 * reader.tokens
+    for wrong, message in (
+        (windows, "got 8, and memory is carried. Set read.carry to false"),
+        (["read.carry=false", "read.segment_length=8", "read.overlap=8"], "segments of 8 tokens. Use 4,"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            list(finetune(request(model, train, "train.epochs=1", *wrong), tmp_path / "wrong"))
+
+
 def test_collapse_restarts_with_half_the_rate(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The detector is told when; that the run goes back to its first weights and halves the rate is real."""
     train = table(tmp_path / "train.jsonl", reviews(32))

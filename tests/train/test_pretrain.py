@@ -16,8 +16,9 @@ from segue.config import load
 from segue.config.presets import preset_names
 from segue.errors import ConfigError, DataError
 from segue.model import LanguageModel
+from segue.train.loop import StepReport
 from segue.train.pretrain import Ended, Validated, pretrain
-from tests.train.runs import arguments, command, done, finish, steps_logged, wait_for_step, write_inputs
+from tests.train.runs import arguments, command, config_of, done, finish, steps_logged, wait_for_step, write_inputs
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +169,20 @@ def test_all_presets_build(work: Path) -> None:
             LanguageModel(config.model)
     with pytest.raises(ConfigError, match="a file or one of enwik8-base"):
         run_config("nonsense", [])
+
+
+def test_half_losses_train_on_half_and_validate_on_all(work: Path, tmp_path: Path) -> None:
+    """At a learning rate that moves nothing, the losses of training differ and those of validation do not."""
+    losses: dict[str, tuple[float, float]] = {}
+    for targets in ("all", "second_half"):
+        settings = ["train.steps=1", "train.learning_rate=1e-12", "model.dropout=0.0", "train.warmup_steps=0"]
+        config = config_of(work, f"data.targets={targets}", *settings)
+        events = list(pretrain(config, tmp_path / targets))
+        (step,) = (event for event in events if isinstance(event, StepReport))
+        (validated,) = (event for event in events if isinstance(event, Validated))
+        losses[targets] = step.loss, validated.loss
+    assert losses["all"][0] != losses["second_half"][0]
+    assert losses["all"][1] == pytest.approx(losses["second_half"][1], abs=1e-6)
 
 
 def test_two_processes_through_the_command(work: Path) -> None:

@@ -130,7 +130,7 @@ NUM_BUCKETS = 2 * len(BUCKETS) + 1
 def distance_buckets(distance: Tensor) -> Tensor:
     """The number of the bucket of each distance; those to the right come last."""
     bounds = torch.tensor(BUCKETS, device=distance.device)
-    found = torch.bucketize(distance.abs(), bounds, right=True)
+    found = (distance.abs()[..., None] >= bounds).sum(dim=-1)
     return torch.where(distance < 0, found + len(BUCKETS), found)
 
 

@@ -1,6 +1,6 @@
 const WORDS = {
   en: {
-    attention: 'Attention', terms: 'What each term counts', losses: 'What is lost', words: 'Which words decided', order: 'An order, watched',
+    attention: 'Attention', terms: 'What each term contributes', losses: 'What is lost', words: 'Which words decided', order: 'One order, step by step',
     layer: 'Layer', head: 'Head', stream: 'Stream', shown: 'Shown', content_stream: 'content', query_stream: 'query',
     language: '中文', theme: 'Light / dark', reset: 'Whole map',
     probability: 'Probability', score: 'Score (sum of terms)', content: 'Content (q·k)', position: 'Position (q·r)', content_bias: 'Content bias (u·k)', position_bias: 'Position bias (v·r)', segment: 'Segment (q·g)', segment_bias: 'Segment bias (s·g)', distance_bias: 'Distance bias',
