@@ -82,7 +82,9 @@ class Webhooks:
     def __init__(self, database: Database, *, url: str, secret: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"--webhook must be a URL that begins with http:// or https://; got {url[:80]!r}.")
+            raise ConfigError(
+                f"the address of webhooks must begin with http:// or https://; got {url[:80]!r}. Give a whole URL."
+            )
         if len(secret) < 16:
             raise ConfigError("the secret of webhooks must have at least 16 characters; got fewer. Use a longer one.")
         self._database, self._parts, self._secret = database, parts, secret
