@@ -555,3 +555,11 @@ def test_json_of_events_has_no_numbers_that_json_lacks() -> None:
     assert json.loads(event({"a": finite(float("-inf"))})[6:]) == {"a": -9999.0}
     with pytest.raises(ValueError, match="Out of range float"):
         event({"a": float("nan")})
+
+
+def test_tokens_that_were_read_are_counted(server: Server, client: httpx.Client) -> None:
+    before = client.get("/load").json()["tokens_read"]
+    usage = client.post(f"/v1/sessions/{new_session(client)}/feed", content=(TEXT * 3).encode()).json()["usage"]
+    read = usage["prompt_tokens_details"]["read_tokens"]
+    assert read > 10
+    assert client.get("/load").json()["tokens_read"] - before == read

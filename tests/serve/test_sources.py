@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import segue
 from segue.checkpoint.convert import convert
 from segue.cli.serve import run_server
 from segue.errors import ConfigError, SegueError
 from segue.serve.models import load_all, load_served
-from tests.serve.running import soaked
+from tests.serve.running import running, soaked
 from tests.tasks.models import write_model
 
 HERE = {"host": "127.0.0.1", "port": 0, "keys": None, "sessions": None, "overrides": [], "check": True}
@@ -53,6 +54,17 @@ def test_without_names_all_packaged_models_are_served(
     assert "one  " in said
     assert "two  " in said
     assert "completions, sessions" in said
+
+
+def test_a_packaged_classifier_answers_as_predict_does(tmp_path: Path) -> None:
+    """With the n-grams that are joined to it."""
+    texts = ["wonderful", "A dull film with a weak story"]
+    expected = segue.predict("sentiment-en", texts, progress=False)
+    with running(["sentiment-en"], tmp_path) as server, server.client() as client:
+        found = client.post("/v1/classify", json={"input": texts}).raise_for_status().json()["data"]
+    for one, other in zip(found, expected, strict=True):
+        assert one["label"] == other["prediction"]
+        assert max(one["probs"]) == pytest.approx(other["probability"], abs=1e-5)
 
 
 def test_without_its_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,8 +83,10 @@ class TokenStream:
     def reading(self) -> Iterator[int]:
         """Reads all that is unread, a stretch at a time: says how many ids each had. What comes after is left unread
         when nobody asks for it."""
-        for states_PD in self._read(list(self.unread), every=False):
-            yield len(states_PD)
+        before = self.count
+        for _ in self._read(list(self.unread), every=False):
+            yield self.count - before
+            before = self.count
 
     def skip(self) -> int:
         """Gives up the first of the unread ids, where nothing later can see them. Says how many."""

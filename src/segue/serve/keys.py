@@ -38,6 +38,13 @@ class Keys:
         return found if scheme.lower() == "bearer" else None
 
 
+def _shape(words: list[str]) -> str:
+    """What a line has instead, without a key that may be meant seriously."""
+    if len(words) != 2:
+        return f"{len(words)} words"
+    return f"a key of {len(words[1])} characters" if _TENANT.fullmatch(words[0]) else "another name"
+
+
 def read_keys(path: Path) -> Keys:
     """The keys of a file."""
     found: dict[bytes, str] = {}
@@ -52,7 +59,7 @@ def read_keys(path: Path) -> Keys:
         if len(words) != 2 or not _TENANT.fullmatch(words[0]) or len(words[1]) < SHORTEST:
             raise ConfigError(
                 f"{path}, line {number}, must be a tenant (letters, digits, . _ -) and a key of at least {SHORTEST} "
-                f"characters; got {len(words)} words. Write: alice {'x' * SHORTEST}, with a key of your own."
+                f"characters; got {_shape(words)}. Write: alice {'x' * SHORTEST}, with a key of your own."
             )
         digest = hashlib.sha256(words[1].encode()).digest()
         if found.get(digest, words[0]) != words[0]:

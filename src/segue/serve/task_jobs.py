@@ -14,6 +14,7 @@ from segue.serve.jobs import Job
 from segue.serve.models import Served
 from segue.serve.pool import Part
 from segue.tasks.folder import TaskModel
+from segue.tasks.predict import prediction_of
 from segue.tasks.task import Example, Item, Prediction, UnusableRowError
 
 Breathe = Callable[[], None]
@@ -73,7 +74,7 @@ class Predict:
         mine = [part for part, (of, _) in enumerate(self._of) if of == row]
         if len(mine) == len(self._items[row]) and all(part in self._found for part in mine):
             parts = [self._found.pop(part) for part in mine]
-            self.predictions[row] = self._made.task.prediction(self._examples[row], self._items[row], parts)
+            self.predictions[row] = prediction_of(self._made, self._examples[row], self._items[row], parts)
 
     def result(self) -> list[Prediction]:
         return [one for one in self.predictions if one is not None]

@@ -61,11 +61,17 @@ def _answer(
                 if all(n in parts for n in own[number]):
                     mine = [items[n] for n in own[number]]
                     found = [parts.pop(n) for n in own[number]]
-                    if made.wide is not None:  # a class for a text, or two: one item
-                        found = list(made.wide.joined([found[0]], [examples[number].texts]))
-                    yield number, made.task.prediction(examples[number], mine, found)
+                    yield number, prediction_of(made, examples[number], mine, found)
     finally:
         made.model.train(training)
+
+
+def prediction_of(made: TaskModel, example: Example, items: Sequence[Item], found: Sequence[Any]) -> Prediction:
+    """The answer to an example, from what the network found for each of its items; with the n-grams that are joined to
+    it, if any."""
+    if made.wide is not None:  # a class for a text, or two: one item
+        found = list(made.wide.joined([found[0]], [example.texts]))
+    return made.task.prediction(example, items, found)
 
 
 def answers_in_order(
