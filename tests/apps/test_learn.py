@@ -200,7 +200,7 @@ def test_a_desk_is_read_as_it_was_written(learned: Path, tmp_path: Path) -> None
         assert part in text
     assert "<script" not in numbers.page.read_text(encoding="utf-8")
     again = tmp_path / "again"
-    segue.learn_desk(rows(), again, model="none", error=0.1, progress=False)
+    segue.learn_desk(rows(), again, model="none", error=0.05, progress=False)
     one, two = segue.open_desk(learned), segue.open_desk(again)
     for question in SURE:
         assert one.ask(question) == two.ask(question)
@@ -215,7 +215,7 @@ def test_a_desk_is_read_as_it_was_written(learned: Path, tmp_path: Path) -> None
 def test_vectors_of_any_model(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     out = tmp_path / "desk"
-    found = segue.learn_desk(rows(), out, model=str(folder), error=0.1, progress=False)
+    found = segue.learn_desk(rows(), out, model=str(folder), error=0.05, progress=False)
     assert {"near", "dense", "linear", "questions"} <= found.numbers["alone"].keys()
     desk = read_model(out / MODELS / "0001")
     assert desk.encoder is not None
