@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import segue
-from segue.apps.desk import decide, model
+from segue.apps.desk import decide, learn, model, network
 from segue.apps.desk.confidence import curve, fit_logistic, probability, threshold_for
 from segue.apps.desk.folder import MODELS, read_model
 from segue.apps.desk.index import build_index
@@ -222,6 +222,24 @@ def test_vectors_of_any_model(tmp_path: Path) -> None:
     vectors = desk.encoder.vectors(["where is my parcel", "where is my parcel", "I want a refund"])
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-4)
     assert vectors[0] @ vectors[1] == pytest.approx(1, abs=1e-4)
+    assert desk.ask("please track the parcel").candidates[0].topic.name == "parcel"
+
+
+def test_a_network_is_tried_where_there_are_enough_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here twelve held-back questions are enough, and any network is good enough."""
+    monkeypatch.setattr(learn, "MANY", 12)
+    monkeypatch.setattr(learn, "ENOUGH", 5)
+    monkeypatch.setattr(learn, "WORTH", -1.0)
+    monkeypatch.setattr(network, "SETTINGS", {**network.SETTINGS, "train.epochs": 1})
+    folder = write_model(tmp_path / "model")
+    found = segue.learn_desk(rows(), tmp_path / "desk", model=str(folder), error=0.05, progress=False)
+    assert "network" in found.numbers["alone"]
+    assert "A fine-tuned network was tried" in found.page.with_suffix(".md").read_text(encoding="utf-8")
+    desk = segue.open_desk(tmp_path / "desk")
+    assert desk.network is not None
+    scores = desk.network.scores(["where is my parcel", "我要退款"])
+    assert scores.shape == (2, 12)
+    assert np.exp(scores).sum(axis=1) == pytest.approx(1, abs=1e-3)
     assert desk.ask("please track the parcel").candidates[0].topic.name == "parcel"
 
 
