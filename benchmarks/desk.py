@@ -159,22 +159,25 @@ def retrieval(data: Retrieval, how: How) -> Result:
     built, seconds = learned(Knowledge(topics=topics, asked=asked), how)
     texts = [text for text, _ in data.test]
     golds = [{places[one] for one in right} for _, right in data.test]
-    ranked = [one.ranked.topics[:10].tolist() for one in built.model.judge(texts)]
+    own = [places.get(text) for text in texts]
+    ranked = [one.ranked.topics[:11].tolist() for one in built.model.judge(texts)]
+    theirs = bm25_rankings(data.pool, texts, characters=data.chinese)
     return {
         "pool": len(topics),
         "questions to learn from": len(asked),
         "test questions": len(texts),
-        "desk": _ranking(ranked, golds),
-        "BM25": _ranking(bm25_rankings(data.pool, texts, characters=data.chinese), golds),
+        "desk": _ranking(ranked, golds, own),
+        "BM25": _ranking(theirs, golds, own),
         **_learning(built, seconds),
     }
 
 
-def _ranking(ranked: list[list[int]], golds: list[set[int]]) -> dict[str, float]:
-    first = [
-        next((place for place, topic in enumerate(some, start=1) if topic in gold), None)
-        for some, gold in zip(ranked, golds, strict=True)
-    ]
+def _ranking(ranked: list[list[int]], golds: list[set[int]], own: list[int | None]) -> dict[str, float]:
+    """Of the first ten. A question that stands in the pool itself is not looked for, and not counted."""
+    first = []
+    for some, gold, itself in zip(ranked, golds, own, strict=True):
+        others = [topic for topic in some if topic != itself][:10]
+        first.append(next((place for place, topic in enumerate(others, start=1) if topic in gold), None))
     return {
         "MRR@10": round(statistics.mean(1 / place if place else 0.0 for place in first), 4),
         "recall@1": round(statistics.mean(place == 1 for place in first), 4),

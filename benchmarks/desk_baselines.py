@@ -46,7 +46,7 @@ def nearest_by_bm25(rows: Rows, texts: list[str]) -> list[str]:
 
 
 def bm25_rankings(pool: list[str], texts: list[str], *, characters: bool) -> list[list[int]]:
-    """The ten best of the pool: k1 = 1.5, b = 0.75; words, or single characters and pairs of them."""
+    """The eleven best of the pool: k1 = 1.5, b = 0.75; words, or single characters and pairs of them."""
     how: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 2)} if characters else {"token_pattern": r"\w+"}
     vectorizer = CountVectorizer(**how)
     counts = vectorizer.fit_transform(pool).tocoo()
@@ -61,5 +61,5 @@ def bm25_rankings(pool: list[str], texts: list[str], *, characters: bool) -> lis
     found = []
     for start in range(0, len(texts), 500):
         scores = (asked[start : start + 500] @ weights.T).toarray()
-        found += [np.argsort(-row, kind="stable")[:10].tolist() for row in scores]
+        found += [np.argsort(-row, kind="stable")[:11].tolist() for row in scores]
     return found

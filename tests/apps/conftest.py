@@ -20,7 +20,7 @@ KEYS = {"agent": "agent-alice-0123456789", "operator": "operator-bob-0123456789"
 def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A desk without vectors, which is quick; tests that write copy it. It answers whatever it is half sure of."""
     out = tmp_path_factory.mktemp("desk") / "desk"
-    segue.learn_desk(rows(), out, model="none", error=0.1, progress=False)
+    segue.learn_desk(rows(), out, model="none", error=0.05, progress=False)
     return out
 
 

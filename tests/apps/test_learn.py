@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import segue
-from segue.apps.desk import decide, model
+from segue.apps.desk import decide, learn, model, network
 from segue.apps.desk.confidence import curve, fit_logistic, probability, threshold_for
 from segue.apps.desk.folder import MODELS, read_model
 from segue.apps.desk.index import build_index
@@ -200,7 +200,7 @@ def test_a_desk_is_read_as_it_was_written(learned: Path, tmp_path: Path) -> None
         assert part in text
     assert "<script" not in numbers.page.read_text(encoding="utf-8")
     again = tmp_path / "again"
-    segue.learn_desk(rows(), again, model="none", error=0.1, progress=False)
+    segue.learn_desk(rows(), again, model="none", error=0.05, progress=False)
     one, two = segue.open_desk(learned), segue.open_desk(again)
     for question in SURE:
         assert one.ask(question) == two.ask(question)
@@ -215,13 +215,31 @@ def test_a_desk_is_read_as_it_was_written(learned: Path, tmp_path: Path) -> None
 def test_vectors_of_any_model(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     out = tmp_path / "desk"
-    found = segue.learn_desk(rows(), out, model=str(folder), error=0.1, progress=False)
+    found = segue.learn_desk(rows(), out, model=str(folder), error=0.05, progress=False)
     assert {"near", "dense", "linear", "questions"} <= found.numbers["alone"].keys()
     desk = read_model(out / MODELS / "0001")
     assert desk.encoder is not None
     vectors = desk.encoder.vectors(["where is my parcel", "where is my parcel", "I want a refund"])
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-4)
     assert vectors[0] @ vectors[1] == pytest.approx(1, abs=1e-4)
+    assert desk.ask("please track the parcel").candidates[0].topic.name == "parcel"
+
+
+def test_a_network_is_tried_where_there_are_enough_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here twelve held-back questions are enough, and any network is good enough."""
+    monkeypatch.setattr(learn, "MANY", 12)
+    monkeypatch.setattr(learn, "ENOUGH", 5)
+    monkeypatch.setattr(learn, "WORTH", -1.0)
+    monkeypatch.setattr(network, "SETTINGS", {**network.SETTINGS, "train.epochs": 1})
+    folder = write_model(tmp_path / "model")
+    found = segue.learn_desk(rows(), tmp_path / "desk", model=str(folder), error=0.05, progress=False)
+    assert "network" in found.numbers["alone"]
+    assert "A fine-tuned network was tried" in found.page.with_suffix(".md").read_text(encoding="utf-8")
+    desk = segue.open_desk(tmp_path / "desk")
+    assert desk.network is not None
+    scores = desk.network.scores(["where is my parcel", "我要退款"])
+    assert scores.shape == (2, 12)
+    assert np.exp(scores).sum(axis=1) == pytest.approx(1, abs=1e-3)
     assert desk.ask("please track the parcel").candidates[0].topic.name == "parcel"
 
 

@@ -51,7 +51,7 @@ def shop() -> Iterator[str]:
 def desk(shop: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("desk")
     hostile = [{"question": f"{MARKUP} {end}", "answer": MARKUP, "intent": MARKUP} for end in ("one", "two", "three")]
-    segue.learn_desk([*rows(), *hostile], folder / "desk", model="none", error=0.1, progress=False)
+    segue.learn_desk([*rows(), *hostile], folder / "desk", model="none", error=0.05, progress=False)
     (folder / "keys").write_text(f"agent alice {AGENT}\noperator bob {OPERATOR}\n")
     options = ("--keys", folder / "keys", "--set", "rate=1000", "--set", "burst=1000", "--set", f"embed={shop}")
     with running_desk(folder / "desk", folder, *options) as server:
@@ -214,7 +214,7 @@ def test_the_widget_stands_on_the_page_of_another_site(chromium: Any, desk: Serv
 def test_a_server_that_comes_back_loses_nothing(open_page: Open, tmp_path: Path) -> None:
     from tests.apps.running import start_desk
 
-    segue.learn_desk(rows(), tmp_path / "desk", model="none", error=0.1, progress=False)
+    segue.learn_desk(rows(), tmp_path / "desk", model="none", error=0.05, progress=False)
     server = start_desk(tmp_path / "desk", tmp_path)
     page = open_page(f"{server.url}/")
     ask(page, "where is my parcel")

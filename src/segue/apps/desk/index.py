@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from segue.apps.desk.terms import terms_of
 
-SATURATION = 1.2
+SATURATION = 1.5
 """k1 of BM25: how soon more of the same term counts no more."""
-LENGTH = 0.4
-"""b of BM25: how much longer texts lose. Questions are short, so it is low."""
+LENGTH = 0.75
+"""b of BM25: how much longer texts lose."""
 COMMON = 0.2
 """Terms that a larger share of many texts has are left out: they say nothing, and take time."""
-MANY = 5000
+MANY = 20_000
 
 Floats = NDArray[np.float32]
 

@@ -90,26 +90,34 @@ class Parts:
 
 
 def fit_parts(knowledge: Knowledge, rows: Sequence[int], vectors: Vectors | None) -> Parts:
-    """From the questions with these numbers that have a topic."""
+    """From the questions with these numbers that have a topic. An answer that nobody asked for yet stands for its own
+    question in full text and vectors: otherwise topics with questions would always be ahead of it."""
     asked = [knowledge.asked[row] for row in rows if knowledge.asked[row].topics]
     kept = np.array([row for row in rows if knowledge.asked[row].topics], dtype=np.int64)
     topics = len(knowledge.topics)
-    pairs = [(place, topic) for place, one in enumerate(asked) for topic in one.topics]
-    learn = 1 < topics <= MOST_TOPICS and len(asked) >= LEAST_ASKED * topics
     texts, golds = [one.text for one in asked], [one.topics for one in asked]
-    answered = any(topic.answer for topic in knowledge.topics)
-    asked_QE = None if vectors is None else vectors.asked_QE[kept]
-    dense_ET = None
-    if learn and asked_QE is not None:
-        dense_ET = fit_dense(DENSE_SCALE * asked_QE, golds, topics=topics, inverse_penalty=DENSE_PENALTY)
+    answers = [topic.answer or "" for topic in knowledge.topics]
+    without = [
+        topic for topic in sorted(set(range(topics)) - {one for gold in golds for one in gold}) if answers[topic]
+    ]
+    pairs = [(place, topic) for place, gold in enumerate(golds) for topic in gold]
+    pairs += [(len(texts) + place, topic) for place, topic in enumerate(without)]
+    learn = 1 < topics <= MOST_TOPICS and len(asked) >= LEAST_ASKED * topics
+    asked_QE, dense_ET = None, None
+    if vectors is not None:
+        asked_QE = vectors.asked_QE[kept]
+        if learn:
+            dense_ET = fit_dense(DENSE_SCALE * asked_QE, golds, topics=topics, inverse_penalty=DENSE_PENALTY)
+        asked_QE = np.concatenate([asked_QE, vectors.answers_TE[without]])
+    questions = [*texts, *(answers[topic] for topic in without)]
     return Parts(
         topics=topics,
         question_P=np.array([place for place, _ in pairs], dtype=np.int64),
         topic_P=np.array([topic for _, topic in pairs], dtype=np.int64),
-        questions=build_index(texts) if texts else None,
-        answers=build_index(topic.answer or "" for topic in knowledge.topics) if answered else None,
+        questions=build_index(questions) if questions else None,
+        answers=build_index(answers) if any(answers) else None,
         linear=fit_linear(texts, golds, topics=topics) if learn else None,
         asked_QE=asked_QE,
-        answers_TE=None if vectors is None or not answered else vectors.answers_TE,
+        answers_TE=None if vectors is None or not any(answers) else vectors.answers_TE,
         dense_ET=dense_ET,
     )

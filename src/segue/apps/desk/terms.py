@@ -1,4 +1,4 @@
-"""Text as terms: words, pairs and pieces of words; runs of one to three characters of scripts without spaces.
+"""Text as terms: words, pairs and pieces of words; single characters and pairs of them in scripts without spaces.
 
 In: a text. Out: how often it has each term. Upper and lower case, and wide and narrow forms, are the same. Long
 numbers, addresses and links are terms that stand for their kind, so that two order numbers look alike.
@@ -13,8 +13,9 @@ from segue.text.unicode import is_unspaced
 
 PIECES = (3, 4, 5)
 """Lengths of the pieces of words, whose ends are marked."""
-RUNS = (1, 2, 3)
-"""Lengths of the runs of characters in scripts without spaces."""
+RUNS = (1, 2)
+"""Lengths of the runs of characters in scripts without spaces. With runs of three too, the right question is found less
+often: its mean reciprocal rank falls from 0.89 to 0.83 on LCQMC."""
 LONGEST = 4000
 """Characters of a text that are looked at."""
 _KINDS = (
