@@ -131,7 +131,7 @@ def serve(
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=15,
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=5,  # for what is written and not taken yet
     )
     asyncio.run(_serve(serving, _Server(config), listening, started, check=check))
 
