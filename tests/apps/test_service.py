@@ -14,6 +14,7 @@ from segue.apps.keys import read_role_keys
 from segue.apps.web import Rate
 from segue.errors import ConfigError
 from tests.apps.receiver import Receiver
+from tests.apps.running import running_desk
 from tests.serve.running import Server
 
 Say = Callable[..., dict[str, Any]]
@@ -200,6 +201,24 @@ def test_roles_and_limits(visitor: httpx.Client, agent: httpx.Client, server: Se
     for _ in range(19):
         assert visitor.post("/v1/conversations", json={"person": "limited"}).status_code == 201
     assert visitor.post("/v1/conversations", json={"person": "limited"}).status_code == 429
+
+
+def test_streams_of_clients_that_left_are_given_back(tmp_path: Path, desk: Path) -> None:
+    limits = ("max_streams=2", "max_streams_of_address=2", "max_agent_streams=1", "rate=1000", "burst=1000")
+    options = [part for limit in limits for part in ("--set", limit)]
+    with running_desk(desk, tmp_path, *options) as server, server.client() as client:
+        path = f"/v1/conversations/{client.post('/v1/conversations', json={}).json()['id']}/events"
+        for _ in range(3):
+            with client.stream("GET", path) as one, client.stream("GET", path) as two:
+                assert (one.status_code, two.status_code) == (200, 200)
+                assert client.get(path).status_code == 429
+                with client.stream("GET", "/v1/agent/events") as three:  # visitors do not shut agents out
+                    assert three.status_code == 200
+                    assert client.get("/v1/agent/events").status_code == 429
+            end = time.monotonic() + 10
+            while client.get("/v1/agent/statistics").json()["streams"]:
+                assert time.monotonic() < end
+                time.sleep(0.02)
 
 
 def test_pages_come_without_a_key(visitor: httpx.Client) -> None:

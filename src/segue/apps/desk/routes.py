@@ -15,7 +15,7 @@ from segue.apps.desk import reviews, store
 from segue.apps.desk.phrases import Language
 from segue.apps.desk.service import AGENTS, DeskService
 from segue.apps.keys import Caller
-from segue.apps.web import caller_of, needs
+from segue.apps.web import address_of, caller_of, needs
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, not_ready, shown, too_large
 from segue.serve.limits import LimitedRoute
@@ -338,7 +338,8 @@ def _clean(text: str, limit: int, *, setting: str) -> str:
 def _stream(request: Request, subject: str, look: Callable[[], Awaitable[Any]]) -> Response:
     """What `look` finds at first and whenever there may be something new; None is not sent."""
     service = service_of(request)
-    waiting = service.listen(subject)
+    address = address_of(request)
+    waiting = service.listen(subject, address)
 
     async def until_gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -361,6 +362,6 @@ def _stream(request: Request, subject: str, look: Callable[[], Awaitable[Any]]) 
 
     async def finish() -> None:
         gone.cancel()
-        service.unlisten(subject, waiting)
+        service.unlisten(subject, address, waiting)
 
     return EventStream(pieces(), finish=finish, write_timeout=service.settings.write_timeout)
