@@ -44,9 +44,17 @@ def test_the_same_message_again_gives_the_same_reply(visitor: httpx.Client) -> N
 def test_slots_are_asked_for_and_remembered(say: Say) -> None:
     assert say("where is order 1234567 please")["messages"][1]["text"] == "Order 1234567 is on its way."
     found = say("where is order now please")
-    if found["messages"][1]["about"]["kind"] == "follow_up":
-        assert found["messages"][1]["text"] == "Please tell me: order"
-        assert say("99", found["id"])["messages"][1]["text"] == "Order 99 is on its way."
+    assert found["messages"][1]["about"]["kind"] == "follow_up"
+    assert found["messages"][1]["text"] == "Please tell me: order"
+    assert say("it is 99.", found["id"])["messages"][1]["text"] == "Order 99 is on its way."
+    other = say("where is order now please")
+    assert say("I forgot my password, what now", other["id"])["messages"][1]["about"]["topic"] == "password"
+
+
+def test_an_answer_is_not_repeated_for_another_question(say: Say) -> None:
+    found = say("where is order 1234567 please")
+    again = say("怎么做红烧肉", found["id"])
+    assert again["messages"][1]["about"]["kind"] != "answer"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +92,9 @@ def test_did_you_mean_then_repeated_failure(say: Say) -> None:
     else:
         pytest.fail("nothing was unclear")
     assert 1 <= len(about["suggestions"]) <= 3
-    chosen = say(about["suggestions"][0], found["id"], topic=about["suggestions"][0])
+    offered = about["suggestions"][0]
+    assert offered["question"] != offered["topic"]
+    chosen = say(offered["question"], found["id"], topic=offered["topic"])
     assert chosen["messages"][1]["about"]["kind"] == "answer"
     twice = [say(text)["id"]]
     again = say(text, twice[0])

@@ -95,8 +95,13 @@ def ask(
     from segue.apps.desk.interface import open_desk
 
     model, console = open_desk(desk), Console(highlight=False)
+    found = None
     for place, question in enumerate(questions):
-        found = model.ask(question, before=questions[:place])
+        if found is not None and found.reason is None and found.slots.missing:
+            found = found.told(question)
+        else:
+            found = model.ask(question, before=questions[:place])
+        missing = found.slots.missing if found.reason is None else ()
         if as_json:
             row = {
                 "question": question,
@@ -104,11 +109,15 @@ def ask(
                 "confidence": found.confidence,
                 "inside": found.inside,
                 "reason": found.reason,
+                "missing": list(missing),
                 "candidates": [{"topic": one.topic.name, "probability": one.probability} for one in found.candidates],
             }
             console.print(json.dumps(row, ensure_ascii=False), markup=False, soft_wrap=True)
             continue
-        say(console, found.answer if found.answer is not None else f"A person answers this: {found.reason}.")
+        if missing:
+            say(console, f"Please tell me: {missing[0].replace('_', ' ')}")
+        else:
+            say(console, found.answer if found.answer is not None else f"A person answers this: {found.reason}.")
         say(console, f"confidence {found.confidence:.0%}, inside {found.inside:.0%}", indent=2)
         for one in found.candidates[:3]:
             say(console, f"{one.probability:6.1%}  {one.topic.name}", indent=2, hang=8)

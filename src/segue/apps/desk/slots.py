@@ -54,7 +54,7 @@ def told_value(message: str) -> str:
     for piece in _ENDS.split(message):
         if any(one.isdigit() for one in piece):
             run = next((one for one in _ASCII.findall(piece) if any(map(str.isdigit, one))), piece)
-            return str(run).lstrip("#:")[:LONGEST]
+            return str(run).strip(f"#{_MARKS}")[:LONGEST]
     return message.strip()[:LONGEST]
 
 
