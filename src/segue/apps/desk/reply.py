@@ -51,7 +51,7 @@ def reply(
         other = model.ask(text) if not is_follow_up(text) else None
         if other is None or other.reason is not None or other.candidates[0].topic == topic:
             values = {**pending["values"], pending["missing"][0]: told_value(text)}
-            about = {"kind": "answer", "topic": topic.name}
+            about: dict[str, Any] = {"kind": "answer", "topic": topic.name}
             return _answer(topic, language, memory, values, pending["missing"][1:], about)
     if chosen is not None and (topic := _named(model, chosen)) is not None and topic.answer is not None:
         slots = model.slots(topic, text)
