@@ -12,6 +12,7 @@ import pytest
 
 from segue.apps.keys import read_role_keys
 from segue.apps.web import Rate
+from segue.apps.webhooks import check_webhook
 from segue.errors import ConfigError
 from tests.apps.receiver import Receiver
 from tests.apps.running import running_desk
@@ -208,6 +209,13 @@ def test_roles_and_limits(visitor: httpx.Client, agent: httpx.Client, server: Se
         assert visitor.post(path, content=b'{"text": "' + text + b'", "id": "12345678"}').status_code == 400
     for odd in ("\u202e abc", "\x1b[31m", "a\u0301" * 500, "{order} {0} %s", "'; DROP TABLE messages; --", "🏴‍☠️"):
         assert visitor.post(path, json={"text": odd, "id": os.urandom(8).hex()}).status_code == 200
+    for number in (2**63, 10**30):
+        assert visitor.get(f"/v1/conversations/{id}", params={"after": number}).status_code == 200
+        assert visitor.get(f"/v1/conversations/{id}/events", params={"after": number}).status_code == 400
+        feedback = {"message": number, "good": True}
+        assert visitor.post(f"/v1/conversations/{id}/feedback", json=feedback).status_code == 400
+        assert agent.put(f"/v1/agent/reviews/{number}", json={"accepted": True}).status_code == 400
+    assert agent.get("/v1/agent/conversations", params={"search": "hel\0lo"}).status_code == 200
     for _ in range(19):
         assert visitor.post("/v1/conversations", json={"person": "limited"}).status_code == 201
     assert visitor.post("/v1/conversations", json={"person": "limited"}).status_code == 429
@@ -246,6 +254,16 @@ def test_pages_come_without_a_key(visitor: httpx.Client) -> None:
         assert answer.status_code == 200, path
         if path in ("/", "/agent"):
             assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:99999/x", "http://shop.example/路", "http://ex..ample/", "ftp://a/", "http://", "http://a/ b"],
+)
+def test_addresses_of_webhooks_are_checked(url: str) -> None:
+    with pytest.raises(ConfigError, match="the address of webhooks must begin with"):
+        check_webhook(url, "a secret of sixteen")
+    assert check_webhook("https://shop.example:8443/hook?a=1", "a secret of sixteen").port == 8443
 
 
 def test_an_address_has_its_rate() -> None:

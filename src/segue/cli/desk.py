@@ -296,7 +296,15 @@ def person(
 
     found = person_in_desk(desk, person, delete=delete)
     console = Console(highlight=False)
-    if delete:
+    if delete and not found["conversations"]:
+        say(console, f"The desk keeps nothing of {person!r}; nothing was deleted.")
+    elif delete:
         say(console, f"{len(found['conversations']):,} conversations deleted.")
+        for name in found["models"]:
+            say(
+                console,
+                f"Model {name} has learned from accepted questions of this person, and still has them: delete "
+                f"{desk / 'models' / name} when another model is in use, or learn the desk anew.",
+            )
     else:
         console.print(json.dumps(found, ensure_ascii=False, indent=1), markup=False, soft_wrap=True)

@@ -230,7 +230,17 @@ class DeskService:
 
     async def write(self, work: Callable[[sqlite3.Connection], T], *subjects: str) -> T:
         """Does something in one transaction, then wakes those who listen."""
-        found = await self.database.run(work)
+        try:
+            found = await self.database.run(work)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+            raise ApiError(
+                507,
+                "the disk of the desk must have room for a message; it is full. Make room, then send it again.",
+                code="store_full",
+                retry_after=60.0,
+            ) from None
         self.wake(*subjects)
         if self._webhooks is not None:
             self._webhooks.wake()
