@@ -108,6 +108,7 @@ def ask(
                 "answer": found.answer,
                 "confidence": found.confidence,
                 "inside": found.inside,
+                "needs": dict(found.needs),
                 "reason": found.reason,
                 "missing": list(missing),
                 "candidates": [{"topic": one.topic.name, "probability": one.probability} for one in found.candidates],
@@ -118,7 +119,9 @@ def ask(
             say(console, f"Please tell me: {missing[0].replace('_', ' ')}")
         else:
             say(console, found.answer if found.answer is not None else f"A person answers this: {found.reason}.")
-        say(console, f"confidence {found.confidence:.0%}, inside {found.inside:.0%}", indent=2)
+        numbers = (("confidence", found.confidence), ("inside", found.inside))
+        shown = (f"{name} {value:.1%}, needs {found.needs[name]:.1%}" for name, value in numbers)
+        say(console, "; ".join(shown), indent=2)
         for one in found.candidates[:3]:
             say(console, f"{one.probability:6.1%}  {one.topic.name}", indent=2, hang=8)
 

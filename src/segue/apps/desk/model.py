@@ -1,6 +1,6 @@
 """A desk's model: asked a question, it says which topics answer it, how sure that is, and whether to answer at all."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -51,6 +51,8 @@ class Finding:
     """Why not to answer; None where the first candidate is the answer."""
     with_before: bool
     """Whether the question was read together with the one before it."""
+    needs: Mapping[str, float]
+    """The confidence, and the probability of being inside, from which the desk answers."""
     slots: Slots
     """What the answer leaves open, as far as the question fills it."""
 
@@ -87,6 +89,11 @@ def is_follow_up(question: str, *, longest: int = SHORT) -> bool:
     return sum(2 * len(word) if is_unspaced(word[0]) else 4 for word in words) <= longest
 
 
+def _parts_of(text: str) -> list[str]:
+    """Words, and single characters of scripts without spaces."""
+    return [part for word in words_of(text) for part in (word if is_unspaced(word[0]) else (word,))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     """The topics of a question in order, by their numbers."""
@@ -117,7 +124,17 @@ class DeskModel:
         if not is_follow_up(question, longest=ELLIPTIC if alone.reason == "out_of_scope" else SHORT):
             return alone
         together = self._find(f"{before[-1]} {question}", with_before=True)
-        return together if together.reason is None and self._raised(together, before[-1]) else alone
+        if together.reason is not None:
+            return alone
+        fits = is_follow_up(question, longest=ELLIPTIC) and self._is_about(together.candidates[0].topic, question)
+        return together if fits or self._raised(together, before[-1]) else alone
+
+    def _is_about(self, topic: Topic, question: str) -> bool:
+        """Whether at least half of the words of a question, or of its characters, are used in others about a topic."""
+        place = self.knowledge.topics.index(topic)
+        known = {part for one in self.knowledge.asked if place in one.topics for part in _parts_of(one.text)}
+        parts = _parts_of(question)
+        return bool(parts) and 2 * sum(part in known for part in parts) >= len(parts)
 
     def _raised(self, together: Finding, before: str) -> bool:
         """Whether the new words make a topic likelier than the old question alone did: otherwise its answer would be
@@ -137,6 +154,8 @@ class DeskModel:
             return alone
         valued = self._find(f"{question} {{{missing[0]}}}", with_before=False)
         if valued.reason is not None or valued.candidates[0].topic != topic:
+            return alone
+        if not self._raised(valued, f"{{{missing[0]}}}"):  # a value alone would have said as much
             return alone
         return replace(valued, slots=self.slots(topic, question))
 
@@ -180,6 +199,7 @@ class DeskModel:
         elif found[0].topic.answer is None:
             reason = "no_answer"
         return Finding(
+            needs={"confidence": self.fitted.threshold, "inside": self.fitted.outside},
             slots=self.slots(found[0].topic, question),
             candidates=found,
             confidence=judged.confidence,
