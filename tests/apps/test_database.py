@@ -83,6 +83,24 @@ def test_files_of_others_are_not_taken(tmp_path: Path) -> None:
         opened(tmp_path / "a.sqlite", name="another")
 
 
+def test_a_full_disk_leaves_a_database_that_goes_on(tmp_path: Path) -> None:
+    database = opened(tmp_path / "a.sqlite")
+    database.do(lambda connection: connection.execute("PRAGMA max_page_count=8").fetchall())
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        database.do(lambda connection: connection.execute("INSERT INTO notes (text) VALUES (?)", ("x" * 100_000,)))
+    database.do(lambda connection: connection.execute("INSERT INTO notes (text) VALUES ('small')"))
+    assert database.do(notes) == [("small", 7)]
+    database.close()
+
+
+def test_a_version_is_a_number(tmp_path: Path) -> None:
+    database = opened(tmp_path / "a.sqlite")
+    database.do(lambda connection: connection.execute("UPDATE about SET value = 'abc' WHERE name = 'version'"))
+    database.close()
+    with pytest.raises(DataError, match="got version 'abc'"):
+        opened(tmp_path / "a.sqlite")
+
+
 def test_a_copy_is_consistent_while_the_source_is_used(tmp_path: Path) -> None:
     database = opened(tmp_path / "a.sqlite")
     database.do(lambda connection: connection.execute("INSERT INTO notes (text) VALUES ('one')"))

@@ -14,7 +14,7 @@ import pytest
 import segue
 from segue.apps.desk.folder import DATABASE, DESK, MODELS, current_model, model_names
 from segue.apps.desk.improve import with_reviewed
-from segue.errors import CheckpointError, ConfigError
+from segue.errors import CheckpointError, ConfigError, DataError
 from tests.apps.running import running_desk
 from tests.command import command
 
@@ -71,6 +71,11 @@ def test_what_agents_answer_is_learned_and_can_be_taken_back(desk: Path, tmp_pat
         assert said["messages"][1]["text"] == ANSWER
 
         segue.copy_desk(desk, tmp_path / "copy")  # while it runs
+        person = client.get("/v1/agent/conversations", params={"search": QUESTIONS[0]}).json()["data"][0]["person"]
+        assert b"gift vouchers" in (desk / f"{DATABASE}-wal").read_bytes() + (desk / DATABASE).read_bytes()
+        deleted = client.delete(f"/v1/operator/people/{person}").json()
+        assert deleted == {"person": person, "deleted_conversations": 1, "models": ["0002"]}
+        assert QUESTIONS[0].encode() not in (desk / f"{DATABASE}-wal").read_bytes() + (desk / DATABASE).read_bytes()
     assert segue.roll_back_desk(desk) == "0001"
     assert segue.open_desk(desk).ask("gift voucher").answer != ANSWER
     with pytest.raises(ConfigError, match="must have an earlier model"):
@@ -95,13 +100,23 @@ def test_accepted_answers_join_their_topics(learned: Path) -> None:
         (1, "where has my box gone", "Your parcel is shown under Orders.", None, "a"),
         (2, "a complaint please", "Write to us.", "complaint", "b"),
         (3, "do you ship to the moon", "No.", None, "c"),
+        (4, "are you open at night", "We are always open.", "hours", "d"),
     ])  # fmt: skip
     asked = {one.text: [more.topics[topic].name for topic in one.topics] for one in more.asked}
     assert asked["where has my box gone"] == ["parcel"]
     assert asked["a complaint please"] == ["complaint"]
     assert asked["do you ship to the moon"] == ["No."]
     assert {topic.name: topic.answer for topic in more.topics}["complaint"] == "Write to us."
+    assert {topic.name: topic.answer for topic in more.topics}["hours"] == "We are always open."
     assert len(more.topics) == len(known.topics) + 1
+
+
+def test_a_table_without_words_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="must have words to go by"):
+        segue.learn_desk([{"question": "???", "answer": "🙂"}], tmp_path / "desk", model="none", progress=False)
+    rows = [{"question": "???", "answer": "Ask with words."}, {"question": "!", "answer": "Shout less."}]
+    segue.learn_desk(rows, tmp_path / "desk", model="none", progress=False)
+    assert segue.open_desk(tmp_path / "desk").ask("words").candidates
 
 
 def test_a_damaged_model_is_never_put_into_use(desk: Path) -> None:
@@ -127,8 +142,24 @@ def test_the_verbs(desk: Path, tmp_path: Path) -> None:
     assert command("desk", "back-up", desk, "--out", tmp_path / "copy").returncode == 0
     assert command("desk", "restore", tmp_path / "copy", "--out", tmp_path / "again").returncode == 0
     assert json.loads(command("desk", "person", desk, "ann").stdout) == {"person": "ann", "conversations": []}
-    assert "0 conversations deleted" in command("desk", "person", desk, "ann", "--delete").stdout
+    assert "keeps nothing of 'ann'" in command("desk", "person", desk, "ann", "--delete").stdout
     assert command("desk", "improve", desk).returncode == 2
     assert "must have a desk" in command("desk", "run").stderr
     assert "must have keys" in " ".join(command("desk", "run", desk, "--host", "0.0.0.0").stderr.split())
     assert "needs a secret" in " ".join(command("desk", "run", desk, "--webhook", "http://localhost:1/").stderr.split())
+
+
+def test_copies_take_no_links_and_nothing_that_is_not_listed(desk: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="must be outside of it"):
+        segue.copy_desk(desk, desk / "models" / "copy")
+    segue.copy_desk(desk, tmp_path / "copy")
+    extra = tmp_path / "copy" / MODELS / "0001" / "extra"
+    extra.write_text("not of the desk")
+    with pytest.raises(CheckpointError, match="extra must be named in"):
+        segue.copy_desk(tmp_path / "copy", tmp_path / "again", check=True)
+    extra.unlink()
+    extra.symlink_to("/etc/hostname")
+    with pytest.raises(CheckpointError, match="got a symbolic link"):
+        segue.copy_desk(tmp_path / "copy", tmp_path / "again", check=True)
+    extra.unlink()
+    segue.copy_desk(tmp_path / "copy", tmp_path / "again", check=True)

@@ -12,8 +12,10 @@ import pytest
 
 from segue.apps.keys import read_role_keys
 from segue.apps.web import Rate
+from segue.apps.webhooks import check_webhook
 from segue.errors import ConfigError
 from tests.apps.receiver import Receiver
+from tests.apps.running import running_desk
 from tests.serve.running import Server
 
 Say = Callable[..., dict[str, Any]]
@@ -43,9 +45,17 @@ def test_the_same_message_again_gives_the_same_reply(visitor: httpx.Client) -> N
 def test_slots_are_asked_for_and_remembered(say: Say) -> None:
     assert say("where is order 1234567 please")["messages"][1]["text"] == "Order 1234567 is on its way."
     found = say("where is order now please")
-    if found["messages"][1]["about"]["kind"] == "follow_up":
-        assert found["messages"][1]["text"] == "Please tell me: order"
-        assert say("99", found["id"])["messages"][1]["text"] == "Order 99 is on its way."
+    assert found["messages"][1]["about"]["kind"] == "follow_up"
+    assert found["messages"][1]["text"] == "Please tell me: order"
+    assert say("it is 99.", found["id"])["messages"][1]["text"] == "Order 99 is on its way."
+    other = say("where is order now please")
+    assert say("I forgot my password, what now", other["id"])["messages"][1]["about"]["topic"] == "password"
+
+
+def test_an_answer_is_not_repeated_for_another_question(say: Say) -> None:
+    found = say("where is order 1234567 please")
+    again = say("怎么做红烧肉", found["id"])
+    assert again["messages"][1]["about"]["kind"] != "answer"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +93,9 @@ def test_did_you_mean_then_repeated_failure(say: Say) -> None:
     else:
         pytest.fail("nothing was unclear")
     assert 1 <= len(about["suggestions"]) <= 3
-    chosen = say(about["suggestions"][0], found["id"], topic=about["suggestions"][0])
+    offered = about["suggestions"][0]
+    assert offered["question"] != offered["topic"]
+    chosen = say(offered["question"], found["id"], topic=offered["topic"])
     assert chosen["messages"][1]["about"]["kind"] == "answer"
     twice = [say(text)["id"]]
     again = say(text, twice[0])
@@ -197,9 +209,34 @@ def test_roles_and_limits(visitor: httpx.Client, agent: httpx.Client, server: Se
         assert visitor.post(path, content=b'{"text": "' + text + b'", "id": "12345678"}').status_code == 400
     for odd in ("\u202e abc", "\x1b[31m", "a\u0301" * 500, "{order} {0} %s", "'; DROP TABLE messages; --", "🏴‍☠️"):
         assert visitor.post(path, json={"text": odd, "id": os.urandom(8).hex()}).status_code == 200
+    for number in (2**63, 10**30):
+        assert visitor.get(f"/v1/conversations/{id}", params={"after": number}).status_code == 200
+        assert visitor.get(f"/v1/conversations/{id}/events", params={"after": number}).status_code == 400
+        feedback = {"message": number, "good": True}
+        assert visitor.post(f"/v1/conversations/{id}/feedback", json=feedback).status_code == 400
+        assert agent.put(f"/v1/agent/reviews/{number}", json={"accepted": True}).status_code == 400
+    assert agent.get("/v1/agent/conversations", params={"search": "hel\0lo"}).status_code == 200
     for _ in range(19):
         assert visitor.post("/v1/conversations", json={"person": "limited"}).status_code == 201
     assert visitor.post("/v1/conversations", json={"person": "limited"}).status_code == 429
+
+
+def test_streams_of_clients_that_left_are_given_back(tmp_path: Path, desk: Path) -> None:
+    limits = ("max_streams=2", "max_streams_of_address=2", "max_agent_streams=1", "rate=1000", "burst=1000")
+    options = [part for limit in limits for part in ("--set", limit)]
+    with running_desk(desk, tmp_path, *options) as server, server.client() as client:
+        path = f"/v1/conversations/{client.post('/v1/conversations', json={}).json()['id']}/events"
+        for _ in range(3):
+            with client.stream("GET", path) as one, client.stream("GET", path) as two:
+                assert (one.status_code, two.status_code) == (200, 200)
+                assert client.get(path).status_code == 429
+                with client.stream("GET", "/v1/agent/events") as three:  # visitors do not shut agents out
+                    assert three.status_code == 200
+                    assert client.get("/v1/agent/events").status_code == 429
+            end = time.monotonic() + 10
+            while client.get("/v1/agent/statistics").json()["streams"]:
+                assert time.monotonic() < end
+                time.sleep(0.02)
 
 
 def test_pages_come_without_a_key(visitor: httpx.Client) -> None:
@@ -217,6 +254,16 @@ def test_pages_come_without_a_key(visitor: httpx.Client) -> None:
         assert answer.status_code == 200, path
         if path in ("/", "/agent"):
             assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:99999/x", "http://shop.example/路", "http://ex..ample/", "ftp://a/", "http://", "http://a/ b"],
+)
+def test_addresses_of_webhooks_are_checked(url: str) -> None:
+    with pytest.raises(ConfigError, match="the address of webhooks must begin with"):
+        check_webhook(url, "a secret of sixteen")
+    assert check_webhook("https://shop.example:8443/hook?a=1", "a secret of sixteen").port == 8443
 
 
 def test_an_address_has_its_rate() -> None:

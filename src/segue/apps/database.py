@@ -6,6 +6,7 @@ back, all of it is on disk, and where it raises, or the process is killed, nothi
 
 import asyncio
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -55,7 +56,7 @@ class Database:
         connection = None
         try:
             connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
             self._migrate(connection)
         except (sqlite3.Error, DataError) as error:
@@ -79,17 +80,26 @@ class Database:
         connection.execute("BEGIN IMMEDIATE")
         try:
             found = work(connection)
+            connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # where the disk is full, SQLite has gone back by itself
+                connection.execute("ROLLBACK")
             raise
-        connection.execute("COMMIT")
         return found
+
+    async def clean(self) -> None:
+        """Leaves nothing of what was deleted in the log that SQLite keeps beside the file."""
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """All that was done stays."""
         if self._connection is not None:
-            with suppress(sqlite3.Error):
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._checkpoint()
             self._connection.close()
             self._connection = None
         self._release()
@@ -104,6 +114,8 @@ class Database:
         about = dict(connection.execute("SELECT name, value FROM about"))
         if about["application"] != self._name:
             raise self._another(f"one for {about['application'][:40]!r}")
+        if not re.fullmatch("[0-9]{1,9}", about["version"]):
+            raise self._another(f"version {about['version'][:40]!r}")
         version = int(about["version"])
         if version > len(self._steps):
             raise self._another(f"version {version} of it, and this program knows {len(self._steps)}")

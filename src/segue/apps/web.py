@@ -133,6 +133,11 @@ def caller_of(request: Request) -> Caller:
     return found
 
 
+def address_of(request: Request) -> str:
+    """Where a request comes from."""
+    return request.client.host if request.client is not None else ""
+
+
 def needs(role: Role) -> Any:
     """For a route: raises unless the caller has this role, or one above it."""
 

@@ -18,6 +18,7 @@ import hmac
 import http.client
 import json
 import logging
+import re
 import secrets
 import sqlite3
 import ssl
@@ -25,7 +26,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from segue.apps.database import Database
 from segue.errors import ConfigError
@@ -44,6 +45,7 @@ WAITS = (1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
 MOST_TRIES = 50
 """until then: about two days."""
 TIMEOUT = 10.0
+_PRINTED = re.compile(r"[!-~]+")
 TOLERANCE = 300.0
 """Seconds after which a signature is too old."""
 
@@ -76,17 +78,29 @@ def is_signed(secret: str, body: bytes, signature: str, *, now: float) -> bool:
     return hmac.compare_digest(sign(secret, body, now=int(sent)).encode(), signature.encode())
 
 
+def check_webhook(url: str, secret: str) -> SplitResult:
+    """The parts of an address that events can be sent to."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises where it is none
+        fits = bool(parts.hostname) and bool((parts.hostname or "").encode("idna"))
+    except ValueError:
+        fits = False
+    if not fits or parts.scheme not in ("http", "https") or not _PRINTED.fullmatch(url):
+        raise ConfigError(
+            "the address of webhooks must begin with http:// or https://, with a host, a port up to 65535 if any, and "
+            f"ASCII characters without spaces; got {url[:80]!r}. Give a whole URL, with % codes for other characters."
+        )
+    if len(secret) < 16:
+        raise ConfigError("the secret of webhooks must have at least 16 characters; got fewer. Use a longer one.")
+    return parts
+
+
 class Webhooks:
     """Sends what is in the outbox, as long as it runs."""
 
     def __init__(self, database: Database, *, url: str, secret: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(
-                f"the address of webhooks must begin with http:// or https://; got {url[:80]!r}. Give a whole URL."
-            )
-        if len(secret) < 16:
-            raise ConfigError("the secret of webhooks must have at least 16 characters; got fewer. Use a longer one.")
+        parts = check_webhook(url, secret)
         self._database, self._parts, self._secret = database, parts, secret
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-webhooks")
         self._more = asyncio.Event()
@@ -114,8 +128,8 @@ class Webhooks:
                 waiting = await self._database.run(_due)
                 for number, id, body, tries in waiting:
                     await self._deliver(number, id, body, tries)
-            except sqlite3.Error as error:
-                log.error("webhooks: %s", error)
+            except Exception as error:  # whatever it is, the next events are sent
+                log.error("webhooks: %s: %s", type(error).__name__, error)
                 waiting = []
             if not waiting:
                 try:
@@ -162,7 +176,7 @@ class Webhooks:
         try:
             connection.request("POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, headers)
             status = connection.getresponse().status
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             return str(error)[:200] or type(error).__name__
         finally:
             connection.close()

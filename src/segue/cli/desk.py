@@ -95,21 +95,33 @@ def ask(
     from segue.apps.desk.interface import open_desk
 
     model, console = open_desk(desk), Console(highlight=False)
+    found = None
     for place, question in enumerate(questions):
-        found = model.ask(question, before=questions[:place])
+        if found is not None and found.reason is None and found.slots.missing:
+            found = found.told(question)
+        else:
+            found = model.ask(question, before=questions[:place])
+        missing = found.slots.missing if found.reason is None else ()
         if as_json:
             row = {
                 "question": question,
                 "answer": found.answer,
                 "confidence": found.confidence,
                 "inside": found.inside,
+                "needs": dict(found.needs),
                 "reason": found.reason,
+                "missing": list(missing),
                 "candidates": [{"topic": one.topic.name, "probability": one.probability} for one in found.candidates],
             }
             console.print(json.dumps(row, ensure_ascii=False), markup=False, soft_wrap=True)
             continue
-        say(console, found.answer if found.answer is not None else f"A person answers this: {found.reason}.")
-        say(console, f"confidence {found.confidence:.0%}, inside {found.inside:.0%}", indent=2)
+        if missing:
+            say(console, f"Please tell me: {missing[0].replace('_', ' ')}")
+        else:
+            say(console, found.answer if found.answer is not None else f"A person answers this: {found.reason}.")
+        numbers = (("confidence", found.confidence), ("inside", found.inside))
+        shown = (f"{name} {value:.1%}, needs {found.needs[name]:.1%}" for name, value in numbers)
+        say(console, "; ".join(shown), indent=2)
         for one in found.candidates[:3]:
             say(console, f"{one.probability:6.1%}  {one.topic.name}", indent=2, hang=8)
 
@@ -287,7 +299,15 @@ def person(
 
     found = person_in_desk(desk, person, delete=delete)
     console = Console(highlight=False)
-    if delete:
+    if delete and not found["conversations"]:
+        say(console, f"The desk keeps nothing of {person!r}; nothing was deleted.")
+    elif delete:
         say(console, f"{len(found['conversations']):,} conversations deleted.")
+        for name in found["models"]:
+            say(
+                console,
+                f"Model {name} has learned from accepted questions of this person, and still has them: delete "
+                f"{desk / 'models' / name} when another model is in use, or learn the desk anew.",
+            )
     else:
         console.print(json.dumps(found, ensure_ascii=False, indent=1), markup=False, soft_wrap=True)

@@ -5,20 +5,25 @@ from pathlib import Path
 
 from segue.apps.database import copy_database
 from segue.apps.desk.folder import DATABASE, MODELS, current_model, model_names, use_model
-from segue.checkpoint.files import verify
-from segue.files import write_folder
+from segue.checkpoint.files import read_manifest, verify
+from segue.errors import CheckpointError, ConfigError
+from segue.files import MANIFEST, write_folder
 
 
 def copy_desk(source: Path, out: Path, *, check: bool) -> None:
     """Copies a desk, also while it runs: models, which never change, and a consistent copy of its database. With
     `check`, every file of the source is compared with its hash first, as it can be in a back-up."""
     name = current_model(source)
+    if out.resolve().is_relative_to(source.resolve()):
+        raise ConfigError(f"a copy of {source} must be outside of it; got {out}. Choose another folder.")
+    _check_plain(source)
     if check:
         verify(source)
+        _check_listed(source)
 
     def write(folder: Path) -> None:
         for one in model_names(source):
-            shutil.copytree(source / MODELS / one, folder / MODELS / one)
+            shutil.copytree(source / MODELS / one, folder / MODELS / one, symlinks=True)
             verify(folder / MODELS / one)
         if (source / DATABASE).is_file():
             copy_database(source / DATABASE, folder / DATABASE)
@@ -27,3 +32,20 @@ def copy_desk(source: Path, out: Path, *, check: bool) -> None:
     write_folder(out, write, kind="desk", inputs=[source])
     if (out / DATABASE).is_file():
         (out / DATABASE).chmod(0o600)
+
+
+def _check_plain(source: Path) -> None:
+    """A link would bring files of another place into the copy."""
+    for path in source.rglob("*"):
+        if path.is_symlink():
+            raise CheckpointError(f"{path} must be a file of the desk; got a symbolic link. Use another copy.")
+
+
+def _check_listed(source: Path) -> None:
+    """What is not in the manifest of a back-up was put there by somebody else."""
+    listed = {*read_manifest(source), MANIFEST}
+    for path in source.rglob("*"):
+        if path.is_file() and path.relative_to(source).as_posix() not in listed:
+            raise CheckpointError(
+                f"{path} must be named in {source / MANIFEST}; it is not. Take it away, or use another copy."
+            )

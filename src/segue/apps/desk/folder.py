@@ -66,6 +66,16 @@ def model_names(desk: Path) -> list[str]:
     return sorted(one.name for one in folders if one.name.isdigit() and (one / MODEL).is_file())
 
 
+def models_with(desk: Path, conversations: Sequence[str]) -> list[str]:
+    """Names of the models that have learned from one of some conversations."""
+    groups = {f"conversation {id}" for id in conversations}
+    return [
+        name
+        for name in (model_names(desk) if groups else ())
+        if any(one.group in groups for one in _knowledge(desk / MODELS / name / KNOWLEDGE).asked)
+    ]
+
+
 # ------------------------------------------------------------------------------------------------------------- writing
 
 
@@ -233,5 +243,5 @@ def _index(name: str, tensors: dict[str, NDArray[Any]], lengths: dict[str, float
 
 def _unpacked(name: str, tensors: dict[str, NDArray[Any]]) -> tuple[str, ...]:
     letters, ends = tensors[f"{name}.terms"].tobytes(), tensors[f"{name}.ends"].tolist()
-    starts = [0, *ends[:-1]]
+    starts = [0, *ends[:-1]][: len(ends)]
     return tuple(letters[start:end].decode("utf-8", "surrogatepass") for start, end in zip(starts, ends, strict=True))

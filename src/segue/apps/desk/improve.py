@@ -50,7 +50,7 @@ def improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improvem
     before = current_model(desk)
     about = read_about(desk / MODELS / before)
     known = read_model(desk / MODELS / before).knowledge
-    new = _accepted(desk, known)
+    new = _accepted(desk, before)
     if len(new) < LEAST:
         raise ConfigError(
             f"{desk} must have accepted answers that it has not learned yet; got none. Review agents' answers on the "
@@ -97,7 +97,8 @@ def roll_back(desk: Path, name: str | None) -> str:
 
 
 def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
-    """The knowledge with accepted answers: questions of a topic that is named, or of a new one with this answer."""
+    """The knowledge with accepted answers: questions of a topic that is named, or of a new one with this answer. An
+    accepted answer replaces the one that its topic had: a person looked at it later."""
     topics = list(known.topics)
     by_name = {topic.name: place for place, topic in enumerate(topics)}
     by_answer = {topic.answer: place for place, topic in reversed(list(enumerate(topics))) if topic.answer}
@@ -108,24 +109,23 @@ def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
             place = len(topics)
             topics.append(Topic(name=name or short_name(answer), answer=answer, source="agents"))
             by_name[topics[place].name] = by_answer[answer] = place
-        elif topics[place].answer is None:
+        elif topics[place].answer != answer:
+            by_answer.setdefault(answer, place)
             topics[place] = Topic(name=topics[place].name, answer=answer, source="agents")
         asked[question] = Asked(text=question, topics=(place,), group=f"conversation {conversation}")
     return Knowledge(topics=tuple(topics), asked=tuple(asked.values()))
 
 
-def _accepted(desk: Path, known: Knowledge) -> list[Reviewed]:
-    """What was accepted, and is not known yet."""
+def _accepted(desk: Path, model: str) -> list[Reviewed]:
+    """What was accepted, and has not been learned by the model in use or one before it."""
     if not (desk / DATABASE).is_file():
         return []
     database = Database(desk / DATABASE, name=store.NAME, steps=store.STEPS, alone=False)
     database.open()
     try:
-        found = database.do(reviews.accepted)
+        return database.do(lambda connection: reviews.accepted(connection, model))
     finally:
         database.close()
-    answers = {one.text: {known.topics[topic].answer for topic in one.topics} for one in known.asked}
-    return [one for one in found if one[2] not in answers.get(one[1], set())]
 
 
 def _note(desk: Path, messages: list[int], name: str) -> None:

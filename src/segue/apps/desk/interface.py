@@ -11,7 +11,7 @@ from segue.api.tables import TableLike, table_source
 from segue.apps.database import Database
 from segue.apps.desk import copies, store
 from segue.apps.desk.build import REPORT_PAGE, build
-from segue.apps.desk.folder import DATABASE, MODELS, current_model, read_about, read_model, use_model
+from segue.apps.desk.folder import DATABASE, MODELS, current_model, models_with, read_about, read_model, use_model
 from segue.apps.desk.improve import Improvement, improve, roll_back
 from segue.apps.desk.knowledge import read_knowledge
 from segue.apps.desk.model import DeskModel
@@ -230,7 +230,8 @@ def person_in_desk(folder: str | Path, person: str, *, delete: bool = False) -> 
         delete: Whether all of it is deleted.
 
     Returns:
-        The conversations of the person with all messages, as they are, or were before they were deleted.
+        The conversations of the person with all messages, as they are, or were before they were deleted; then `models`
+        names the models that have learned from accepted questions of the person, and still have them.
 
     Raises:
         CheckpointError: If there is no desk.
@@ -251,6 +252,7 @@ def person_in_desk(folder: str | Path, person: str, *, delete: bool = False) -> 
         found = database.do(lambda connection: store.of_person(connection, person))
         if delete:
             database.do(lambda connection: store.forget(connection, person))
+            found["models"] = models_with(Path(folder), [one["id"] for one in found["conversations"]])
     finally:
         database.close()
     return found

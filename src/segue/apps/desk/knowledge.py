@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from segue.apps.desk.terms import words_of
 from segue.data.tables import Row, Table, TableSettings, open_table
 from segue.errors import DataError
 from segue.text.unicode import without_surrogates
@@ -119,6 +120,12 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str]) -> Knowledge:
         raise DataError(
             "a desk must have something to answer; got no row with an answer or an intent. Give a table with the "
             "columns question and answer, or question and intent."
+        )
+    texts = (*asked, *(text for some in answers.values() for text in some))
+    if not any(words_of(text) for text in texts):
+        raise DataError(
+            "a desk must have words to go by; got questions and answers of punctuation and pictures alone. Give a "
+            "table with words in its columns question and answer."
         )
     topics = tuple(
         Topic(

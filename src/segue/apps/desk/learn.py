@@ -4,8 +4,8 @@ Questions are held back in turn (whole dialogues together), the parts learn from
 held back decides what each part counts, how sure an answer is, and the threshold. Then the parts learn from all. To
 know what a question outside looks like, some topics are hidden in one more round, and their questions are asked.
 
-Where topics have a single question there is nothing to hold back; then these questions are asked with a third of their
-words left out, which the report says.
+Where there are few questions, each is held back alone. Where most topics have a single question there is nothing to
+hold back; then these questions are asked with a third of their words left out, which the report says.
 """
 
 import math
@@ -37,7 +37,9 @@ FOLDS = 5
 MANY = 600
 """Held-back questions that are enough to measure: no more folds are asked than it takes."""
 ENOUGH = 50
-"""Held-back questions with which shortened ones are not needed."""
+"""Held-back questions with which a fifth can be held back at a time; with fewer it is one at a time,"""
+LEAST = 8
+"""down to so many, and half of all questions; with fewer, shortened ones are asked."""
 HIDDEN = 0.2
 """Share of the topics that are hidden to see what is outside,"""
 LEAST_TOPICS = 10
@@ -231,14 +233,19 @@ def _rounds(
     counts = Counter(topic for one in knowledge.asked for topic in one.topics)
     groups = list(dict.fromkeys(one.group for one in knowledge.asked))
     order = np.random.default_rng(seed).permutation(len(groups))
-    fold_of = {groups[group]: place % FOLDS for place, group in enumerate(order.tolist())}
-    folds: list[list[int]] = [[] for _ in range(FOLDS)]
     articles = len(counts) < len(knowledge.topics) / 2  # most answers are to be found by their own words
-    for number, one in enumerate(knowledge.asked):
-        if not one.topics or articles or any(counts[topic] > 1 for topic in one.topics):
-            folds[fold_of[one.group]].append(number)
-    usable = sum(bool(knowledge.asked[number].topics) for fold in folds for number in fold)
-    if usable < ENOUGH:
+    numbers = [
+        number
+        for number, one in enumerate(knowledge.asked)
+        if not one.topics or articles or any(counts[topic] > 1 for topic in one.topics)
+    ]
+    usable = sum(bool(knowledge.asked[number].topics) for number in numbers)
+    many = FOLDS if usable >= ENOUGH else len(groups)
+    fold_of = {groups[group]: place % many for place, group in enumerate(order.tolist())}
+    folds: list[list[int]] = [[] for _ in range(many)]
+    for number in numbers:
+        folds[fold_of[knowledge.asked[number].group]].append(number)
+    if usable < ENOUGH and (usable < LEAST or 2 * usable < sum(bool(one.topics) for one in knowledge.asked)):
         told("learning, to be asked with shortened questions")
         everything = range(len(knowledge.asked))
         draw = np.random.default_rng(seed)
@@ -246,7 +253,7 @@ def _rounds(
         short: list[Ask] = [(_shorter(one.text, draw), one.topics, None) for one in knowledge.asked if one.topics]
         yield fit_parts(knowledge, everything, vectors), short[:MOST_ASKED] + outside, []
         return
-    for place, fold in enumerate(folds[: math.ceil(FOLDS * min(1.0, MANY / usable))], start=1):
+    for place, fold in enumerate(folds[: math.ceil(many * min(1.0, MANY / usable))], start=1):
         told(f"round {place}: learning without {len(fold):,} questions, and asking them")
         away = set(fold)
         rest = [number for number in range(len(knowledge.asked)) if number not in away]

@@ -1,7 +1,7 @@
 """A desk's model: asked a question, it says which topics answer it, how sure that is, and whether to answer at all."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,8 +13,8 @@ from segue.apps.desk.learn import Fitted, scores_of
 from segue.apps.desk.network import Network
 from segue.apps.desk.parts import Parts
 from segue.apps.desk.ranker import Ranked, rank
-from segue.apps.desk.slots import Slots, slots_in
-from segue.apps.desk.terms import words_of
+from segue.apps.desk.slots import SLOT, Slots, filled, slots_in, told_value
+from segue.apps.desk.terms import is_chinese, words_of
 from segue.text.unicode import is_unspaced
 
 Reason = Literal["low_confidence", "out_of_scope", "no_answer"]
@@ -23,6 +23,8 @@ SUGGESTED = 3
 """Topics that "did you mean" offers."""
 SHORT = 16
 """Length of a question that may go on with the one before it: a word counts 4, a Chinese character 2."""
+ELLIPTIC = 10
+"""The same, of one that alone is outside what the desk knows."""
 LIKELY = 0.05
 """Probability from which a topic is worth offering."""
 
@@ -49,11 +51,25 @@ class Finding:
     """Why not to answer; None where the first candidate is the answer."""
     with_before: bool
     """Whether the question was read together with the one before it."""
+    needs: Mapping[str, float]
+    """The confidence, and the probability of being inside, from which the desk answers."""
+    slots: Slots
+    """What the answer leaves open, as far as the question fills it."""
 
     @property
     def answer(self) -> str | None:
-        """The answer, as it was learned; None where a person should answer."""
-        return None if self.reason is not None else self.candidates[0].topic.answer
+        """The answer; None where a person should answer, and where a slot of it is still open."""
+        text = self.candidates[0].topic.answer
+        return (
+            None if self.reason is not None or self.slots.missing or text is None else filled(text, self.slots.values)
+        )
+
+    def told(self, message: str) -> "Finding":
+        """The same with the first open slot filled by what the visitor says next."""
+        name, *missing = self.slots.missing
+        return replace(
+            self, slots=Slots(values={**self.slots.values, name: told_value(message)}, missing=tuple(missing))
+        )
 
     @property
     def suggestions(self) -> tuple[Candidate, ...]:
@@ -63,14 +79,19 @@ class Finding:
         return tuple(one for one in self.candidates[:SUGGESTED] if one.probability >= LIKELY and one.topic.answer)
 
 
-def is_follow_up(question: str) -> bool:
+def is_follow_up(question: str, *, longest: int = SHORT) -> bool:
     """Whether a question is so short that it may need the one before it.
 
     >>> is_follow_up("and abroad?"), is_follow_up("那国外呢？"), is_follow_up("can penguins fly over the moon")
     (True, True, False)
     """
     words = words_of(question)
-    return sum(2 * len(word) if is_unspaced(word[0]) else 4 for word in words) <= SHORT
+    return sum(2 * len(word) if is_unspaced(word[0]) else 4 for word in words) <= longest
+
+
+def _parts_of(text: str) -> list[str]:
+    """Words, and single characters of scripts without spaces."""
+    return [part for word in words_of(text) for part in (word if is_unspaced(word[0]) else (word,))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,16 +117,61 @@ class DeskModel:
         """What is found for a question. `before` are the questions of the same conversation, the latest last: where the
         question alone has no answer ("and abroad?"), it is read together with the one before it."""
         alone = self._find(question, with_before=False)
-        if alone.reason in (None, "no_answer") or not before or not is_follow_up(question):
+        if alone.reason == "low_confidence" or (alone.reason == "out_of_scope" and alone.inside >= 0.5):
+            alone = self._without_value(question, alone)
+        if alone.reason in (None, "no_answer") or not before:
+            return alone
+        if not is_follow_up(question, longest=ELLIPTIC if alone.reason == "out_of_scope" else SHORT):
             return alone
         together = self._find(f"{before[-1]} {question}", with_before=True)
-        return together if together.reason is None else alone
+        if together.reason is not None:
+            return alone
+        fits = is_follow_up(question, longest=ELLIPTIC) and self._is_about(together.candidates[0].topic, question)
+        return together if fits or self._raised(together, before[-1]) else alone
+
+    def _is_about(self, topic: Topic, question: str) -> bool:
+        """Whether at least half of the words of a question, or of its characters, are used in others about a topic."""
+        place = self.knowledge.topics.index(topic)
+        known = {part for one in self.knowledge.asked if place in one.topics for part in _parts_of(one.text)}
+        parts = _parts_of(question)
+        return bool(parts) and 2 * sum(part in known for part in parts) >= len(parts)
+
+    def _raised(self, together: Finding, before: str) -> bool:
+        """Whether the new words make a topic likelier than the old question alone did: otherwise its answer would be
+        given on the strength of what was answered already."""
+        (old,) = self.judge([before])
+        place = self.knowledge.topics.index(together.candidates[0].topic)
+        log = dict(zip(old.ranked.topics.tolist(), old.ranked.log_probabilities.tolist(), strict=True)).get(place)
+        likelier = log is None or together.candidates[0].probability > float(np.exp(log))
+        return likelier and (place != int(old.ranked.topics[0]) or together.inside >= old.inside)
+
+    def _without_value(self, question: str, alone: Finding) -> Finding:
+        """A question that lacks the value of a slot, "where is my order", is judged as if it had one: then the desk can
+        ask for it."""
+        topic = alone.candidates[0].topic
+        missing = self.slots(topic, question).missing
+        if not missing:
+            return alone
+        valued = self._find(f"{question} {{{missing[0]}}}", with_before=False)
+        if valued.reason is not None or valued.candidates[0].topic != topic:
+            return alone
+        if not self._raised(valued, f"{{{missing[0]}}}"):  # a value alone would have said as much
+            return alone
+        return replace(valued, slots=self.slots(topic, question))
 
     def slots(self, topic: Topic, question: str) -> Slots:
         """What the answer of a topic leaves open, as far as a question fills it."""
+        if topic.answer is None or not SLOT.search(topic.answer):
+            return Slots(values={}, missing=())
         place = self.knowledge.topics.index(topic)
         templates = [one.text for one in self.knowledge.asked if place in one.topics and "{" in one.text]
-        return slots_in(topic.answer or "", templates, question)
+        return slots_in(topic.answer, templates, question)
+
+    def sample(self, topic: Topic, like: str) -> str:
+        """A question about a topic, in the script of another text; its name where none is known."""
+        place = self.knowledge.topics.index(topic)
+        known = [SLOT.sub("…", one.text) for one in self.knowledge.asked if place in one.topics]
+        return next((one for one in known if is_chinese(one) == is_chinese(like)), known[0] if known else topic.name)
 
     def judge(self, questions: Sequence[str]) -> list[Judged]:
         """The order of the topics for each question, and how sure it is."""
@@ -133,6 +199,8 @@ class DeskModel:
         elif found[0].topic.answer is None:
             reason = "no_answer"
         return Finding(
+            needs={"confidence": self.fitted.threshold, "inside": self.fitted.outside},
+            slots=self.slots(found[0].topic, question),
             candidates=found,
             confidence=judged.confidence,
             inside=judged.inside,

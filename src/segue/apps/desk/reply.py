@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from segue.apps.desk.decide import is_angry, wants_person
 from segue.apps.desk.knowledge import Topic
-from segue.apps.desk.model import DeskModel, Finding
+from segue.apps.desk.model import DeskModel, Finding, is_follow_up
 from segue.apps.desk.phrases import phrase
 from segue.apps.desk.settings import DeskSettings
-from segue.apps.desk.slots import LONGEST, filled
+from segue.apps.desk.slots import SLOT, filled, told_value
 
 Kind = Literal["answer", "suggestion", "follow_up", "handed_over"]
 
@@ -48,17 +48,22 @@ def reply(
     if is_angry(text):
         return _handed_over("anger", language, memory, text, None)
     if pending is not None and (topic := _named(model, pending["topic"])) is not None:
-        values = {**pending["values"], pending["missing"][0]: text.strip()[:LONGEST]}
-        return _answer(topic, language, memory, values, pending["missing"][1:], {"kind": "answer", "topic": topic.name})
+        other = model.ask(text) if not is_follow_up(text) else None
+        if other is None or other.reason is not None or other.candidates[0].topic == topic:
+            values = {**pending["values"], pending["missing"][0]: told_value(text)}
+            about: dict[str, Any] = {"kind": "answer", "topic": topic.name}
+            return _answer(topic, language, memory, values, pending["missing"][1:], about)
     if chosen is not None and (topic := _named(model, chosen)) is not None and topic.answer is not None:
         slots = model.slots(topic, text)
         about = {"kind": "answer", "topic": topic.name, "source": topic.source, "chosen": True}
         return _answer(topic, language, memory, dict(slots.values), slots.missing, about)
     finding = model.ask(text, before=before)
-    about = {**described(finding), "seconds": round(time.perf_counter() - started, 4)}
+    about = {
+        **described(model, finding, text, memory.get("values", {})),
+        "seconds": round(time.perf_counter() - started, 4),
+    }
     if finding.reason is None:
-        topic = finding.candidates[0].topic
-        slots = model.slots(topic, text)
+        topic, slots = finding.candidates[0].topic, finding.slots
         about |= {"kind": "answer", "topic": topic.name, "source": topic.source}
         return _answer(topic, language, memory, dict(slots.values), slots.missing, about)
     about |= {"question": text}
@@ -66,24 +71,33 @@ def reply(
     if failures >= settings.failures and finding.reason == "low_confidence" and failures > 1:
         return _handed_over("repeated_failure", language, memory, text, about)
     if settings.suggest and finding.suggestions:
-        names = [one.topic.name for one in finding.suggestions]
-        about |= {"kind": "suggestion", "suggestions": names, "reason": finding.reason}
+        offered = [{"topic": one.topic.name, "question": model.sample(one.topic, text)} for one in finding.suggestions]
+        about |= {"kind": "suggestion", "suggestions": offered, "reason": finding.reason}
         return Reply(
             text=phrase(language, "did_you_mean"), about=about, changes={"failures": failures, "memory": memory}
         )
     return _handed_over(finding.reason, language, memory, text, about)
 
 
-def described(finding: Finding) -> dict[str, Any]:
-    """What is remembered of a finding."""
+def described(model: DeskModel, finding: Finding, question: str, known: Mapping[str, str]) -> dict[str, Any]:
+    """What is remembered of a finding. Answers of candidates are filled as far as values are known."""
+    candidates = []
+    for one in finding.candidates:
+        values = {**known, **model.slots(one.topic, question).values}
+        answer = None if one.topic.answer is None else filled(one.topic.answer, values)
+        candidates.append(
+            {
+                "topic": one.topic.name,
+                "probability": round(one.probability, 4),
+                "answer": answer,
+                "missing": [name for name in dict.fromkeys(SLOT.findall(one.topic.answer or "")) if name not in values],
+            }
+        )
     return {
         "confidence": round(finding.confidence, 4),
         "inside": round(finding.inside, 4),
         "with_before": finding.with_before,
-        "candidates": [
-            {"topic": one.topic.name, "probability": round(one.probability, 4), "answer": one.topic.answer}
-            for one in finding.candidates
-        ],
+        "candidates": candidates,
     }
 
 

@@ -64,19 +64,19 @@ def decide(
     return cursor.rowcount == 1
 
 
-def accepted(connection: sqlite3.Connection) -> list[tuple[int, str, str, str | None, str]]:
-    """What the desk may learn: message, question, answer, topic, conversation."""
+def accepted(connection: sqlite3.Connection, model: str) -> list[tuple[int, str, str, str | None, str]]:
+    """What a model does not know yet: message, question, answer, topic, conversation. After a roll-back that is what
+    later models learned too."""
     return connection.execute(
         "SELECT message, question, answer, topic, conversation FROM reviews JOIN messages ON number = message "
-        "WHERE reviews.state = 'accepted' ORDER BY message"
+        "WHERE reviews.state = 'accepted' AND (learned_by IS NULL OR learned_by > ?) ORDER BY message",
+        (model,),
     ).fetchall()
 
 
 def learned(connection: sqlite3.Connection, numbers: list[int], model: str) -> None:
-    """Notes which model has learned from them first."""
-    connection.executemany(
-        "UPDATE reviews SET learned_by = ? WHERE message = ? AND learned_by IS NULL", [(model, one) for one in numbers]
-    )
+    """Notes which model has learned from them."""
+    connection.executemany("UPDATE reviews SET learned_by = ? WHERE message = ?", [(model, one) for one in numbers])
 
 
 def statistics(connection: sqlite3.Connection, *, days: float) -> dict[str, Any]:

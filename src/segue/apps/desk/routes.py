@@ -8,14 +8,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
+from fastapi import Path as PathParameter
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from segue.apps.desk import reviews, store
+from segue.apps.desk.folder import models_with
 from segue.apps.desk.phrases import Language
 from segue.apps.desk.service import AGENTS, DeskService
 from segue.apps.keys import Caller
-from segue.apps.web import caller_of, needs
+from segue.apps.web import address_of, caller_of, needs
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, not_ready, shown, too_large
 from segue.serve.limits import LimitedRoute
@@ -23,6 +25,8 @@ from segue.serve.sse import PING, EventStream, event
 
 router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
 _ID = re.compile(r"[\w.@:+-]{1,128}")
+LARGEST = 2**63 - 1
+"""Number that the database can hold."""
 SHOWN_TO_VISITORS = ("kind", "topic", "source", "confidence", "suggestions", "reason")
 
 
@@ -52,7 +56,7 @@ class VisitorMessage(_Strict):
 class Feedback(_Strict):
     """What a visitor thinks of an answer."""
 
-    message: Annotated[int, Field(ge=1)]
+    message: Annotated[int, Field(ge=1, le=LARGEST)]
     good: bool
 
 
@@ -120,7 +124,7 @@ async def say(id: str, body: VisitorMessage, request: Request) -> Response:
 
 
 @router.get("/v1/conversations/{id}/events", tags=["visitor"], dependencies=[needs("visitor")])
-async def listen(id: str, request: Request, after: Annotated[int, Query(ge=0)] = 0) -> Response:
+async def listen(id: str, request: Request, after: Annotated[int, Query(ge=0, le=LARGEST)] = 0) -> Response:
     """Messages after a number, as they come, in server-sent events."""
     service = service_of(request)
     await service.conversation(id)
@@ -163,7 +167,9 @@ async def list_conversations(
 ) -> Response:
     """Conversations, the latest first; of a state, with some words in them, before a time."""
     found = await service_of(request).database.run(
-        lambda connection: store.listed(connection, state=state, search=search.strip(), limit=limit, before=before)
+        lambda connection: store.listed(
+            connection, state=state, search=search.replace("\0", "").strip(), limit=limit, before=before
+        )
     )
     return answer({"data": found, "now": time.time()})
 
@@ -231,7 +237,7 @@ async def list_reviews(
 
 @router.put("/v1/agent/reviews/{message}", tags=["agent"])
 async def review(
-    message: int,
+    message: Annotated[int, PathParameter(ge=1, le=LARGEST)],
     body: Review,
     request: Request,
     caller: Caller = needs("agent"),  # noqa: B008
@@ -278,9 +284,14 @@ async def read_person(person: str, request: Request) -> Response:
 
 @router.delete("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
 async def forget_person(person: str, request: Request) -> Response:
-    """Deletes it."""
-    count = await service_of(request).write(lambda connection: store.forget(connection, person), AGENTS)
-    return answer({"person": person, "deleted_conversations": count})
+    """Deletes it, but for accepted questions in models, which never change: these are named."""
+    service = service_of(request)
+    kept = await service.database.run(lambda connection: store.of_person(connection, person))
+    count = await service.write(lambda connection: store.forget(connection, person), AGENTS)
+    await service.database.clean()
+    ids = [one["id"] for one in kept["conversations"]]
+    models = await asyncio.to_thread(models_with, service.folder, ids)
+    return answer({"person": person, "deleted_conversations": count, "models": models})
 
 
 @router.get("/v1/me", tags=["service"], dependencies=[needs("visitor")])
@@ -338,7 +349,8 @@ def _clean(text: str, limit: int, *, setting: str) -> str:
 def _stream(request: Request, subject: str, look: Callable[[], Awaitable[Any]]) -> Response:
     """What `look` finds at first and whenever there may be something new; None is not sent."""
     service = service_of(request)
-    waiting = service.listen(subject)
+    address = address_of(request)
+    waiting = service.listen(subject, address)
 
     async def until_gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -361,6 +373,6 @@ def _stream(request: Request, subject: str, look: Callable[[], Awaitable[Any]]) 
 
     async def finish() -> None:
         gone.cancel()
-        service.unlisten(subject, waiting)
+        service.unlisten(subject, address, waiting)
 
     return EventStream(pieces(), finish=finish, write_timeout=service.settings.write_timeout)

@@ -10,6 +10,7 @@ from segue.apps.desk.service import DeskService
 from segue.apps.desk.settings import DeskSettings
 from segue.apps.keys import RoleKeys
 from segue.apps.web import Rate, make_app
+from segue.apps.webhooks import check_webhook
 from segue.serve.server import listen, serve
 
 STARTS = {"/": "visitor.html", "/agent": "agent.html", "/widget.js": "widget.js"}
@@ -45,6 +46,8 @@ def run_desk(
     check: bool = False,
 ) -> None:
     """Runs until a signal comes. `started` is told the address when requests are taken; with `check` it ends then."""
+    if webhook is not None:
+        check_webhook(*webhook)
     listening = listen(host, port)
     service = DeskService(folder, settings, webhook=webhook)
     shown = f"[{host}]" if ":" in host else host

@@ -8,6 +8,7 @@ who comes back after a crash has lost a message or gets one twice.
 import asyncio
 import logging
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -54,6 +55,8 @@ class DeskService:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-desk")
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._listening: dict[str, set[asyncio.Event]] = {}
+        self._addresses: Counter[str] = Counter()
+        """Streams of visitors, by their address."""
 
     async def start(self) -> None:
         """Opens the database, and goes on with webhooks that were not taken."""
@@ -227,7 +230,17 @@ class DeskService:
 
     async def write(self, work: Callable[[sqlite3.Connection], T], *subjects: str) -> T:
         """Does something in one transaction, then wakes those who listen."""
-        found = await self.database.run(work)
+        try:
+            found = await self.database.run(work)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+            raise ApiError(
+                507,
+                "the disk of the desk must have room for a message; it is full. Make room, then send it again.",
+                code="store_full",
+                retry_after=60.0,
+            ) from None
         self.wake(*subjects)
         if self._webhooks is not None:
             self._webhooks.wake()
@@ -244,20 +257,33 @@ class DeskService:
         """Pages that wait for messages."""
         return sum(map(len, self._listening.values()))
 
-    def listen(self, subject: str) -> asyncio.Event:
-        """An event that is set when there is something new; to be given back with `unlisten`."""
-        if self.streams >= self.settings.max_streams:
+    def listen(self, subject: str, address: str) -> asyncio.Event:
+        """An event that is set when there is something new; to be given back with `unlisten`. Visitors and agents have
+        limits of their own, so that neither can shut the others out."""
+        agents = len(self._listening.get(AGENTS, ()))
+        if subject == AGENTS:
+            full = agents >= self.settings.max_agent_streams
+        else:
+            full = (
+                self.streams - agents >= self.settings.max_streams
+                or self._addresses[address] >= self.settings.max_streams_of_address
+            )
+            self._addresses[address] += not full
+        if full:
+            self._addresses += Counter()  # without those that have none
             raise busy()
         event = asyncio.Event()
         self._listening.setdefault(subject, set()).add(event)
         return event
 
-    def unlisten(self, subject: str, event: asyncio.Event) -> None:
+    def unlisten(self, subject: str, address: str, event: asyncio.Event) -> None:
         """Ends it."""
         waiting = self._listening.get(subject, set())
         waiting.discard(event)
         if not waiting:
             self._listening.pop(subject, None)
+        if subject != AGENTS:
+            self._addresses -= Counter({address: 1})
 
 
 def _say(

@@ -25,7 +25,11 @@ class DeskSettings(Section):
     max_conversations: Count = 1_000_000
     """Conversations of the desk; the oldest that are resolved can be deleted."""
     max_streams: Count = 2000
-    """Pages that wait for messages."""
+    """Pages of visitors that wait for messages,"""
+    max_streams_of_address: Count = 50
+    """how many of them may have the same address,"""
+    max_agent_streams: Count = 200
+    """and pages of agents that do."""
     rate: Annotated[float, Field(gt=0, le=10**6)] = 2.0
     """Requests a second of one address, of visitors,"""
     burst: Count = 60

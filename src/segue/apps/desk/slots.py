@@ -1,7 +1,8 @@
 """Slots: places in an answer that a conversation fills, `Your order {order} is on its way.`
 
 In: an answer with slots, questions with slots (`Where is my order {order}?`) and what a visitor wrote. Out: the values
-that were found, and the slots that are still open; the desk asks for those.
+that were found, and the slots that are still open; the desk asks for those. Strangers write what is read here, so
+nothing is tried at every place with every length: the words around a slot are found, then one value beside them.
 """
 
 import re
@@ -11,8 +12,11 @@ from dataclasses import dataclass
 SLOT = re.compile(r"\{(\w{1,40})\}")
 LONGEST = 200
 """Characters of a value."""
-_GAP = rf"[\s:#：]*(?P<value>[!-+\--:<->@-~]{{1,{LONGEST}}}|[^\s,?!;，。？！；]{{1,{LONGEST}}}?)"
-"""A value: a run of ASCII, or the shortest text that fits."""
+_MARKS = "?!.,:;？！。，：；"
+_GAP = re.compile(r"[\s:#：]*")
+_ASCII = re.compile(rf"[!-+\--:<->@-~]{{1,{LONGEST}}}")
+_VALUE = re.compile(rf"[^\s,?!;，。？！；…]{{1,{LONGEST}}}")
+_ENDS = re.compile(r"[\s,?!;，。？！；…]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +28,15 @@ class Slots:
 
 
 def slots_in(answer: str, templates: Sequence[str], question: str) -> Slots:
-    """The slots of an answer, filled where the question fits a template."""
+    """The slots of an answer, filled where the question fits a template. A word of the templates is no value: in "where
+    is order now" nobody tells a number."""
     names = tuple(dict.fromkeys(SLOT.findall(answer)))
     values: dict[str, str] = {}
+    words = {word for template in templates for part in SLOT.split(template)[::2] for word in _words(part)}
     for template in templates if names else ():
         for name, value in _fitted(template, question).items():
-            values.setdefault(name, value)
+            if value.casefold().strip(_MARKS) not in words:
+                values.setdefault(name, value)
     return Slots(values=values, missing=tuple(name for name in names if name not in values))
 
 
@@ -38,20 +45,71 @@ def filled(answer: str, values: Mapping[str, str]) -> str:
     return SLOT.sub(lambda found: values.get(found[1], found[0])[:LONGEST], answer)
 
 
+def told_value(message: str) -> str:
+    """The value in a reply to a question for it: what has a digit, or all of it.
+
+    >>> told_value("it is 12345, thanks"), told_value("单号是 A-17。"), told_value("Ann Smith")
+    ('12345', 'A-17', 'Ann Smith')
+    """
+    for piece in _ENDS.split(message):
+        if any(one.isdigit() for one in piece):
+            run = next((one for one in _ASCII.findall(piece) if any(map(str.isdigit, one))), piece)
+            return str(run).strip(f"#{_MARKS}")[:LONGEST]
+    return message.strip()[:LONGEST]
+
+
+def _words(text: str) -> list[str]:
+    return [kept for word in text.split() if (kept := word.strip(_MARKS).casefold())]
+
+
 def _fitted(template: str, question: str) -> dict[str, str]:
     """Values where a question has the words around a slot: those right before it, or right after it."""
     found = {}
     parts = SLOT.split(template)
     for place in range(1, len(parts), 2):
-        left, right = parts[place - 1].split()[-2:], parts[place + 1].split()[:2]
-        before = r"\W+".join(map(re.escape, (word.strip("?!.,:;？！。，：；") for word in left)))
-        after = r"\W+".join(map(re.escape, (word.strip("?!.,:;？！。，：；") for word in right)))
-        if not before and not after:
-            continue
-        for pattern in ((rf"{before}{_GAP}(?=\s*{after})",) if after else ()) + (
-            (rf"{before}{_GAP}",) if before else ()
-        ):
-            if match := re.search(pattern, question, re.IGNORECASE):
-                found[parts[place]] = match["value"]
-                break
+        before, after = _words(parts[place - 1])[-2:], _words(parts[place + 1])[:2]
+        value = _between(before, after, question) if after else None
+        if value is None and before:
+            value = _between(before, [], question)
+            if value is not None and after and not value.isascii():  # in "订单什么时候到" no number is told
+                value = None
+        if value is not None:
+            found[parts[place]] = value
     return found
+
+
+def _between(before: Sequence[str], after: Sequence[str], question: str) -> str | None:
+    """The value between some words; None where the question does not have them."""
+    end = _pattern(after)
+    if not before:
+        return next((value for found in end.finditer(question) if (value := _ahead(question, found.start()))), None)
+    for found in _pattern(before).finditer(question):
+        gap = _GAP.match(question, found.end())
+        start = found.end() if gap is None else gap.end()
+        if not after:
+            run = _ASCII.match(question, start) or _VALUE.match(question, start)
+            if run is not None and run[0].strip(_MARKS):
+                return run[0].rstrip(_MARKS)
+            continue
+        for last in end.finditer(question, start, start + 2 * LONGEST):
+            text = question[start : last.start()].rstrip()
+            if _VALUE.fullmatch(text):
+                return text
+            if text:
+                break
+    return None
+
+
+def _ahead(question: str, end: int) -> str:
+    """The run of characters of a value that ends at a place."""
+    text = question[max(0, end - LONGEST) : end].rstrip()
+    return _ENDS.split(text)[-1].lstrip(":#：")
+
+
+def _pattern(words: Sequence[str]) -> re.Pattern[str]:
+    """Words as they stand in a question: in any case, with anything but words between them, not in the middle of other
+    letters."""
+    inner = r"\W{1,20}".join(map(re.escape, words))
+    first = r"(?<![A-Za-z0-9_])" if words and re.match(r"[A-Za-z0-9_]", words[0]) else ""
+    last = r"(?![A-Za-z_])" if words and re.search(r"[A-Za-z0-9_]$", words[-1]) else ""
+    return re.compile(first + inner + last, re.IGNORECASE)

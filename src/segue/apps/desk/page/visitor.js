@@ -57,8 +57,8 @@ function add(one) {
   if (one.author === "agent") under.append(el("span", { text: one.name }));
   if (kind === "answer" && source) under.append(el("span", { t: "visitor.source", v: { source } }));
   if (kind === "suggestion") {
-    item.append(el("div", { class: "suggestions" }, ...suggestions.map((topic) =>
-      el("button", { type: "button", text: topic, on: { click: () => say(topic, topic) } })),
+    item.append(el("div", { class: "suggestions" }, ...suggestions.map(({ topic, question }) =>
+      el("button", { type: "button", text: question, on: { click: () => say(question, topic) } })),
     button("visitor.person", () => say(document.documentElement.lang.startsWith("zh") ? "转人工" : "I want to talk to a person"))));
   }
   if (kind === "answer" || one.author === "agent") under.append(...feedback(one));
