@@ -261,4 +261,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *globals()])
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -77,3 +77,14 @@ def test_what_is_no_option_stays(message: str) -> None:
 def test_errors_are_segue_errors() -> None:
     with pytest.raises(SegueError, match="a model must be"):
         segue.score(3, "a")  # type: ignore[call-overload]
+
+
+def test_a_finetuned_model_is_loaded_by_another_function(place: Path) -> None:
+    with pytest.raises(SegueError, match=r"^sentiment must be a language model; .*segue.load_finetuned\('sentiment'\)"):
+        segue.load("sentiment")
+    with pytest.raises(SegueError, match=r"got 'clasify'\. Did you mean 'classify'\?"):
+        segue.finetune("model", [{"text": "a", "label": "b"}] * 8, task="clasify", progress=False)
+
+
+def test_names_are_those_of_the_library() -> None:
+    assert {name for name in dir(segue) if not name.startswith("__")} == set(segue.__all__) - {"__version__"}

@@ -1,12 +1,14 @@
 """The page in a browser, on a real server."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.browser.conftest import MANY, MARKUP, Open
-from tests.serve.running import Server
+from tests.serve.running import Server, running
 
 IDLE = "#stop:disabled"
 WRITTEN = "#panel-write .paper .token:not(.read)"
@@ -131,6 +133,31 @@ def test_gaps_are_filled(page: Any, server: Server) -> None:
         gaps = client.post("/v1/infill", json=body).raise_for_status().json()["gaps"]
     assert [text.strip() for text in page.locator("#filled mark").all_inner_texts()] == [gap.strip() for gap in gaps]
     assert page.locator("#panel-gaps .chips .token").count() == 4
+
+
+def test_models_and_examples_are_those_of_the_language(
+    open_page: Open, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """Until a model is chosen by hand; a text in another language is warned of."""
+    sources = [f"{name}={shutil.copytree(folders['xlnet'], tmp_path / name)}" for name in ("gaps-zh", "gaps-en")]
+    with running(sources, tmp_path) as server:
+        page = open_page(server.url)
+        page.click("#tab-gaps")
+        choice = page.locator("#panel-gaps select").first
+        assert choice.input_value() == "gaps-en"
+        page.fill("#gap-text", "他出生于___，后来随父母搬到上海。")
+        page.click("#fill")
+        page.wait_for_selector("#notice:not([hidden])")
+        assert "gaps-en" in page.inner_text("#notice")
+        page.click("#language")
+        assert choice.input_value() == "gaps-zh"
+        choice.select_option("gaps-en")
+        page.click("#language")
+        page.click("#language")
+        assert choice.input_value() == "gaps-en"
+        page.locator("#panel-gaps button", has_text="示例").click()
+        page.wait_for_selector("#notice", state="hidden")
+        assert page.input_value("#gap-text").startswith("The old man")
 
 
 def ask(page: Any, model: str, **fields: str) -> Any:

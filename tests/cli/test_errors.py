@@ -151,6 +151,20 @@ def test_a_misspelt_store_does_not_ask_for_the_vocabulary() -> None:
     assert "vocabulary" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["genrate", "model"], "Did you mean 'generate'?"),
+        (["study", "clip-rang"], "Did you mean clip-range?"),
+        (["infill", "xlnet-mini-en", "a ___ b", "--length", "99999999"], "at most 4,096 tokens"),
+    ],
+)
+def test_mistakes_are_named_first(given: list[str], message: str) -> None:
+    result = command(*given)
+    assert result.returncode == 2
+    assert message in " ".join(result.stderr.split())
+
+
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     name = os.fsdecode(b"\xff\xfe.toml")
     result = command("prepare", name, "--out", "store", folder=tmp_path)

@@ -200,3 +200,10 @@ def test_verbs_that_need_no_model_load_no_torch(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "my-model  " in done.stdout
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_lists_of_verbs_have_whole_lines(width: int) -> None:
+    for application, inner in APPLICATIONS.items():
+        text = " ".join(words(help_of(application, width)))
+        assert all(said in text for said in inner.values())

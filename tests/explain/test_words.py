@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import segue
 from segue.errors import DataError
 from segue.explain.decision import decide
 from segue.explain.faithful import explain_words
@@ -202,3 +203,9 @@ def test_rows_that_cannot_be_explained(folder: Path) -> None:
         decide(made_for("pair", folder), {"first": "a"})
     with pytest.raises(DataError, match="must have text"):
         decide(made_for("classify", folder), {"text": " "})
+
+
+def test_n_grams_that_are_joined_have_their_say() -> None:
+    text = "A dull film with a weak story"
+    report = segue.explain_answer("sentiment-en", text)
+    assert report.whole == segue.predict("sentiment-en", [text], progress=False)[0]["prediction"]

@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 
 from segue.checkpoint.folder import TOKENIZER
+from segue.checkpoint.packaged import packaged_models
 from segue.tasks.folder import save_task_model
 from segue.tasks.table import TASKS
 from tests.command import command as in_this_process
@@ -32,14 +33,23 @@ BLOCK = re.compile(r"^```(bash|python|javascript)\n(.*?)^```$", re.MULTILINE | r
 def guide(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Path, Server]]:
-    """The models that the page names, and a server with them."""
+    """A server as the page begins it; in place of the packaged models, small ones of the same names."""
     language, folder = request.param, tmp_path_factory.mktemp("guide")
-    write_model(folder / "model", objective="causal", language=language)
+    first = BLOCK.findall(PAGES[language].read_text(encoding="utf-8"))[0][1]
+    models = shlex.split(first)[2:]
+    assert [model.partition("=")[0] for model in models] == ["model", "xlnet", "sentiment"]
+    names = [model.partition("=")[2] for model in models]
+    assert set(names) <= packaged_models().keys()
+    (folder / "models").mkdir()
+    made = write_model(folder / "xl", objective="causal", language=language)
     base = write_model(folder / "xlnet", language=language)
     rows = [{"text": "The room was clean", "label": "good"}, {"text": "A dull film", "label": "bad"}]
-    save_task_model(task_model(TASKS["classify"], base, rows), folder / "sentiment", tokenizer=base / TOKENIZER)
+    task = task_model(TASKS["classify"], base, rows)
+    save_task_model(task, folder / "models" / names[2], tokenizer=base / TOKENIZER)
+    for path, name in zip((made, base), names, strict=False):
+        path.rename(folder / "models" / name)
     (folder / "book.txt").write_text({"english": ENGLISH, "chinese": CHINESE}[language] * 20, encoding="utf-8")
-    with running([folder / name for name in ("model", "xlnet", "sentiment")], folder) as server:
+    with mock.patch.dict(os.environ, {"SEGUE_MODELS": str(folder / "models")}), running(models, folder) as server:
         yield language, folder, server
 
 

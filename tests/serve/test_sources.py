@@ -1,5 +1,6 @@
 """What can be served: folders of every kind, several at once, what comes with segue; and what is said of the rest."""
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from segue.checkpoint.convert import convert
 from segue.cli.serve import run_server
 from segue.errors import ConfigError, SegueError
 from segue.serve.models import load_all, load_served
+from segue.serve.service_routes import model_body
 from tests.serve.running import running, soaked
 from tests.tasks.models import write_model
 
@@ -131,3 +133,14 @@ def test_after_kill_9_the_store_has_all_that_was_written_and_nothing_by_halves(r
         connection.close()
         path.unlink()
         written.clear()
+
+
+def test_the_language_of_a_model_is_that_of_its_card_or_the_end_of_its_name(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    for name in ("tiny-zh", "tiny-en", "other"):
+        shutil.copytree(folders["xl"], tmp_path / name)
+    (tmp_path / "tiny-en" / "README.md").write_text("---\nlicense: mit\nlanguage:\n- zh\n---\n", encoding="utf-8")
+    served = load_all([str(tmp_path / name) for name in ("tiny-zh", "tiny-en", "other")], slice_tokens=128)
+    assert [one.languages for one in served.values()] == [("zh",), ("zh",), ()]
+    assert model_body(served["tiny-zh"])["languages"] == ["zh"]

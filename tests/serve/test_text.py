@@ -214,3 +214,11 @@ def test_the_openai_client_works_unchanged(server: Server) -> None:
         client.completions.create(model="none", prompt="a")
     with pytest.raises(openai.BadRequestError, match="max_tokens must be at most"):
         client.completions.create(model="xl", prompt="a", max_tokens=10**6)
+
+
+def test_json_without_its_header_is_told_so(client: httpx.Client) -> None:
+    for headers in ({"content-type": "application/x-www-form-urlencoded"}, {"content-type": "text/plain"}):
+        got = client.post("/v1/completions", content=b"{}", headers=headers)
+        assert got.status_code == 400
+        assert "content-type: application/json" in got.json()["error"]["message"]
+        assert got.json()["error"]["code"] == "content_type"

@@ -30,6 +30,8 @@ def in_python(message: str) -> str:
     'Choose another out, or allow more: malformed_share 0.10.'
     >>> in_python("Name it with --column tokens=NAME; leave --no-verify out.")
     'Name it with columns={"tokens": NAME}; leave verify=False out.'
+    >>> in_python("Choose another file, or replace it with --replace.")
+    'Choose another file, or pass replace=True.'
     """
 
     def argument(match: re.Match[str]) -> str:
@@ -39,6 +41,7 @@ def in_python(message: str) -> str:
             return f"{name}=False"
         return name if value is None else f"{name}={value}"
 
+    message = message.replace("replace it with --replace", "pass replace=True")
     return _OPTION.sub(argument, _COLUMN.sub(r'columns={"\1": \2}', message))
 
 

@@ -17,6 +17,8 @@ from segue.text.tokenizer import Tokenizer
 
 TOGETHER = 16
 """Samples that are written at the same time."""
+MOST_FILLED = 4096
+"""Tokens in all gaps of a text, which is read at once for each of them."""
 
 
 @overload
@@ -196,6 +198,11 @@ def infill(
         >>> filled.text.startswith("The room was"), len(filled.gaps)
         (True, 1)
     """
+    total = length * max(1, text.count(gap) if gap else 1) if isinstance(length, int) else sum(length)
+    if total > MOST_FILLED:
+        raise ConfigError(
+            f"--length must make at most {MOST_FILLED:,} tokens in all gaps; got {total:,}. Use shorter gaps, or fewer."
+        )
     check_language_model(model)
     source = text_model(model)
     settings = biased(sampling or SamplingSettings(greedy=True), bias or {}, source.tokenizer)

@@ -52,6 +52,12 @@ def load(
         'causal'
     """
     folder = model_folder(find(source, revision=revision, offline=offline, mirror=mirror))
+    if (folder / TASK).is_file():
+        raise CheckpointError(
+            f"{source} must be a language model; got one that was fine-tuned for a task.",
+            remedy=f"Use segue.load_finetuned({str(source)!r}).",
+            option=f"Use segue predict {source} FILE.",
+        )
     model = load_folder(folder)
     _READERS[model] = folder
     return model

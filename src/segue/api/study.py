@@ -128,6 +128,11 @@ def studies() -> dict[str, str]:
     return ready_studies()
 
 
+def check_study(study: str, settings: Sequence[str]) -> None:
+    """Raises if there is no such study, or if something is wrong with it."""
+    open_study(study, settings)
+
+
 def study_text(name: str) -> str:
     """A ready study as TOML, to be changed."""
     return ready_text(name)
@@ -139,7 +144,7 @@ class _Line:
     def __init__(self, *, show: bool) -> None:
         self.line = StatusLine(show=show)
         self.total = self.done = 0
-        self.shares: dict[tuple[str, ...], float] = {}
+        self.running: dict[tuple[str, ...], str] = {}
 
     def show(self, event: StudyEvent) -> None:
         match event:
@@ -149,13 +154,14 @@ class _Line:
                 processes = "1 process" if event.workers == 1 else f"{event.workers} processes"
                 self.line.say(f"study: {self.total} jobs{there}; {processes}")
             case JobStarted():
-                self.shares[event.job.results] = 0.0
+                self.running[event.job.results] = f"{event.job.name} starting"
             case JobProgress():
-                self.shares[event.job.results] = event.done / max(1, event.total)
-                running = ", ".join(f"{share:.0%}" for share in self.shares.values())
-                self.line.update(f"study: {self.done} of {self.total} jobs done; running: {running}")
+                share = event.done / max(1, event.total)
+                self.running[event.job.results] = f"{event.job.name} {event.phase} {share:.0%}"
+                running = "; ".join(self.running.values())
+                self.line.update(f"study: {self.done} of {self.total} jobs done; {running}")
             case JobEnded():
-                self.shares.pop(event.job.results, None)
+                self.running.pop(event.job.results, None)
                 self.done += event.problem is None
                 how = "done" if event.problem is None else f"failed: {event.problem}"
                 self.line.say(f"study: {event.job.name}: {how} ({self.done} of {self.total})")

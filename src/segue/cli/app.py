@@ -1,5 +1,6 @@
 """The verbs by name. The module of a verb is imported when the verb is used, so that `segue --help` is quick."""
 
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import PurePath
 from typing import Annotated, Any
@@ -69,6 +70,9 @@ class Verbs(TyperGroup):
         return TyperCommand(cmd_name, help=VERBS[cmd_name], short_help=VERBS[cmd_name], rich_markup_mode=None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        unknown = args and args[0] not in VERBS and not ctx.resilient_parsing
+        if unknown and (near := get_close_matches(args[0], VERBS, n=1)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
         name, command, rest = super().resolve_command(ctx, args)
         return name, None if command is None else command_of(str(command.name)), rest
 
@@ -81,8 +85,10 @@ def command_of(verb: str) -> Any:
         return command_of(application).commands[name]
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     module = import_module(f"segue.cli.{verb}")
-    for name in APPLICATIONS.get(verb, ()):
-        alone.command(name, context_settings=CONTEXT)(expanded(getattr(module, name.replace("-", "_"))))
+    for name, said in APPLICATIONS.get(verb, {}).items():
+        alone.command(name, short_help=said, context_settings=CONTEXT)(
+            expanded(getattr(module, name.replace("-", "_")))
+        )
     if verb in APPLICATIONS:
         alone.callback(context_settings=CONTEXT, no_args_is_help=True)(getattr(module, verb))
     else:

@@ -198,6 +198,11 @@ def _summary(shown: Explanation) -> None:
             console.print(f"  without {what}: {change.change:+.4f}", markup=False)
     if shown.words is not None:
         console.print(f"{shown.words.task}: {shown.words.answer} ({shown.words.value:.4f})", markup=False)
+        if shown.words.whole is not None:
+            console.print(
+                f"  the whole answers {shown.words.whole}; the network alone, which is explained, {shown.words.answer}",
+                markup=False,
+            )
         for method in shown.words.faithfulness:
             console.print(
                 f"  {method.method.replace('_', ' ')}: comprehensiveness {method.comprehensiveness:.4f}, "

@@ -43,7 +43,7 @@ def run_packaging(
 
 def package(
     model: ModelArgument,
-    out: Annotated[Path, typer.Argument(help="Folder to write; its name is the name of the model.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write; its name is the name of the model.")],
     license: Annotated[str, typer.Option(help="Licence for the card, e.g. apache-2.0.")],
     language: Annotated[list[str], typer.Option(help="Language tag for the card, e.g. en; repeatable.")],
     notes: Annotated[

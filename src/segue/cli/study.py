@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from segue.api.study import run_study, studies, study_text
+from segue.api.study import check_study, run_study, studies, study_text
 from segue.cli.console import say
 from segue.cli.options import OverridesArgument
 from segue.errors import ConfigError
@@ -52,6 +52,7 @@ def study(
         console.print(study_text(study), end="", markup=False, soft_wrap=True)
         return
     if out is None:
+        check_study(study, overrides or [])
         raise ConfigError("a study needs a folder for its report; got none. Give --out REPORT.")
     found = run_study(study, out, budget=budget, settings=overrides, workers=workers)
     finished = sum(one.state == "finished" for one in found.results)

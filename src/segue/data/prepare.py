@@ -166,6 +166,8 @@ def preparation(
             if path is not None:
                 writers.append(StoreWriter(path, tokenizer, settings=_recorded(settings), replace=replace, inputs=read))
         inputs_read = yield from _encode(files, settings, problems, tokenizer, writers, workers)
+        if settings.validation_share is not None:
+            _check_split([writer.totals.documents for writer in writers], settings.validation_share)
         manifests = [writer.seal(inputs=inputs_read, problems=problems.counts) for writer in writers]
         writers[0].publish(*writers[1:])
     finally:
@@ -181,6 +183,18 @@ def preparation(
         encode_seconds=time.perf_counter() - encode_started,
         workers=workers,
     )
+
+
+def _check_split(documents: Sequence[int], share: float) -> None:
+    """Raises if all documents came to one of the two stores."""
+    total = sum(documents)
+    if total and not all(documents):
+        got = "1 document" if total == 1 else f"{total} documents"
+        where = "validation" if documents[0] else "training"
+        raise DataError(
+            f"validation_share must leave documents for training and for validation; of {got}, a share of {share} left "
+            f"none for {where}. Use more documents, another share, or smaller documents: lines, say."
+        )
 
 
 def validation_path(out: Path) -> Path:

@@ -44,6 +44,8 @@ class Decision:
     """What was read: of several windows or documents, those that the answer depends on."""
     answer: str
     """As a person reads it."""
+    whole: str | None
+    """Answer of the network with the n-grams that are joined to it; None where there are none."""
     prediction: Prediction
     values: Values
     probability: bool
@@ -66,10 +68,15 @@ def decide(made: TaskModel, row: Mapping[str, Any]) -> Decision:
     reader = made.reader()
     reader.gradient_segments = ALL_SEGMENTS
     shown, item, values = _question(made, items, prediction, reader)
+    whole = None
+    if made.wide is not None:
+        _, joined = next(iter(answer(made, [example])))
+        whole, _, _ = _question(made, items, joined, reader)
     return Decision(
         made=made,
         item=item,
         answer=shown,
+        whole=whole,
         prediction=prediction,
         values=values,
         probability=not isinstance(made.task, Rank | Regress),

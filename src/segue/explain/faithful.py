@@ -44,6 +44,9 @@ class WordReport:
 
     task: str
     answer: str
+    """That of the network alone, which is explained."""
+    whole: str | None
+    """Answer of the network with the n-grams that are joined to it; None where there are none."""
     value: float
     """The probability of the answer, or its score."""
     baseline: str
@@ -91,6 +94,7 @@ def explaining_words(decision: Decision, *, seed: int = 0) -> Generator[str, Non
     return WordReport(
         task=decision.made.kind.name,
         answer=decision.answer,
+        whole=decision.whole,
         value=float(value),
         baseline=names[versions.baseline],
         probability=decision.probability,

@@ -201,6 +201,7 @@ def _words(one: WordReport) -> dict[str, Any]:
     return {
         "task": one.task,
         "answer": one.answer,
+        "whole": one.whole,
         "value": one.value,
         "probability": one.probability,
         "baseline": one.baseline,

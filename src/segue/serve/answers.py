@@ -79,7 +79,7 @@ def add_error_answers(app: FastAPI) -> None:
 
     async def of_validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return await of_api(request, _problem(error))
+        return await of_api(request, _unnamed_json(request, error) or _problem(error))
 
     async def of_gone(request: Request, error: Exception) -> Response:
         return Response(status_code=_CLOSED)
@@ -94,6 +94,20 @@ def add_error_answers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, of_validation)
     app.add_exception_handler(GoneError, of_gone)
     app.add_exception_handler(Exception, of_fault)
+
+
+def _unnamed_json(request: Request, error: RequestValidationError) -> ApiError | None:
+    """A body that was not read as JSON, because the header does not say that it is."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    whole = any(one["loc"] == ("body",) and one["type"] != "missing" for one in error.errors())
+    if not whole or kind == "application/json" or kind.endswith("+json"):
+        return None
+    return ApiError(
+        400,
+        f"a request must have the header content-type: application/json; got {shown(kind) if kind else 'none'}. Add "
+        "it: curl -H 'content-type: application/json'.",
+        code="content_type",
+    )
 
 
 def _problem(error: RequestValidationError) -> ApiError:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from segue.checkpoint.card import licence_and_languages
+from segue.checkpoint.files import CARD, LARGEST_CARD, read_small
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import HEAD, TASK
 from segue.errors import ConfigError
@@ -44,6 +46,8 @@ class Served:
     name: str
     tokenizer: Tokenizer
     parameters: int
+    languages: tuple[str, ...] = ()
+    """Language tags: those of its card, or the one that its name ends with. Empty: not known."""
     text: TextModel | None = None
     """The language model, where it is one."""
     task: TaskModel | None = None
@@ -113,7 +117,13 @@ def load_served(source: str, *, slice_tokens: int) -> Served:
     if _is_task(path):
         made = load_task_model(path)
         made.model.float().eval()
-        return Served(name=name, task=made, tokenizer=made.tokenizer, parameters=_size(made.model))
+        return Served(
+            name=name,
+            task=made,
+            tokenizer=made.tokenizer,
+            parameters=_size(made.model),
+            languages=_languages(path),
+        )
     text = load_text_model(path)
     text.model.float()
     stream = None
@@ -124,7 +134,14 @@ def load_served(source: str, *, slice_tokens: int) -> Served:
         streamer = Streamer(text.model, memory_length=memory_length, most_at_once=slice_tokens)
         fingerprints = {"model": streamer.fingerprint(), "tokenizer": text.tokenizer.fingerprint()}
         stream = Stream(streamer=streamer, window=window, fingerprints=fingerprints)
-    return Served(name=name, text=text, tokenizer=text.tokenizer, stream=stream, parameters=_size(text.model))
+    return Served(
+        name=name,
+        text=text,
+        tokenizer=text.tokenizer,
+        stream=stream,
+        parameters=_size(text.model),
+        languages=_languages(path),
+    )
 
 
 def load_all(sources: Sequence[str], *, slice_tokens: int) -> dict[str, Served]:
@@ -156,6 +173,16 @@ def _named(source: str) -> tuple[str, str]:
 def _is_task(path: str) -> bool:
     folder = model_folder(find(path))
     return (folder / TASK).is_file() or (folder / HEAD).is_file()
+
+
+def _languages(path: str) -> tuple[str, ...]:
+    card = model_folder(find(path)) / CARD
+    if card.is_file():
+        _, named = licence_and_languages(read_small(card, limit=LARGEST_CARD).decode("utf-8", "replace"))
+        if named:
+            return tuple(named)
+    ending = Path(path).name.rpartition("-")[2]
+    return (ending,) if ending in ("en", "zh") else ()
 
 
 def _size(model: torch.nn.Module) -> int:

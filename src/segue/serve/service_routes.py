@@ -41,6 +41,7 @@ def model_body(served: Served) -> dict[str, Any]:
         "created": served.created,
         "owned_by": "segue",
         "abilities": list(served.abilities),
+        "languages": list(served.languages),
         "objective": config.objective,
         "parameters": served.parameters,
         "vocabulary_size": served.vocabulary_size,

@@ -81,20 +81,30 @@ def open_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
 
 def variant_values(study: StudyConfig, variant: VariantConfig) -> dict[str, Any]:
     """Its settings over those of the base, as in a config file, without what the study itself decides."""
+    values = _base_values(study)
+    for name in variant.without:
+        place, key = _place(values, name)
+        place.pop(key, None)
+    return merge(values, variant.model_dump(include={"model", "data", "train"}))
+
+
+def _base_values(study: StudyConfig) -> dict[str, Any]:
+    """Settings of the base, over those of its preset."""
     values: dict[str, Any] = {}
     if study.preset is not None:
         values = toml(preset_text(study.preset), source=study.preset)
         for table, keys in OWN_SETTINGS.items():
             values[table] = {key: value for key, value in values.get(table, {}).items() if key not in keys}
-    values = merge(values, study.base.model_dump())
-    for name in variant.without:
-        *tables, key = name.split(".")
-        place: Any = values
-        for table in tables:
-            place = place.get(table, {}) if isinstance(place, dict) else {}
-        if isinstance(place, dict):
-            place.pop(key, None)
-    return merge(values, variant.model_dump(include={"model", "data", "train"}))
+    return merge(values, study.base.model_dump())
+
+
+def _place(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """The table that a dotted name leads to, and its key there; an empty table if there is none."""
+    *tables, key = name.split(".")
+    place: Any = values
+    for table in tables:
+        place = place.get(table) if isinstance(place, dict) else None
+    return (place if isinstance(place, dict) else {}), key
 
 
 # ------------------------------------------------------------------------------------------------------ problems
@@ -142,6 +152,7 @@ def _problems(study: StudyConfig) -> Iterator[str]:
     configs, wrong = [], dict[str, list[str]]()
     for variant in study.variants:
         yield from _own_problems(f"variant {variant.name!r}", variant)
+        yield from _without_problems(study, variant)
         try:
             configs.append(_tentative(study, variant))
         except ConfigError as error:
@@ -189,6 +200,26 @@ def _own_problems(where: str, base: BaseConfig) -> Iterator[str]:
         for key in keys:
             if key in getattr(base, table):
                 yield f"{where}: {table}.{key} follows from [corpus], [budget] and seeds. Leave it out."
+
+
+def _without_problems(study: StudyConfig, variant: VariantConfig) -> Iterator[str]:
+    values = _base_values(study)
+    known = list(_dotted(values))
+    for name in variant.without:
+        place, key = _place(values, name)
+        if key not in place:
+            near = get_close_matches(name, known, n=1)
+            advice = f"Did you mean {near[0]}?" if near else f"The base has {', '.join(known) or 'no settings'}."
+            yield f"variant {variant.name!r}: without must name settings of the base; got {name!r}. {advice}"
+
+
+def _dotted(values: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Names of all tables and settings, but for the tables of the base itself."""
+    for key, value in values.items():
+        if before:
+            yield f"{before}{key}"
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{before}{key}.")
 
 
 def _task_problems(task: TaskConfig, variants: Sequence[VariantConfig]) -> Iterator[str]:

@@ -38,6 +38,8 @@ class JobProgress:
     """How far a job is."""
 
     job: Job
+    phase: str
+    """What it does now: training, measuring or fine-tuning. Each measure counts from 0 again."""
     done: int
     total: int
 
@@ -175,7 +177,7 @@ def _heard(worker: _Worker, folder: Path, *, quiet: bool) -> Iterator[PoolEvent]
         if job is None:
             continue
         if "ended" not in values:
-            yield JobProgress(job=job, done=values["done"], total=values["total"])
+            yield JobProgress(job=job, phase=values["phase"], done=values["done"], total=values["total"])
             continue
         worker.job = None
         done = job.is_done(folder)

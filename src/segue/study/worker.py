@@ -110,8 +110,8 @@ def _say(values: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _telling(stop: Stop) -> Tell:
-    """Tells how far the work is, now and then, and leaves it if a signal came."""
+def _telling(stop: Stop, phase: str) -> Tell:
+    """Tells what is done and how far it is, now and then, and leaves it if a signal came."""
     said = 0.0
 
     def tell(done: int, total: int) -> None:
@@ -119,7 +119,7 @@ def _telling(stop: Stop) -> Tell:
         _check(stop)
         if time.monotonic() - said >= LINE_EVERY:
             said = time.monotonic()
-            _say({"done": done, "total": total})
+            _say({"phase": phase, "done": done, "total": total})
 
     return tell
 
@@ -147,7 +147,7 @@ def _trained(config: Config, folder: Path, stop: Stop) -> dict[str, Any]:
     spent = _read(folder / SECONDS)["processor"] if (folder / SECONDS).is_file() else 0.0
     began, last = time.process_time(), 0
     assert config.train is not None
-    tell = _telling(Stop())
+    tell = _telling(Stop(), "training")
     try:
         for event in pretrain(config, folder / RUN, stop=stop):
             match event:
@@ -180,7 +180,7 @@ def _measured(order: Mapping[str, Any], config: Config, folder: Path, stop: Stop
     began = time.process_time()
     store = Store.open(config.data.validation)
     model = load(folder / RUN / "last").eval()
-    tell, length = _telling(stop), min(int(order["segment_length"]), store.length)
+    tell, length = _telling(stop, "measuring"), min(int(order["segment_length"]), store.length)
     found: dict[str, Any] = {
         "loss": _loss(model, store, length, order["limit"], tell),
         "memory": [
@@ -225,7 +225,7 @@ def _finetune(order: Mapping[str, Any], stop: Stop) -> None:
         wide=False,
     )
     remove_run(run)  # what a process that was killed left
-    began, tell = time.process_time(), _telling(Stop())
+    began, tell = time.process_time(), _telling(Stop(), "fine-tuning")
     steps, metric = 0, told["metric"]
     try:
         for event in finetune(request, run, stop=stop):

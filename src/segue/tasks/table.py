@@ -1,5 +1,7 @@
 """The tasks by name. A new one is a line here."""
 
+from difflib import get_close_matches
+
 from segue.errors import ConfigError
 from segue.tasks.answer import ANSWER
 from segue.tasks.choose import CHOOSE
@@ -16,5 +18,7 @@ TASKS = {kind.name: kind for kind in (CLASSIFY, PAIR, TAG, ANSWER, REGRESS, CHOO
 def task_kind(name: str) -> TaskKind:
     """The task of that name."""
     if name not in TASKS:
-        raise ConfigError(f"a task must be one of {', '.join(TASKS)}; got {name!r}. Check the name.")
+        near = get_close_matches(name, TASKS, n=1)
+        advice = f"Did you mean {near[0]!r}?" if near else "Check the name."
+        raise ConfigError(f"a task must be one of {', '.join(TASKS)}; got {name!r}. {advice}")
     return TASKS[name]

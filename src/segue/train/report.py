@@ -164,7 +164,7 @@ def _results(record: Record) -> list[Block]:
     rows = [[name, *(cell for part in judged for cell in cells(part.metrics.get(name)))] for name in names]
     words = (
         "Intervals are percentiles over resampled examples: they say how much the numbers hang on these examples, not "
-        f"on the seed. Fewer than {FEWEST} examples have none, nor has a measure that is the same in all resamples. "
+        f"on the seed. No interval is given below {FEWEST} examples, or where all resamples agree. "
         "The validation numbers are those of the step that was best on the same examples, so they are a little too "
         "good."
     )

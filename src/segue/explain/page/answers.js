@@ -19,6 +19,7 @@ function wordsView(number, state) {
   const order = method.values.map((value, n) => [value, n]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 12);
   return element('section', { class: 'card' }, element('h2', {}, side.name),
     element('p', {}, `${say('task')}: ${found.task} · ${say('answer')}: `, element('b', {}, found.answer), ` · ${say(found.probability ? 'value_probability' : 'value_score')} ${digits(found.value, 4)}`),
+    found.whole === null ? null : element('p', { class: 'hint' }, say('whole').replace('{whole}', found.whole).replace('{answer}', found.answer)),
     element('div', { class: 'controls' }, element('label', {}, say('method'), chooser)),
     element('p', { class: 'hint' }, `${say('words_hint')} ${found.baseline}`), list,
     method.gap === null ? null : element('p', { class: 'hint' }, `${say('gap')}: ${digits(method.gap, 5)}`),

@@ -1,5 +1,5 @@
 // Elements, made without markup: all text goes in as text.
-import { say, translateOne } from "./words.js";
+import { language, say, translateOne } from "./words.js";
 
 /** An element. `t` names its text in words.js, with the values `v`; `text` is text as it is; `on` are listeners. */
 export function el(tag, options = {}, ...children) {
@@ -42,13 +42,20 @@ export function button(key, listener, options = {}) {
   return el("button", { type: "button", t: key, ...options, on: { click: listener } });
 }
 
-/** A choice between models; `refill` puts other models into it. */
+/** A choice between models; `refill` puts other models into it, `model` is the one that is chosen. Until somebody chooses
+ * or `keep` is called, it is the first one for the language of the page. */
 export function modelChoice() {
+  let models = [];
+  let kept = false;
   const choice = el("select");
-  choice.refill = (models) => {
-    const chosen = choice.value;
-    choice.replaceChildren(...models.map((model) => el("option", { value: model.id, text: model.id })));
-    if (models.some((model) => model.id === chosen)) choice.value = chosen;
+  choice.addEventListener("change", choice.keep = () => (kept = true));
+  choice.model = () => models.find((model) => model.id === choice.value);
+  choice.refill = (all) => {
+    const chosen = kept && all.find((model) => model.id === choice.value);
+    const usual = all.find((model) => model.languages.includes(language())) ?? all[0];
+    models = all;
+    choice.replaceChildren(...all.map((model) => el("option", { value: model.id, text: model.id })));
+    choice.value = (chosen || usual)?.id ?? "";
   };
   return choice;
 }

@@ -10,13 +10,16 @@ export function explain(model, input) {
   window.open("/page/explain.html", "_blank");
 }
 
-export function explainPanel({ example }) {
+export function explainPanel({ example, compareLanguages }) {
   const model = modelChoice();
   const text = el("textarea", { id: "explained", rows: 8, label: "explain.text", placeholder: "explain.placeholder" });
-  const open = () => text.value.trim() && explain(model.value, text.value);
+  const open = () => {
+    compareLanguages(model.model(), text.value);
+    if (text.value.trim()) explain(model.value, text.value);
+  };
   const root = el("section", { class: "card composer" }, field("model", model), text,
     el("div", { class: "row" }, button("explain.go", open, { class: "main", id: "explain" }), el("span", { class: "gap" }),
-      button("example", () => ((text.value = example("review")), open()))),
+      button("example", () => ((text.value = example("review", model.model())), open()))),
     el("p", { class: "hint", t: "explain.about" }));
   onEnter(text, open);
   return {

@@ -5,7 +5,7 @@ import { details, legend, shown, tokenElement, tokenKeys } from "./surprise.js";
 
 const GAP = "___";
 
-export function gapsPanel({ fail, failed, example }) {
+export function gapsPanel({ fail, failed, example, compareLanguages }) {
   let running = null;
   const model = modelChoice();
   const text = el("textarea", { id: "gap-text", rows: 5, label: "gaps.text", placeholder: "gaps.placeholder" });
@@ -22,7 +22,7 @@ export function gapsPanel({ fail, failed, example }) {
   const main = el("div", { class: "stack" },
     el("section", { class: "card composer" }, text,
       el("div", { class: "row" }, go, stop, button("gaps.insert", insert), el("span", { class: "gap" }),
-        button("example", () => ((text.value = example("gaps")), fill()))),
+        button("example", () => ((text.value = example("gaps", model.model())), fill()))),
       el("div", { class: "settings" }, field("model", model), field("gaps.length", length), field("gaps.order", order),
         field("write.temperature", temperature))),
     el("section", { class: "card sheet" }, result, steps));
@@ -37,6 +37,7 @@ export function gapsPanel({ fail, failed, example }) {
   async function fill() {
     if (running) return;
     fail(null);
+    compareLanguages(model.model(), text.value);
     running = new AbortController();
     go.disabled = true;
     stop.disabled = false;

@@ -6,18 +6,26 @@ import { gapsPanel } from "./gaps.js";
 import { readPanel } from "./read.js";
 import { searchPanel } from "./search.js";
 import { statusPanel } from "./status.js";
-import { example, language, setLanguage } from "./words.js";
+import { example, inAnotherLanguage, language, setLanguage } from "./words.js";
 import { writePanel } from "./write.js";
 
 const find = (id) => document.getElementById(id);
-const [tabs, places, error, keyForm, keyField, keyButton] = ["tabs", "panels", "error", "key-form", "key-field", "key-button"].map(find);
-const shared = { fail, failed, example };
+const [tabs, places, error, notice, keyForm, keyField, keyButton] =
+  ["tabs", "panels", "error", "notice", "key-form", "key-field", "key-button"].map(find);
+const shared = { fail, failed, example, compareLanguages };
 const panels = [writePanel(shared), gapsPanel(shared), readPanel(shared), searchPanel(shared), explainPanel(shared), statusPanel(shared)];
 let open = null;
+let models = [];
 
 function fail(message) {
   error.hidden = !message;
   putText(error, message ?? "");
+}
+
+/** Warns of a text in another language than the model's; otherwise takes the warning away. */
+function compareLanguages(model, text) {
+  notice.hidden = !inAnotherLanguage(model, text);
+  if (!notice.hidden) put(notice, "another_language", { model: model.id });
 }
 
 /** What went wrong, for the person; nothing if it was stopped. */
@@ -59,6 +67,7 @@ function show(name) {
     panel.tab.tabIndex = panel === chosen ? 0 : -1;
   }
   fail(null);
+  notice.hidden = true;
   chosen.show?.();
 }
 
@@ -79,13 +88,13 @@ window.addEventListener("hashchange", () => show(location.hash.slice(1)));
 
 async function load() {
   try {
-    const { data } = await get("/v1/models");
+    models = (await get("/v1/models")).data;
     for (const panel of panels) {
       const able = !(panel.ability || panel.tasks)
-        || data.some((model) => model.abilities.includes(panel.ability) || panel.tasks?.includes(model.task));
+        || models.some((model) => model.abilities.includes(panel.ability) || panel.tasks?.includes(model.task));
       panel.missing.hidden = able;
       panel.root.hidden = !able;
-      panel.update(data);
+      panel.update(models);
     }
     keyForm.hidden = true;
     document.documentElement.dataset.ready = "yes";
@@ -116,6 +125,7 @@ let theme = localStorage.getItem("segue.theme") ?? "system";
 languageButton.addEventListener("click", () => {
   setLanguage(language() === "en" ? "zh" : "en");
   localStorage.setItem("segue.language", language());
+  for (const panel of panels) panel.update(models);
 });
 themeButton.addEventListener("click", () => {
   theme = themes[(themes.indexOf(theme) + 1) % themes.length];

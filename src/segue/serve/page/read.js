@@ -5,8 +5,7 @@ import { explain } from "./explanation.js";
 
 const TASKS = ["classify", "pair", "regress", "tag", "answer", "choose", "generate"];
 
-export function readPanel({ fail, failed, example }) {
-  let models = [];
+export function readPanel({ fail, failed, example, compareLanguages }) {
   let running = null;
   const model = modelChoice();
   const text = el("textarea", { id: "document", rows: 8, label: "read.document", placeholder: "read.placeholder" });
@@ -28,22 +27,23 @@ export function readPanel({ fail, failed, example }) {
   model.addEventListener("change", choose);
 
   function task() {
-    return models.find((one) => one.id === model.value)?.task;
+    return model.model()?.task;
   }
 
   function choose() {
     fields.second.hidden = !["pair", "regress"].includes(task());
     fields.question.hidden = !["answer", "choose"].includes(task());
     fields.options.hidden = task() !== "choose";
-    why.hidden = !models.find((one) => one.id === model.value)?.abilities.includes("explain");
+    why.hidden = !model.model()?.abilities.includes("explain");
     result.replaceChildren(el("p", { class: "empty", t: "read.empty" }));
   }
 
   function fillIn() {
-    text.value = example(task() === "tag" || task() === "answer" || task() === "choose" ? "story" : "review");
-    second.value = task() === "pair" ? example("second") : "";
-    question.value = example("question");
-    options.value = example("options");
+    const found = (name) => example(name, model.model());
+    text.value = found(task() === "tag" || task() === "answer" || task() === "choose" ? "story" : "review");
+    second.value = task() === "pair" ? found("second") : "";
+    question.value = found("question");
+    options.value = found("options");
     ask();
   }
 
@@ -62,6 +62,7 @@ export function readPanel({ fail, failed, example }) {
   async function ask() {
     if (running) return;
     fail(null);
+    compareLanguages(model.model(), text.value);
     running = new AbortController();
     go.disabled = true;
     stop.disabled = false;
@@ -83,7 +84,7 @@ export function readPanel({ fail, failed, example }) {
     switch (kind) {
       case "classify":
       case "pair": {
-        const labels = models.find((one) => one.id === model.value)?.labels ?? [];
+        const labels = model.model()?.labels ?? [];
         const order = found.probs.map((part, place) => [labels[place] ?? String(place), part]).sort((a, b) => b[1] - a[1]);
         return [el("h3", { text: found.label }), ...order.map(([name, part]) => bar(name, part, percent(part)))];
       }
@@ -122,9 +123,9 @@ export function readPanel({ fail, failed, example }) {
     root,
     tasks: TASKS,
     update(all) {
-      models = all.filter((one) => TASKS.includes(one.task));
-      model.refill(models);
-      choose();
+      const before = model.value;
+      model.refill(all.filter((one) => TASKS.includes(one.task)));
+      if (model.value !== before) choose();
     },
     focus: () => text.focus(),
   };

@@ -4,7 +4,7 @@ import { bar, button, el, field, modelChoice, onEnter, put } from "./dom.js";
 
 const AT_ONCE = 64;
 
-export function searchPanel({ fail, failed, example }) {
+export function searchPanel({ fail, failed, example, compareLanguages }) {
   let models = [];
   let running = null;
   const vectors = new Map(); // by model and text: another query embeds only itself
@@ -18,14 +18,21 @@ export function searchPanel({ fail, failed, example }) {
   const root = el("div", { class: "halves" },
     el("section", { class: "card composer" }, field("model", model), field("search.query", query), field("search.lines", lines),
       el("div", { class: "row" }, go, stop, el("span", { class: "gap" }),
-        button("example", () => ((lines.value = example("lines")), (query.value = example("query")), search()))), state),
+        button("example", fillIn)), state),
     el("section", { class: "card sheet" }, result));
   onEnter(lines, search);
   query.addEventListener("keydown", (event) => event.key === "Enter" && !event.isComposing && search());
 
+  function fillIn() {
+    lines.value = example("lines", model.model());
+    query.value = example("query", model.model());
+    search();
+  }
+
   async function search() {
     if (running) return;
     fail(null);
+    compareLanguages(model.model(), lines.value);
     const texts = lines.value.split("\n").map((line) => line.trim()).filter(Boolean);
     if (!texts.length || !query.value.trim()) {
       put(state, "search.missing");

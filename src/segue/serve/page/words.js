@@ -8,6 +8,7 @@ export const WORDS = {
     "key.hint": "It is kept in this tab until you close it, and sent to this server only.",
     "model": "Model", "stop": "Stop", "stop.keys": "Esc", "close": "Close", "delete": "Delete", "example": "Example",
     "unreachable": "The server does not answer. Is it still running?",
+    "another_language": "The text seems to be in another language than {model}, so its answer means little. Choose a model of that language.",
     "missing.write": "No model here writes. Start the server with a Transformer-XL, GPT or XLNet: segue serve MODEL",
     "missing.gaps": "No model here fills gaps. Start the server with an XLNet: segue serve MODEL",
     "missing.read": "No model here was fine-tuned for a task. Make one with segue finetune, and start the server with it.",
@@ -60,6 +61,7 @@ export const WORDS = {
     "key.hint": "密钥只保存在此标签页中，关闭即失效，且只发送给此服务器。",
     "model": "模型", "stop": "停止", "stop.keys": "Esc", "close": "关闭", "delete": "删除", "example": "示例",
     "unreachable": "服务器没有响应。它还在运行吗？",
+    "another_language": "文本的语言似乎与模型 {model} 的不同，结果没有多大意义。请选择该语言的模型。",
     "missing.write": "这里没有能续写的模型。请用 Transformer-XL、GPT 或 XLNet 启动服务器：segue serve MODEL",
     "missing.gaps": "这里没有能填空的模型。请用 XLNet 启动服务器：segue serve MODEL",
     "missing.read": "这里没有针对任务微调过的模型。请先用 segue finetune 微调，再用它启动服务器。",
@@ -132,8 +134,17 @@ export function language() {
   return chosen;
 }
 
-export function example(name) {
-  return EXAMPLES[chosen][name];
+/** An example in a language of the model; if that is not known, in the one of the page. */
+export function example(name, model) {
+  const known = model?.languages.filter((one) => one in EXAMPLES) ?? [];
+  return EXAMPLES[known.length && !known.includes(chosen) ? known[0] : chosen][name];
+}
+
+/** Whether a text seems to be in another language than the model: told for English and Chinese, by their script. */
+export function inAnotherLanguage(model, text) {
+  if (model?.languages.length !== 1 || !(model.languages[0] in EXAMPLES)) return false;
+  const [han, latin] = [/\p{Script=Han}/gu, /\p{Script=Latin}/gu].map((script) => text.match(script)?.length ?? 0);
+  return han + latin >= 4 && (3 * han > latin) !== (model.languages[0] === "zh");
 }
 
 export function say(key, values = {}) {

@@ -3,7 +3,7 @@ import { bytes, button, count, el, field, modelChoice, onEnter, put, putText } f
 import { deleteSessions, Line } from "./line.js";
 import { bits, details, legend, reachable, tokenElement, tokenKeys } from "./surprise.js";
 
-export function writePanel({ fail, failed }) {
+export function writePanel({ fail, failed, compareLanguages }) {
   let models = [];
   let line = null; // the text; while two ways are compared, what they have in common is before `split`
   let ways = null;
@@ -65,6 +65,7 @@ export function writePanel({ fail, failed }) {
     put(state, "write.busy");
     try {
       line ??= new Line(model.value);
+      model.keep();
       const reason = await action({ signal: running.signal, each: () => grow(line) });
       put(state, `reason.${reason ?? "read"}`);
     } catch (error) {
@@ -80,6 +81,7 @@ export function writePanel({ fail, failed }) {
 
   function run() {
     const text = prompt.value;
+    compareLanguages(model.model(), text);
     return busy(async ({ signal }) => {
       const reasons = await Promise.all((ways ?? [line]).map(async (one, place) => {
         const options = { signal, each: () => grow(one) };
@@ -94,6 +96,7 @@ export function writePanel({ fail, failed }) {
   /** Two ways on: both written, or `other` instead of what is there. */
   function compare(at, other) {
     const text = prompt.value;
+    compareLanguages(model.model(), text);
     return busy(async ({ signal }) => {
       if (text && !other) {
         await line.read(joined(line, text), { signal, each: () => grow(line) });
