@@ -243,6 +243,13 @@ def test_a_network_is_tried_where_there_are_enough_questions(tmp_path: Path, mon
     assert desk.ask("please track the parcel").candidates[0].topic.name == "parcel"
 
 
+def test_few_questions_are_held_back_one_by_one(tmp_path: Path) -> None:
+    few = [one for one in rows() if one["intent"] in ("parcel", "refund", "card")]
+    found = segue.learn_desk(few, tmp_path / "desk", model="none", progress=False)
+    assert not found.numbers["shortened"]
+    assert found.numbers["held_back"] == len(few)
+
+
 def test_single_questions_are_shortened_to_measure(tmp_path: Path) -> None:
     few = [{"question": one[1], "answer": one[0]} for one in ENGLISH.values()]
     few.append({"question": None, "answer": "Batteries last for two years."})

@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
 from segue.apps.keys import read_role_keys
-from segue.apps.web import Rate
+from segue.apps.web import Rate, forwarded
 from segue.apps.webhooks import check_webhook
 from segue.errors import ConfigError
 from tests.apps.receiver import Receiver
@@ -273,6 +274,14 @@ def test_an_address_has_its_rate() -> None:
     assert rate.take("b") is None
     now = 0.5
     assert [rate.take("a"), rate.take("a")] == [None, 0.5]
+
+
+def test_only_the_proxy_that_is_trusted_says_where_a_request_comes_from() -> None:
+    headers = Headers({"x-forwarded-for": "9.9.9.9, 7.7.7.7"})
+    assert forwarded(headers, ("10.0.0.1", 5), proxy="10.0.0.1") == "7.7.7.7"
+    assert forwarded(headers, ("10.0.0.2", 5), proxy="10.0.0.1") == "10.0.0.2"
+    assert forwarded(headers, ("10.0.0.2", 5), proxy="") == "10.0.0.2"
+    assert forwarded(Headers({}), ("10.0.0.1", 5), proxy="10.0.0.1") == "10.0.0.1"
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,11 @@ class Rate:
 class _Guard:
     """The outermost layer."""
 
-    def __init__(self, app: ASGIApp, keys: RoleKeys | None, local: bool, rate: Rate, free: Sequence[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, keys: RoleKeys | None, local: bool, rate: Rate, free: Sequence[str], proxy: str
+    ) -> None:
         self._app, self._keys, self._local, self._rate, self._free = app, keys, local, rate, free
+        self._proxy = proxy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -61,14 +64,16 @@ class _Guard:
             await send(message)
 
         try:
-            scope["segue.caller"] = self._caller(scope["path"], Headers(scope=scope), scope.get("client"))
+            headers = Headers(scope=scope)
+            scope["segue.address"] = forwarded(headers, scope.get("client"), proxy=self._proxy)
+            scope["segue.caller"] = self._caller(scope["path"], headers, scope["segue.address"])
         except ApiError as error:
             response = answer(error.body(), status=error.status_code, headers=error.extra_headers())
             await response(scope, receive, sending)
             return
         await self._app(scope, receive, sending)
 
-    def _caller(self, path: str, headers: Headers, client: Any) -> Caller:
+    def _caller(self, path: str, headers: Headers, address: str) -> Caller:
         if path in OPEN or path in self._free or path.startswith(PREFIX):
             if self._keys is None:
                 check_caller(headers, local=self._local)
@@ -79,7 +84,7 @@ class _Guard:
         else:
             caller = self._keys.caller(headers.get("authorization"))
         if caller is None or not caller.may("agent"):
-            self._count(str(client[0]) if client else "")
+            self._count(address)
         if caller is None:
             raise ApiError(
                 401,
@@ -112,8 +117,10 @@ def make_app(
     keys: RoleKeys | None,
     local: bool,
     rate: Rate,
+    proxy: str,
 ) -> FastAPI:
-    """An application: its routes, and the pages of `packages`, with the paths `starts`."""
+    """An application: its routes, and the pages of `packages`, with the paths `starts`. What the address `proxy` says
+    of where a request comes from is believed."""
     app = FastAPI(title=title, version=segue.__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.service, app.state.limits = service, limits
     for router in routers:
@@ -123,7 +130,7 @@ def make_app(
     for path in app.openapi()["paths"].values():
         for route in path.values():
             route["responses"].pop("422", None)  # what is wrong with a request is a 400 here
-    app.add_middleware(_Guard, keys=keys, local=local, rate=rate, free=tuple(starts))
+    app.add_middleware(_Guard, keys=keys, local=local, rate=rate, free=tuple(starts), proxy=proxy)
     return app
 
 
@@ -134,8 +141,16 @@ def caller_of(request: Request) -> Caller:
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from."""
-    return request.client.host if request.client is not None else ""
+    """Where a request comes from; the guard has found out."""
+    return str(request.scope["segue.address"])
+
+
+def forwarded(headers: Headers, client: Any, *, proxy: str) -> str:
+    """The address of a request; where it comes from the proxy, the one that the proxy added last."""
+    address = str(client[0]) if client else ""
+    if not proxy or address != proxy:
+        return address
+    return headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:64] or address
 
 
 def needs(role: Role) -> Any:

@@ -15,6 +15,7 @@ from segue.apps.desk.folder import DATABASE, MODELS, current_model, models_with,
 from segue.apps.desk.improve import Improvement, improve, roll_back
 from segue.apps.desk.knowledge import read_knowledge
 from segue.apps.desk.model import DeskModel
+from segue.errors import DataError
 from segue.files import check_folder, write_folder
 
 FIRST = "0001"
@@ -76,6 +77,7 @@ def learn_desk(
         >>> learned.numbers["topics"], learned.page.name
         (2, 'report.html')
     """
+    _check_new(Path(out))
     check_folder(Path(out), kind="desk")
     given = sources if isinstance(sources, list | tuple) and not _are_rows(sources) else [sources]
     knowledge = read_knowledge([table_source(one, name=f"table {n}") for n, one in enumerate(given, start=1)])
@@ -217,6 +219,7 @@ def copy_desk(folder: str | Path, out: str | Path, *, check: bool = False) -> No
         >>> segue.copy_desk("counter", "counter-copy")
         >>> segue.copy_desk("counter-copy", "restored", check=True)
     """
+    _check_new(Path(out))
     copies.copy_desk(Path(folder), Path(out), check=check)
 
 
@@ -256,6 +259,12 @@ def person_in_desk(folder: str | Path, person: str, *, delete: bool = False) -> 
     finally:
         database.close()
     return found
+
+
+def _check_new(out: Path) -> None:
+    """A desk is never replaced: it has conversations."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise DataError(f"{out} must not exist yet; it does. Choose another folder, or move it away.")
 
 
 def _are_rows(sources: Sequence[Any]) -> bool:

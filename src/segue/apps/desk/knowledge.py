@@ -150,6 +150,11 @@ def _pairs(source: str | Path | Table, problems: Counter[str]) -> Iterator[_Pair
             f"{table.source} must have a column question, answer or turns; got {', '.join(table.columns)[:200]}. "
             "Rename one of them."
         )
+    if columns["turns"] is None and columns["answer"] is None and columns["intent"] is None:
+        raise DataError(
+            f"{table.source} must have something to answer, in a column answer or intent; got "
+            f"{', '.join(table.columns)[:200]}. Rename a column, or give questions outside the intent oos."
+        )
     name = Path(table.source).name
     for number, row in table:
         cell = {role: None if column is None else row.get(column) for role, column in columns.items()}

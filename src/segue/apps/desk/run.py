@@ -30,6 +30,7 @@ def desk_app(service: DeskService, *, keys: RoleKeys | None, local: bool) -> Fas
         keys=keys,
         local=local,
         rate=Rate(rate=settings.rate, most=settings.burst),
+        proxy=settings.trusted_proxy,
     )
 
 

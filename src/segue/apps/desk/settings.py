@@ -34,6 +34,8 @@ class DeskSettings(Section):
     """Requests a second of one address, of visitors,"""
     burst: Count = 60
     """and how many it may make at once."""
+    trusted_proxy: str = ""
+    """Address of a proxy whose X-Forwarded-For is believed: its last address is the visitor's."""
     body_timeout: Seconds = 15.0
     """Seconds for a request to arrive."""
     header_timeout: Seconds = 15.0
