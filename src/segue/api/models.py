@@ -9,7 +9,7 @@ import torch
 from segue.api.errors import python_errors
 from segue.checkpoint.find import find, is_here, model_folder
 from segue.checkpoint.find import path_of as path_of
-from segue.checkpoint.folder import TASK, TOKENIZER, read_toml
+from segue.checkpoint.folder import HEAD, TASK, TOKENIZER, read_toml
 from segue.checkpoint.folder import load as load_folder
 from segue.config import ModelConfig
 from segue.config import load as load_config
@@ -52,7 +52,7 @@ def load(
         'causal'
     """
     folder = model_folder(find(source, revision=revision, offline=offline, mirror=mirror))
-    if (folder / TASK).is_file():
+    if (folder / TASK).is_file() and (folder / HEAD).is_file():
         raise CheckpointError(
             f"{source} must be a language model; got one that was fine-tuned for a task.",
             remedy=f"Use segue.load_finetuned({str(source)!r}).",
