@@ -41,7 +41,8 @@ OPTIONAL = [
     "fastapi",
     "lm_eval",
 ]
-NEEDS_EXTRA = {"segue.serve": ["fastapi", "starlette", "uvicorn", "prometheus_client"]}
+_SERVER = ["fastapi", "starlette", "uvicorn", "prometheus_client"]
+NEEDS_EXTRA = {"segue.serve": _SERVER, "segue.apps": _SERVER}
 """Packages of segue that only the verb of an extra imports, and what they may lack without it."""
 
 IMPORT_EVERYTHING = f"""
