@@ -173,7 +173,7 @@ def retrieval(data: Retrieval, how: How) -> Result:
 
 
 def _ranking(ranked: list[list[int]], golds: list[set[int]], own: list[int | None]) -> dict[str, float]:
-    """Of the first ten. A question that stands in the pool itself is not looked for, and not counted."""
+    """Mean reciprocal rank and recall within the first ten. The question's own entry in the pool is skipped."""
     first = []
     for some, gold, itself in zip(ranked, golds, own, strict=True):
         others = [topic for topic in some if topic != itself][:10]

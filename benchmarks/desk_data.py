@@ -92,7 +92,7 @@ def pairs(data: Path, name: str) -> Retrieval:
 
 
 def few(rows: list[tuple[str, str]], size: int | None, *, seed: int) -> list[tuple[str, str]]:
-    """So many of each intent, drawn at random; all for None."""
+    """A random sample of rows for each intent; all rows for None."""
     if size is None:
         return rows
     counts: Counter[str] = Counter()

@@ -22,7 +22,7 @@ from tests.tasks.models import write_model
 CLI = Path(segue.__file__).parent / "cli"
 WIDTHS = (50, 80, 100)
 SUMMARIES = VERBS | {f"{verb} {name}": said for verb, inner in APPLICATIONS.items() for name, said in inner.items()}
-"""Of all verbs, those of applications too."""
+"""Help of every verb, including those of applications."""
 UNCLEAR = re.compile(r"\b[Ll]eft out:|\bso many\b|\bso often\b|^Of \b|\bsay\.|\bIts (size|format)\b|may be repeated")
 """Fragments and private words that help texts once had."""
 

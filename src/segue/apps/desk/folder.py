@@ -155,7 +155,7 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 
 def read_model(folder: Path) -> DeskModel:
-    """As it was written; every file is compared with its hash first."""
+    """Loads the model of a folder, after comparing every file with its hash."""
     verify(folder)
     try:
         values = read_about(folder)

@@ -20,7 +20,8 @@ SATURATION = 1.5
 LENGTH = 0.75
 """b of BM25: how much longer texts lose."""
 COMMON = 0.2
-"""Terms that a larger share of many texts has are left out: they say nothing, and take time."""
+"""Maximum share of texts that may contain a term, where there are many texts. More frequent terms are ignored, because
+they do not distinguish answers."""
 MANY = 20_000
 
 Floats = NDArray[np.float32]
