@@ -1,5 +1,8 @@
 // All words of the page, in English and Chinese, and examples to try.
 
+import { language, useWords } from "./language.js";
+export { language, say, setLanguage, translateOne } from "./language.js";
+
 export const WORDS = {
   en: {
     "language": "中文", "theme.system": "Auto", "theme.light": "Light", "theme.dark": "Dark",
@@ -128,16 +131,12 @@ const EXAMPLES = {
   },
 };
 
-let chosen = "en";
-
-export function language() {
-  return chosen;
-}
+useWords(WORDS);
 
 /** An example in a language of the model; if that is not known, in the one of the page. */
 export function example(name, model) {
   const known = model?.languages.filter((one) => one in EXAMPLES) ?? [];
-  return EXAMPLES[known.length && !known.includes(chosen) ? known[0] : chosen][name];
+  return EXAMPLES[known.length && !known.includes(language()) ? known[0] : language()][name];
 }
 
 /** Whether a text seems to be in another language than the model: told for English and Chinese, by their script. */
@@ -145,25 +144,4 @@ export function inAnotherLanguage(model, text) {
   if (model?.languages.length !== 1 || !(model.languages[0] in EXAMPLES)) return false;
   const [han, latin] = [/\p{Script=Han}/gu, /\p{Script=Latin}/gu].map((script) => text.match(script)?.length ?? 0);
   return han + latin >= 4 && (3 * han > latin) !== (model.languages[0] === "zh");
-}
-
-export function say(key, values = {}) {
-  const text = WORDS[chosen][key] ?? key;
-  return text.replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? ""));
-}
-
-/** Names and hints of an element; its text, where words.js has it. */
-export function translateOne(element) {
-  const { t, tValues, tLabel, tPlaceholder, tTitle } = element.dataset;
-  if (t) element.textContent = say(t, JSON.parse(tValues ?? "{}"));
-  if (tLabel) element.setAttribute("aria-label", say(tLabel));
-  if (tPlaceholder) element.setAttribute("placeholder", say(tPlaceholder));
-  if (tTitle) element.setAttribute("title", say(tTitle));
-}
-
-/** The whole page in another language. */
-export function setLanguage(name) {
-  chosen = name in WORDS ? name : "en";
-  document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
-  document.querySelectorAll("[data-t], [data-t-label], [data-t-placeholder], [data-t-title]").forEach(translateOne);
 }

@@ -1,5 +1,8 @@
 // All words of the pages, in English and Chinese.
 
+import { useWords } from "./language.js";
+export { language, say, setLanguage, translateOne } from "./language.js";
+
 const WORDS = {
   en: {
     "language": "中文", "theme.system": "Auto", "theme.light": "Light", "theme.dark": "Dark",
@@ -63,29 +66,4 @@ const WORDS = {
   },
 };
 
-let chosen = "en";
-
-export function language() {
-  return chosen;
-}
-
-export function say(key, values = {}) {
-  const text = WORDS[chosen][key] ?? key;
-  return text.replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? ""));
-}
-
-/** Names and hints of an element; its text, where it is one of the words. */
-export function translateOne(element) {
-  const { t, tValues, tLabel, tPlaceholder, tTitle } = element.dataset;
-  if (t) element.textContent = say(t, JSON.parse(tValues ?? "{}"));
-  if (tLabel) element.setAttribute("aria-label", say(tLabel));
-  if (tPlaceholder) element.setAttribute("placeholder", say(tPlaceholder));
-  if (tTitle) element.setAttribute("title", say(tTitle));
-}
-
-/** The whole page in another language. */
-export function setLanguage(name) {
-  chosen = name in WORDS ? name : "en";
-  document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
-  document.querySelectorAll("[data-t], [data-t-label], [data-t-placeholder], [data-t-title]").forEach(translateOne);
-}
+useWords(WORDS);
