@@ -31,7 +31,7 @@ GAPS = {
     "xlnet-mini-zh": "他___了一封信给他的朋友。",
 }
 GAP_TOKENS = 1
-TAGGER, TAGGED = "entities-zh", "国务院总理李鹏昨天在北京会见了美国总统克林顿。"
+TAGGER, TAGGED = "entities-zh", "新华社北京1月5日电，国务院副总理朱镕基今天会见了日本客人。"
 TEST = 1000
 """Reviews that no model sees before it is measured."""
 
