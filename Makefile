@@ -20,7 +20,7 @@
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long browser soak check parity wheel docs pictures bench bench-quick bench-serving clean
+.PHONY: demo test test-long browser soak check parity parity-transformers5 parity-transformers4 parity-lm-eval parity-environments wheel docs pictures bench bench-quick bench-serving clean
 
 demo: .venv/ready
 	.venv/bin/segue demo
@@ -45,9 +45,17 @@ check: .venv/ready
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-parity: .venv-transformers5/ready .venv-transformers4/ready .venv-lm-eval/ready
+parity: parity-transformers5 parity-transformers4 parity-lm-eval
+
+parity-environments: .venv-transformers5/ready .venv-transformers4/ready .venv-lm-eval/ready
+
+parity-transformers5: .venv-transformers5/ready
 	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py tests/parity/test_bert_and_gpt2.py tests/parity/test_bert_and_gpt2_tokenisers.py
+
+parity-transformers4: .venv-transformers4/ready
 	.venv-transformers4/bin/python -m pytest -q tests/parity/test_transformers4.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py
+
+parity-lm-eval: .venv-lm-eval/ready
 	.venv-lm-eval/bin/python -m pytest -q tests/parity/test_lm_eval.py tests/parity/test_lm_eval_server.py
 
 wheel: .venv/ready

@@ -20,6 +20,7 @@ from segue.errors import ConfigError, DataError
 from segue.model.named import named_models
 from tests.cli.test_pretrain import both, segue
 from tests.command import command
+from tests.forked import forked_call
 
 COMMAND = [sys.executable, "-m", "segue"]
 
@@ -171,6 +172,49 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "\\udcff\\udcfe.toml must exist" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_an_interrupt_while_a_verb_imports_a_module_is_never_raised_in_it(tmp_path: Path) -> None:
+    """C++ that starts up inside an import aborts the process when Python code that it calls raises; so does this."""
+    (tmp_path / "like_torch.py").write_text(
+        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException:\n    os.abort()\n"
+    )
+
+    def verb() -> None:
+        print("something that was found")
+        sys.path.insert(0, str(tmp_path))
+        __import__("like_torch")
+
+    process = forked_call(lambda: ended(verb))
+    assert process.communicate(30) == ("something that was found\n", "segue: interrupted\n")
+    assert process.returncode == 130
+
+
+def test_an_interrupt_outside_imports_is_raised_and_cleaned_up_after() -> None:
+    def verb() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+        finally:
+            print("cleaned up")
+
+    process = forked_call(lambda: ended(verb))
+    assert process.communicate(30) == ("cleaned up\n", "segue: interrupted\n")
+    assert process.returncode == 130
+
+
+def test_interrupts_are_as_they_were_after_a_command() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen = []
+    ended(lambda: seen.append(signal.getsignal(signal.SIGINT)))
+    assert signal.getsignal(signal.SIGINT) is before
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a job in the background
+        ended(lambda: seen.append(signal.getsignal(signal.SIGINT)))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen[0] is not before
+    assert seen[1] is signal.SIG_IGN
 
 
 @pytest.mark.parametrize("seconds", [0.2, 1.5])

@@ -13,7 +13,8 @@ def main() -> None:
     """The console script. Whatever happens ends in a message and an exit code, never in a traceback (`cli.errors`).
 
     Until the verbs are imported, and again while Python shuts down, an interrupt ends the process as the system does:
-    there is nothing to clean up, and an exception raised inside an import may come out of it as another one.
+    there is nothing to clean up, and an exception raised inside an import may come out of it as another one, or abort
+    the process. What a verb itself imports is seen to in `cli.errors`.
     """
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a job in the background may not listen
     if heard:

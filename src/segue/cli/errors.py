@@ -13,11 +13,14 @@
 
 import errno
 import os
+import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn
 
 from segue.errors import SegueError
 
@@ -50,7 +53,8 @@ def ended(app: Callable[[], object]) -> int:
     """Runs the command; returns its exit code, with the message printed."""
     try:
         try:
-            app()
+            with _interrupts_between_imports():
+                app()
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0 if end.code is None else WRONG
@@ -74,6 +78,38 @@ def ended(app: Callable[[], object]) -> int:
         if isinstance(error, SegueError) and error.exit_at_once:
             os._exit(WRONG)
         return FAULT if message is None else WRONG
+
+
+@contextmanager
+def _interrupts_between_imports() -> Iterator[None]:
+    """Where SIGINT raises KeyboardInterrupt, it ends the process instead while a module is imported: Python code that C++
+    calls while torch starts must not raise, or C++ aborts the process."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupted(_: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib._bootstrap"):
+            _end_at_once()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _end_at_once() -> NoReturn:
+    """As an interrupt ends a command; nothing is raised, and no exit handler runs."""
+    with suppress(Exception):  # it may be written to right now
+        sys.stdout.flush()
+    with suppress(OSError):
+        wiped = b"\r\x1b[2K\x1b[?25h" if os.isatty(2) else b""  # a moving line, which hides the cursor
+        os.write(2, wiped + b"segue: interrupted\n")
+    os._exit(INTERRUPTED)
 
 
 def explained(error: BaseException) -> str | None:
