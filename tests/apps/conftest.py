@@ -7,7 +7,9 @@ import httpx
 import pytest
 
 import segue
+from segue.apps.desk.folder import current_model, write_desk
 from tests.apps.faq import rows
+from tests.apps.postgres import Postgres, running_postgres
 from tests.apps.receiver import Receiver
 from tests.apps.running import running_desk
 from tests.serve.running import Server
@@ -24,6 +26,28 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A real server; where there is none, what needs it is skipped."""
+    with running_postgres() as one:
+        yield one
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def new_database(request: pytest.FixtureRequest) -> Callable[[], str | None]:
+    """URLs of empty databases; None stands for a file of SQLite."""
+    if request.param == "sqlite":
+        return lambda: None
+    found: Postgres = request.getfixturevalue("postgres")
+    return found.new
+
+
+def with_database(desk: Path, url: str | None) -> Path:
+    """The desk, with its conversations there."""
+    write_desk(desk, current_model(desk), database=url)
+    return desk
+
+
 @pytest.fixture
 def desk(learned: Path, tmp_path: Path) -> Path:
     shutil.copytree(learned, tmp_path / "desk")
@@ -37,10 +61,16 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="session")
-def server(learned: Path, receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One with keys for agents and operators, open to visitors, that tells the receiver."""
+def server(
+    learned: Path,
+    receiver: Receiver,
+    new_database: Callable[[], str | None],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
+    """One with each database, with keys for agents and operators, open to visitors, that tells the receiver."""
     folder = tmp_path_factory.mktemp("running")
     shutil.copytree(learned, folder / "desk")
+    with_database(folder / "desk", new_database())
     keys = folder / "keys"
     keys.write_text(f"agent alice {KEYS['agent']}\noperator bob {KEYS['operator']}\n")
     options = ("--keys", keys, "--webhook", receiver.url, "--set", "rate=10000", "--set", "burst=10000")

@@ -2,23 +2,22 @@
 
 import os
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from tests.forked import forked_call, verb
 from tests.serve.running import SECONDS, Server
 
 
 def start_desk(desk: Path, folder: Path, *options: object, secret: str = "", port: int = 0) -> Server:
-    """Waits until it takes requests."""
+    """Waits until it takes requests. It is forked, which saves its imports."""
     log = folder / f"desk-{time.monotonic_ns()}.log"
-    command = [sys.executable, "-m", "segue", "desk", "run", str(desk), "--port", str(port), *map(str, options)]
-    with log.open("w") as file:
-        environment = os.environ | {"SEGUE_WEBHOOK_SECRET": secret}
-        process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL, text=True, env=environment)
+    log.touch()
+    arguments = ["desk", "run", str(desk), "--port", str(port), *map(str, options)]
+    process = forked_call(partial(_run, log, arguments), environment={"SEGUE_WEBHOOK_SECRET": secret})
     end = time.monotonic() + SECONDS
     while time.monotonic() < end and process.poll() is None:
         if found := re.search(r"serving on (http://\S+)", log.read_text()):
@@ -26,6 +25,11 @@ def start_desk(desk: Path, folder: Path, *options: object, secret: str = "", por
         time.sleep(0.02)
     process.kill()
     raise AssertionError(log.read_text())
+
+
+def _run(log: Path, arguments: Sequence[str]) -> int:
+    os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
+    return verb(arguments)
 
 
 @contextmanager

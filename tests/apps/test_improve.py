@@ -3,18 +3,20 @@
 import json
 import os
 import shutil
-import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
 import segue
-from segue.apps.desk.folder import DATABASE, DESK, MODELS, current_model, model_names
+from segue.apps.desk import store
+from segue.apps.desk.folder import DATABASE, DESK, MODELS, current_model, model_names, place_of
+from segue.apps.desk.forget import without_deleted
 from segue.apps.desk.improve import with_reviewed
 from segue.errors import CheckpointError, ConfigError, DataError
+from tests.apps.conftest import with_database
 from tests.apps.running import running_desk
 from tests.command import command
 
@@ -33,7 +35,11 @@ def answered_by_agent(client: httpx.Client, question: str, answer: str) -> str:
     return str(id)
 
 
-def test_what_agents_answer_is_learned_and_can_be_taken_back(desk: Path, tmp_path: Path) -> None:
+def test_what_agents_answer_is_learned_and_can_be_taken_back(
+    desk: Path, tmp_path: Path, new_database: Callable[[], str | None]
+) -> None:
+    with_database(desk, new_database())
+    file = isinstance(place_of(desk), Path)
     with pytest.raises(ConfigError, match="accepted answers that it has not learned"):
         segue.improve_desk(desk, progress=False)
     with running_desk(desk, tmp_path) as server, server.client() as client:
@@ -72,10 +78,16 @@ def test_what_agents_answer_is_learned_and_can_be_taken_back(desk: Path, tmp_pat
 
         segue.copy_desk(desk, tmp_path / "copy")  # while it runs
         person = client.get("/v1/agent/conversations", params={"search": QUESTIONS[0]}).json()["data"][0]["person"]
-        assert b"gift vouchers" in (desk / f"{DATABASE}-wal").read_bytes() + (desk / DATABASE).read_bytes()
+        if file:
+            assert b"gift vouchers" in (desk / f"{DATABASE}-wal").read_bytes() + (desk / DATABASE).read_bytes()
         deleted = client.delete(f"/v1/operator/people/{person}").json()
-        assert deleted == {"person": person, "deleted_conversations": 1, "models": ["0002"]}
-        assert QUESTIONS[0].encode() not in (desk / f"{DATABASE}-wal").read_bytes() + (desk / DATABASE).read_bytes()
+        command = f"segue desk person {desk} {person} --delete"
+        assert deleted == {"person": person, "deleted_conversations": 1, "models": ["0002"], "command": command}
+        assert segue.person_in_desk(desk, person)["conversations"] == []
+        if file:
+            kept = (desk / f"{DATABASE}-wal").read_bytes() + (desk / DATABASE).read_bytes()
+            assert QUESTIONS[0].encode() not in kept
+    shutil.copytree(desk, tmp_path / "forgetting")  # as it is, with the model that knows the question
     assert segue.roll_back_desk(desk) == "0001"
     assert segue.open_desk(desk).ask("gift voucher").answer != ANSWER
     with pytest.raises(ConfigError, match="must have an earlier model"):
@@ -83,15 +95,29 @@ def test_what_agents_answer_is_learned_and_can_be_taken_back(desk: Path, tmp_pat
     with pytest.raises(ConfigError, match="to must be one of the models 0001, 0002"):
         segue.roll_back_desk(desk, to="0007")
 
-    segue.copy_desk(tmp_path / "copy", tmp_path / "restored", check=True)
+    segue.copy_desk(tmp_path / "copy", tmp_path / "restored", check=True, database=new_database())
     assert current_model(tmp_path / "restored") == "0002"
     assert len(segue.person_in_desk(tmp_path / "restored", "nobody")["conversations"]) == 0
-    with closing(sqlite3.connect(tmp_path / "restored" / DATABASE)) as database:
-        assert database.execute("SELECT count(*) FROM conversations").fetchone() == (len(QUESTIONS) + 2,)
+    assert isinstance(place_of(tmp_path / "restored"), Path) == file
+    assert len(segue.person_in_desk(tmp_path / "restored", person)["conversations"]) == 1
+    database = store.conversations_of(tmp_path / "restored", alone=True)
+    database.open()
+    count = database.do(lambda connection: connection.execute("SELECT count(*) FROM conversations").fetchone())
+    assert count == (len(QUESTIONS) + 2,)
+    database.close()
     (tmp_path / "copy" / DATABASE).write_bytes(b"damaged")
     with pytest.raises(CheckpointError):
         segue.copy_desk(tmp_path / "copy", tmp_path / "again", check=True)
     assert not (tmp_path / "again").exists()
+
+    if file:
+        desk = tmp_path / "forgetting"
+        assert b"do you sell gift vouchers" in b"".join(one.read_bytes() for one in desk.rglob("*") if one.is_file())
+        found = segue.person_in_desk(desk, person, delete=True, progress=False)
+        assert (found["conversations"], found["models"], found["model"]) == ([], ["0002"], "0003")
+        assert b"do you sell gift vouchers" not in b"".join(p.read_bytes() for p in desk.rglob("*") if p.is_file())
+        assert segue.open_desk(desk).ask("gift voucher").answer == ANSWER
+        assert segue.person_in_desk(desk, person, delete=True, progress=False)["models"] == []
 
 
 def test_accepted_answers_join_their_topics(learned: Path) -> None:
@@ -163,3 +189,17 @@ def test_copies_take_no_links_and_nothing_that_is_not_listed(desk: Path, tmp_pat
         segue.copy_desk(tmp_path / "copy", tmp_path / "again", check=True)
     extra.unlink()
     segue.copy_desk(tmp_path / "copy", tmp_path / "again", check=True)
+
+
+def test_topics_of_agents_go_with_their_last_question(learned: Path) -> None:
+    known = segue.open_desk(learned).knowledge
+    more = with_reviewed(known, [
+        (1, "do you ship to the moon", "No.", None, "deleted"),
+        (2, "where has my box gone", "Your parcel is shown under Orders.", None, "deleted"),
+        (3, "do you ship to mars", "Not yet.", None, "kept"),
+    ])  # fmt: skip
+    less = without_deleted(more, {"kept"})
+    assert [topic.name for topic in less.topics] == [*(topic.name for topic in known.topics), "Not yet."]
+    asked = {one.text: [less.topics[topic].name for topic in one.topics] for one in less.asked}
+    assert asked["do you ship to mars"] == ["Not yet."]
+    assert {"do you ship to the moon", "where has my box gone"}.isdisjoint(asked)

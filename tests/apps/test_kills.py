@@ -2,16 +2,18 @@
 
 import random
 import shutil
-import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
-from segue.apps.desk.folder import DATABASE
+from segue.apps.database import Connection
+from segue.apps.desk import store
+from tests.apps.conftest import with_database
 from tests.apps.receiver import Receiver
 from tests.apps.running import start_desk
 
@@ -87,44 +89,52 @@ def killed(desk: Path, folder: Path, *, times: int) -> None:
         stop.set()
         for one in visitors:
             one.join(20)
-        checked(desk / DATABASE, visitors, receiver)
+        checked(desk, visitors, receiver)
         assert server.stop() == 0
 
 
-def checked(path: Path, visitors: list[Visitor], receiver: Receiver) -> None:
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+def checked(desk: Path, visitors: list[Visitor], receiver: Receiver) -> None:
+    database = store.conversations_of(desk, alone=False)
+    database.open()
+
+    def rows(query: str, *values: object) -> list[tuple[object, ...]]:
+        def work(connection: Connection) -> list[tuple[object, ...]]:
+            return connection.execute(query, values).fetchall()
+
+        return database.do(work)
+
     end = time.monotonic() + 60
-    waiting = "SELECT count(*) FROM outbox WHERE delivered IS NULL"
-    while database.execute(waiting).fetchone()[0]:
+    while rows("SELECT count(*) FROM outbox WHERE delivered IS NULL") != [(0,)]:
         assert time.monotonic() < end
         time.sleep(0.05)
-    assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     for one in visitors:
         assert len(one.sent) > 3
-        rows = database.execute(
-            "SELECT number, author, client FROM messages WHERE conversation = ? ORDER BY number", (one.conversation,)
-        ).fetchall()
-        written = [client for _, author, client in rows if author == "visitor"]
+        said = rows(
+            "SELECT number, author, client FROM messages WHERE conversation = ? ORDER BY number", one.conversation
+        )
+        written = [client for _, author, client in said if author == "visitor"]
         assert (
             written[: len(one.sent)] == one.sent
         )  # each once, in its order; one more may have been cut off at the end
         assert len(written) <= len(one.sent) + 1
-        replies = sum(author == "desk" for _, author, _ in rows)
+        replies = sum(author == "desk" for _, author, _ in said)
         assert 1 <= replies <= len(written)
         told = [event["message"] for event in receiver.events.values()
                 if event["conversation"] == one.conversation and event["event"] == "message_created"]  # fmt: skip
-        assert told == [number for number, _, _ in rows]
-    assert set(receiver.events) == {id for (id,) in database.execute("SELECT id FROM outbox")}
+        assert told == [number for number, _, _ in said]
+    assert set(receiver.events) == {id for (id,) in rows("SELECT id FROM outbox")}
     assert not receiver.repeats_differ
     assert receiver.unsigned == 0
     database.close()
 
 
-def test_nothing_is_lost_or_doubled(desk: Path, tmp_path: Path) -> None:
-    killed(desk, tmp_path, times=2)
+def test_nothing_is_lost_or_doubled(desk: Path, tmp_path: Path, new_database: Callable[[], str | None]) -> None:
+    killed(with_database(desk, new_database()), tmp_path, times=4)
 
 
 @pytest.mark.long
-def test_nothing_is_lost_or_doubled_in_a_hundred_kills(learned: Path, tmp_path: Path) -> None:
+def test_nothing_is_lost_or_doubled_in_a_hundred_kills(
+    learned: Path, tmp_path: Path, new_database: Callable[[], str | None]
+) -> None:
     shutil.copytree(learned, tmp_path / "many")
-    killed(tmp_path / "many", tmp_path, times=100)
+    killed(with_database(tmp_path / "many", new_database()), tmp_path, times=100)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import segue
-from segue.apps.desk import decide, learn, model, network
+from segue.apps.desk import build, decide, learn, matcher, model, network, pairs, parts, rounds
 from segue.apps.desk.confidence import curve, fit_logistic, probability, threshold_for
 from segue.apps.desk.folder import MODELS, read_model
 from segue.apps.desk.index import build_index
@@ -227,9 +227,11 @@ def test_vectors_of_any_model(tmp_path: Path) -> None:
 
 def test_a_network_is_tried_where_there_are_enough_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here twelve held-back questions are enough, and any network is good enough."""
-    monkeypatch.setattr(learn, "MANY", 12)
+    monkeypatch.setattr(rounds, "MANY", 12)
+    monkeypatch.setattr(rounds, "ENOUGH", 5)
     monkeypatch.setattr(learn, "ENOUGH", 5)
     monkeypatch.setattr(learn, "WORTH", -1.0)
+    monkeypatch.setattr(matcher, "STEPS", 1)
     monkeypatch.setattr(network, "SETTINGS", {**network.SETTINGS, "train.epochs": 1})
     folder = write_model(tmp_path / "model")
     found = segue.learn_desk(rows(), tmp_path / "desk", model=str(folder), error=0.05, progress=False)
@@ -241,6 +243,71 @@ def test_a_network_is_tried_where_there_are_enough_questions(tmp_path: Path, mon
     assert scores.shape == (2, 12)
     assert np.exp(scores).sum(axis=1) == pytest.approx(1, abs=1e-3)
     assert desk.ask("please track the parcel").candidates[0].topic.name == "parcel"
+
+
+def test_vectors_are_matched_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four of sixteen directions tell the topics apart; the others are louder, and say nothing."""
+    monkeypatch.setattr(matcher, "ROUNDS", 2)
+    draw = np.random.default_rng(0)
+    meanings = draw.normal(size=(60, 4))
+
+    def vectors(topics: list[int]) -> np.ndarray:
+        loud = 2.5 * draw.normal(size=(len(topics), 12))
+        return np.concatenate([meanings[topics] + 0.2 * draw.normal(size=(len(topics), 4)), loud], axis=1).astype("f4")
+
+    known, new = [n % 60 for n in range(360)], list(range(60))
+    asked, answers, questions = vectors(known), vectors(new), vectors(new)
+    found = matcher.fit_matcher(asked, answers, [(topic,) for topic in known], range(360), seed=0)
+    assert found is not None
+
+    def right(ask: np.ndarray, others: np.ndarray) -> float:
+        unit = others / np.linalg.norm(others, axis=1, keepdims=True)
+        return float(np.mean((ask @ unit.T).argmax(axis=1) % 60 == np.arange(60)))
+
+    assert right(found.questions(questions), found.questions(asked)) > right(questions, asked) + 0.2
+    nothing = matcher.fit_matcher(asked[:60], np.zeros_like(answers), [(n,) for n in range(60)], range(60), seed=0)
+    assert nothing is None
+
+
+def test_pairs_are_read_where_there_are_many_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here everything counts as many, and any reader is good enough."""
+    for place in (build, parts):
+        monkeypatch.setattr(place, "MOST_TOPICS", 1)
+    monkeypatch.setattr(learn, "ENOUGH", 5)
+    monkeypatch.setattr(learn, "LEAST_PAIRS", 5)
+    monkeypatch.setattr(matcher, "ROUNDS", 1)
+    monkeypatch.setattr(matcher, "STEPS", 3)
+    monkeypatch.setattr(learn, "WORTH", -1.0)
+    monkeypatch.setattr(pairs, "SETTINGS", {**pairs.SETTINGS, "train.epochs": 1})
+    folder = write_model(tmp_path / "model")
+    found = segue.learn_desk(rows(), tmp_path / "desk", model=str(folder), error=0.05, progress=False)
+    assert "pairs" in found.numbers["alone"]
+    text = found.page.with_suffix(".md").read_text(encoding="utf-8")
+    assert "A reader of pairs was tried" in text
+    assert "Matching of vectors was learned" in text
+    desk = segue.open_desk(tmp_path / "desk")
+    assert desk.pairs is not None
+    assert desk.encoder is not None
+    assert desk.encoder.matcher is not None
+    one, other = desk.pairs.scores(["where is my parcel", "refund"], [["track my parcel", "refund"], ["a", "b", "c"]])
+    assert (one.shape, other.shape, one.max(), other.max()) == ((2,), (3,), 0, 0)
+    assert desk.ask("please track the parcel").candidates[0].topic.name == "parcel"
+
+
+def test_topics_without_an_answer_do_not_count_as_answered(tmp_path: Path) -> None:
+    some = [one | {"answer": None if one["intent"] in ENGLISH else one["answer"]} for one in rows()]
+    numbers = segue.learn_desk(some, tmp_path / "some", model="none", error=0.3, progress=False).numbers
+    every = segue.learn_desk(rows(), tmp_path / "every", model="none", error=0.3, progress=False).numbers
+    assert 0 < numbers["answered"] < 0.6 < every["answered"]
+
+
+def test_files_in_another_encoding(tmp_path: Path) -> None:
+    table = tmp_path / "faq.csv"
+    table.write_text("question,answer\n快递在哪里,请看订单。\n怎么退款,三天到账。\n", encoding="gb18030")
+    with pytest.raises(DataError, match="encoding gb18030"):
+        segue.learn_desk(table, tmp_path / "desk", model="none", progress=False)
+    segue.learn_desk(table, tmp_path / "desk", model="none", encoding="gb18030", progress=False)
+    assert segue.open_desk(tmp_path / "desk").knowledge.topics[0].answer == "请看订单。"
 
 
 def test_few_questions_are_held_back_one_by_one(tmp_path: Path) -> None:

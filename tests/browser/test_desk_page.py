@@ -12,6 +12,7 @@ import pytest
 import segue
 from tests.apps.faq import rows
 from tests.apps.running import running_desk
+from tests.apps.test_writer import UNCLEAR
 from tests.browser.conftest import MARKUP, Open
 from tests.serve.running import Server
 
@@ -143,6 +144,24 @@ def test_suggestions_are_chosen_with_the_keyboard(open_page: Open, desk: Server)
     page.keyboard.press("Enter")
     page.wait_for_function("count => document.querySelectorAll('.message').length === count + 2", arg=count)
     assert page.locator(".message.desk .under button").count() >= 2
+
+
+def test_a_generated_reply_is_marked_and_offers_its_sources(open_page: Open, tmp_path: Path) -> None:
+    segue.learn_desk(rows(), tmp_path / "desk", model="none", error=0.05, progress=False)
+    options = ("--set", "generate=transformer-xl-mini-en", "--set", "max_generated=8", "--set", "rate=1000")
+    with running_desk(tmp_path / "desk", tmp_path, *options) as server:
+        page = open_page(f"{server.url}/")
+        for text in UNCLEAR:
+            if ask(page, text).locator(".generated").count():
+                break
+            page.click("#new")
+            page.wait_for_function("() => document.querySelectorAll('.message').length === 0")
+        else:
+            pytest.fail("nothing was generated")
+        shot(page, "generated")
+        assert "Written by a machine" in page.locator(".generated").inner_text()
+        page.locator(".suggestions button").first.click()
+        page.wait_for_function("() => document.querySelectorAll('.message').length === 4")
 
 
 def test_markup_is_shown_as_text(open_page: Open, desk: Server) -> None:

@@ -30,6 +30,7 @@ EXTRAS = {
     "export": "ONNX programs.",
     "serve": "The server of segue serve.",
     "redis": "Sessions in Redis, for several servers of segue serve.",
+    "postgres": "Conversations of segue desk in PostgreSQL.",
     "lm-eval": "lm-evaluation-harness, through segue-lm-eval.",
 }
 """What each optional extra is for."""

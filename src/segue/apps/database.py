@@ -1,38 +1,130 @@
-"""A SQLite file in WAL mode with a thread of its own, whole after a crash; its schema goes forward by numbered steps.
+"""A database for an application, SQLite or PostgreSQL, with a thread of its own and whole after a crash.
 
-In: work to be done with the connection. Out: what it gives. Every piece of work is one transaction: when `run` comes
-back, all of it is on disk, and where it raises, or the process is killed, nothing of it has happened.
+    database = Database(Path("desk.sqlite"), name="segue desk", steps=STEPS)     # or "postgresql://user@host/name"
+    database.open()
+    found = await database.run(work)            # from the event loop; database.do(work) from any thread
+    await database.close_later()
+
+`work(connection)` is one transaction: when `run` comes back, all of it is on disk, and where it raises, or the process
+is killed, nothing of it has happened. Transactions come one after the other, also those of other processes on
+the same database, so numbers that count up are seen in their order. Work should be short, and may be anything but slow.
+
+**One set of statements for both.** A statement is portable if it keeps to these rules:
+
+| wanted | write |
+|---|---|
+| values | `?` for each, and no other question mark; a truth value becomes 0 or 1, a NUL in a text U+FFFD |
+| types | `TEXT`, `BIGINT`, `DOUBLE PRECISION` (never `REAL`: half as exact in PostgreSQL), and JSON as `TEXT` |
+| a key that counts up | `number NUMBERED` in a step; `INSERT ... RETURNING number` gives the new one |
+| insert or replace | `ON CONFLICT (key) DO NOTHING`, or `DO UPDATE SET name = excluded.name` |
+| a field of JSON | `connection.field("about", "kind")`, as text; `CAST(... AS DOUBLE PRECISION)` for numbers |
+| search | a `Search` in a step, then `connection.contains(search, words)`: finds parts of words, and Chinese |
+| sums of BIGINT | `CAST(sum(x) AS BIGINT)`, or `count(CASE WHEN ... THEN 1 END)` |
+| names by AS | in GROUP BY and ORDER BY, not in WHERE; whatever is selected beside an aggregate stands in GROUP BY |
+| order with NULL | `NULLS FIRST` or `NULLS LAST` |
+| many rows | `connection.execute_many`; a large SELECT is read in pages, `WHERE number > ? ... LIMIT 1000` |
+
+No PRAGMA, no `rowid`, no `lastrowid`, no `LIKE` (it knows no case in SQLite), no `instr`. Times are seconds.
+What still has to differ in a step is a `Differs`. Tables are made parents first, by `CREATE TABLE name`: copies follow
+that order.
 """
 
 import asyncio
-import os
 import re
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, TypeVar
 
-from segue.errors import DataError
-from segue.files import unwritable
-from segue.files.single import try_lock
+from segue.apps.postgresql import Postgresql
+from segue.apps.sqlite import Sqlite, copy_file, make_plain
+from segue.errors import DataError, SegueError
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
-_WAIT = 5.0
-"""Seconds that SQLite waits for a lock of another process."""
+Place = Path | str
+"""A file of SQLite, or the URL of a database of PostgreSQL."""
+
+
+class Rows(Protocol):
+    """What a statement gives."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows an UPDATE or DELETE changed."""
+
+    def fetchone(self) -> Any:
+        """The next row, or None."""
+
+    def fetchall(self) -> list[Any]:
+        """All rows, as tuples."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Full text of one column, which is never changed once it is written."""
+
+    name: str
+    """Of the index."""
+    table: str
+    key: str
+    """The column that is `NUMBERED`."""
+    column: str
+
+
+class Connection(Protocol):
+    """What work is done with."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
+        """One statement."""
+
+    def execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """The same statement with many rows of values."""
+
+    def field(self, column: str, name: str) -> str:
+        """SQL of a field of a column with JSON, as text."""
+
+    def contains(self, search: Search, words: str) -> tuple[str, list[str]]:
+        """SQL of a condition of rows whose text has some words as they stand, in any case, and its values."""
+
+
+Work = Callable[[Connection], T]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differs:
+    """A part of a step that the databases write in different ways."""
+
+    sqlite: str
+    postgresql: str
+
+
+Step = str | tuple[str | Differs | Search, ...]
+"""A script that brings a schema from one version to the next."""
+
+
+class DatabaseFullError(SegueError):
+    """The disk of the database has no room; nothing was written."""
+
+
+class DatabaseAwayError(SegueError):
+    """The database does not answer now, or another process keeps it for too long; nothing was written, unless the
+    connection broke while the transaction was ending."""
 
 
 class Database:
-    """One file. `steps` are the scripts that bring its schema from one version to the next; `name` is what it is for,
-    which the file remembers, so that the file of another program is never taken for it."""
+    """One database. `steps` bring its schema from one version to the next; `name` is what it is for, which the database
+    remembers, so that one of another program is never taken for it. With `alone`, only one process may have it
+    open, and others beside it that open it without `alone`; a killed one keeps no lock."""
 
-    def __init__(self, path: Path, *, name: str, steps: Sequence[str], alone: bool = True) -> None:
-        self.path = path
+    def __init__(self, place: Place, *, name: str, steps: Sequence[Step], alone: bool = True) -> None:
         self._name, self._steps, self._alone = name, steps, alone
-        self._connection: sqlite3.Connection | None = None
-        self._lock: BinaryIO | None = None
+        self._engine: Sqlite | Postgresql = (
+            Sqlite(place) if isinstance(place, Path) else Postgresql(place, application=name)
+        )
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-database")
 
     # ------------------------------------------------------------------------------------------- from the event loop
@@ -40,6 +132,10 @@ class Database:
     async def run(self, work: Work[T]) -> T:
         """Does something in one transaction, in the thread of the database."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self.do, work)
+
+    async def clean_later(self) -> None:
+        """As `clean`, after all that was asked for before."""
+        await asyncio.get_running_loop().run_in_executor(self._pool, self.clean)
 
     async def close_later(self) -> None:
         """After all that was asked for before."""
@@ -49,69 +145,75 @@ class Database:
     # ------------------------------------------------------------------------------------------------- from any thread
 
     def open(self) -> None:
-        """Opens the file, makes it if it is not there, and brings it to the newest version. With `alone`, only one
-        process may have it open; a killed one keeps no lock."""
-        if self._alone:
-            self._take_lock()
-        connection = None
+        """Opens the database, makes the file if it is one that is not there, and brings the schema to the newest
+        version."""
+        self._engine.open(alone=self._alone)
         try:
-            connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
-                connection.execute(f"PRAGMA {pragma}").fetchall()
-            self._migrate(connection)
-        except (sqlite3.Error, DataError) as error:
-            if connection is not None:
-                connection.close()
-            self._release()
-            if isinstance(error, DataError):
-                raise
-            raise DataError(
-                f"{self.path} must be a SQLite file that can be written; got {error}. Move it away, or restore a "
-                "back-up."
-            ) from None
-        with suppress(OSError):
-            os.chmod(self.path, 0o600)
-        self._connection = connection
+            self._migrate()
+        except BaseException as error:
+            self._engine.close()
+            if isinstance(error, self._engine.errors):
+                raise self._engine.unusable(error) from None
+            raise
 
     def do(self, work: Work[T]) -> T:
         """One transaction."""
-        connection = self._connection
-        assert connection is not None, "the database is open"
-        connection.execute("BEGIN IMMEDIATE")
+        engine = self._engine
         try:
-            found = work(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:  # where the disk is full, SQLite has gone back by itself
-                connection.execute("ROLLBACK")
+            engine.begin()
+            try:
+                found = work(engine)
+                engine.commit()
+            except BaseException:
+                engine.roll_back()
+                raise
+        except engine.errors as error:
+            if engine.is_full(error):
+                raise DatabaseFullError(
+                    "the disk of the database must have room; it is full. Make room, then do it again."
+                ) from error
+            if engine.is_away(error):
+                raise DatabaseAwayError(
+                    f"{engine.shown} must answer; it does not now ({str(error)[:200]}). Try again a little later."
+                ) from error
             raise
         return found
 
-    async def clean(self) -> None:
-        """Leaves nothing of what was deleted in the log that SQLite keeps beside the file."""
-        await asyncio.get_running_loop().run_in_executor(self._pool, self._checkpoint)
-
-    def _checkpoint(self) -> None:
-        if self._connection is not None:
-            with suppress(sqlite3.Error):
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    def clean(self) -> None:
+        """Leaves nothing of deleted rows in indexes, and nothing in the log that SQLite keeps beside its file.
+        PostgreSQL gives the place of the rows free, and keeps its own log (WAL) as long as it is set up to."""
+        self._engine.clean()
 
     def close(self) -> None:
         """All that was done stays."""
-        if self._connection is not None:
-            self._checkpoint()
-            self._connection.close()
-            self._connection = None
-        self._release()
+        self._engine.close()
 
-    def _migrate(self, connection: sqlite3.Connection) -> None:
+    # ------------------------------------------------------------------------------------------------------- versions
+
+    def _migrate(self) -> None:
         """Each step is whole or has not happened."""
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = self._engine.tables()
         if tables and "about" not in tables:
             raise self._another("one of another program")
-        connection.execute("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        connection.execute("INSERT OR IGNORE INTO about VALUES ('application', ?), ('version', '0')", (self._name,))
-        about = dict(connection.execute("SELECT name, value FROM about"))
+
+        def begin(connection: Connection) -> None:
+            connection.execute("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            connection.execute(
+                "INSERT INTO about (name, value) VALUES ('application', ?), ('version', '0') "
+                "ON CONFLICT (name) DO NOTHING",
+                (self._name,),
+            )
+
+        if not tables:
+            self.do(begin)
+        version = self._version()
+        for number, step in enumerate(self._steps[version:], start=version + 1):
+            self._engine.run_script(
+                f"{self._script(step)}\nUPDATE about SET value = '{number}' WHERE name = 'version';"
+            )
+
+    def _version(self) -> int:
+        about = dict(self.do(lambda connection: connection.execute("SELECT name, value FROM about").fetchall()))
         if about["application"] != self._name:
             raise self._another(f"one for {about['application'][:40]!r}")
         if not re.fullmatch("[0-9]{1,9}", about["version"]):
@@ -119,48 +221,72 @@ class Database:
         version = int(about["version"])
         if version > len(self._steps):
             raise self._another(f"version {version} of it, and this program knows {len(self._steps)}")
-        for number, step in enumerate(self._steps[version:], start=version + 1):
-            connection.executescript(
-                f"BEGIN IMMEDIATE;\n{step}\nUPDATE about SET value = '{number}' WHERE name = 'version';\nCOMMIT;"
-            )
+        return version
+
+    def _script(self, step: Step) -> str:
+        """A step in the words of this database."""
+        found = []
+        for part in (step,) if isinstance(step, str) else step:
+            if isinstance(part, Search):
+                part = self._engine.search_script(part)
+            elif isinstance(part, Differs):
+                part = part.sqlite if isinstance(self._engine, Sqlite) else part.postgresql
+            found.append(part)
+        return re.sub(r"\bNUMBERED\b", self._engine.numbered, "\n".join(found))
 
     def _another(self, got: str) -> DataError:
         return DataError(
-            f"{self.path} must be a database for {self._name} of this version or an earlier one; got {got}. Name "
-            "another folder, or install a newer segue."
+            f"{self._engine.shown} must be a database for {self._name} of this version or an earlier one; got {got}. "
+            "Name another, or install a newer segue."
         )
 
-    def _take_lock(self) -> None:
-        try:
-            self._lock = open(f"{self.path}-lock", "ab")  # noqa: SIM115
-        except OSError as error:
-            raise unwritable(self.path, error, DataError) from None
-        if not try_lock(self._lock.fileno()):
-            self._release()
-            raise DataError(
-                f"{self.path} must be used by one server at a time; got a second one. Stop the other, or copy the desk "
-                "with segue desk back-up."
-            )
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+    def _tables(self) -> list[str]:
+        """Those of the application, parents first."""
+        made = [name for step in self._steps for name in re.findall(r"CREATE TABLE (\w+)", self._script(step))]
+        return [name for name in made if name in self._engine.tables()]
 
 
-def copy_database(source: Path, target: Path) -> None:
-    """A consistent copy, also while the source is in use."""
+def copy_database(source: Place, target: Place, *, name: str, steps: Sequence[Step]) -> None:
+    """A consistent copy, also while the source is in use, from either kind of database to either. The target must have
+    no rows yet."""
+    if isinstance(source, Path) and isinstance(target, Path):
+        copy_file(source, target)
+        return
+    if isinstance(source, Path):  # to open a file changes it, and a back-up must stay as it is
+        with TemporaryDirectory(prefix="segue-") as folder:
+            copy_file(source, Path(folder) / source.name)
+            _copy(Path(folder) / source.name, target, name=name, steps=steps)
+        return
+    _copy(source, target, name=name, steps=steps)
+    if isinstance(target, Path):
+        make_plain(target)
+
+
+def _copy(source: Place, target: Place, *, name: str, steps: Sequence[Step]) -> None:
+    reading = Database(source, name=name, steps=steps, alone=False)
+    reading.open()
     try:
-        reading = sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=_WAIT)
-        writing = sqlite3.connect(target)
+        writing = Database(target, name=name, steps=steps)
+        writing.open()
         try:
-            reading.backup(writing)
-            (found,) = writing.execute("PRAGMA integrity_check").fetchone()
-            writing.execute("PRAGMA journal_mode=DELETE").fetchall()
+            writing.do(lambda connection: _copy_rows(reading, writing, connection))
         finally:
-            reading.close()
             writing.close()
-    except sqlite3.Error as error:
-        raise DataError(f"{source} must be a SQLite file that can be read; got {error}. Use another copy.") from None
-    if found != "ok":
-        raise DataError(f"{source} must be a whole database; got a damaged one: {str(found)[:80]}. Use another copy.")
+    finally:
+        reading.close()
+
+
+def _copy_rows(reading: Database, writing: Database, connection: Connection) -> None:
+    tables = writing._tables()
+    for table in tables:
+        if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None:
+            raise DataError(
+                f"{writing._engine.shown} must be empty to take a copy; got rows in {table}. Name another database."
+            )
+    with reading._engine.reading():
+        for table in tables:
+            columns, rows = reading._engine.rows(table)
+            marks = ", ".join("?" * len(columns))
+            connection.execute_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+        counters = reading._engine.counters()
+    writing._engine.set_counters(counters)

@@ -4,16 +4,19 @@
 each address, and adds headers; a route says which role it needs with `needs`.
 """
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.responses import Response
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import segue
+from segue.apps.database import DatabaseAwayError, DatabaseFullError
 from segue.apps.keys import ANYONE, LOCAL, Caller, Role, RoleKeys
 from segue.serve.answers import add_error_answers, answer
 from segue.serve.errors import ApiError
@@ -21,6 +24,7 @@ from segue.serve.guard import HEADERS, OPEN, check_caller
 from segue.serve.limits import BodyLimits
 from segue.serve.page_routes import PREFIX, page_router
 
+log = logging.getLogger("segue.apps")
 _MOST_ADDRESSES = 10_000
 
 
@@ -127,11 +131,27 @@ def make_app(
         app.include_router(router)
     app.include_router(page_router(*packages, starts=starts, embedded_by=embedded_by))
     add_error_answers(app)
+    app.add_exception_handler(DatabaseFullError, _database_error)
+    app.add_exception_handler(DatabaseAwayError, _database_error)
     for path in app.openapi()["paths"].values():
         for route in path.values():
             route["responses"].pop("422", None)  # what is wrong with a request is a 400 here
     app.add_middleware(_Guard, keys=keys, local=local, rate=rate, free=tuple(starts), proxy=proxy)
     return app
+
+
+async def _database_error(request: Request, error: Exception) -> Response:
+    """Nothing was written: the same request can be sent again."""
+    full = isinstance(error, DatabaseFullError)
+    log.error("a request failed: %s", error)
+    said = "have room; its disk is full" if full else "answer; it does not now"
+    found = ApiError(
+        507 if full else 503,
+        f"the database must {said}. Send the request again later.",
+        code="store_full" if full else "store_away",
+        retry_after=60.0 if full else 2.0,
+    )
+    return answer(found.body(), status=found.status_code, headers=found.extra_headers())
 
 
 def caller_of(request: Request) -> Caller:

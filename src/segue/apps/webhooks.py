@@ -20,7 +20,6 @@ import json
 import logging
 import re
 import secrets
-import sqlite3
 import ssl
 import time
 from collections.abc import Mapping
@@ -28,14 +27,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from segue.apps.database import Database
+from segue.apps.database import Connection, Database
 from segue.errors import ConfigError
 
 log = logging.getLogger("segue.apps")
 TABLE = """
 CREATE TABLE outbox (
-  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, subject TEXT NOT NULL, body TEXT NOT NULL,
-  tries INTEGER NOT NULL DEFAULT 0, next_try REAL NOT NULL, delivered REAL, given_up REAL);
+  number NUMBERED, id TEXT NOT NULL UNIQUE, subject TEXT NOT NULL, body TEXT NOT NULL,
+  tries BIGINT NOT NULL DEFAULT 0, next_try DOUBLE PRECISION NOT NULL, delivered DOUBLE PRECISION,
+  given_up DOUBLE PRECISION);
 CREATE INDEX outbox_waiting ON outbox (next_try) WHERE delivered IS NULL AND given_up IS NULL;
 CREATE INDEX outbox_of_subject ON outbox (subject, number);
 """
@@ -50,7 +50,7 @@ TOLERANCE = 300.0
 """Seconds after which a signature is too old."""
 
 
-def put(connection: sqlite3.Connection, kind: str, subject: str, values: Mapping[str, Any]) -> None:
+def put(connection: Connection, kind: str, subject: str, values: Mapping[str, Any]) -> None:
     """Writes an event in the transaction of what it tells of."""
     id = secrets.token_hex(16)
     body = json.dumps({"id": id, "event": kind, "created": time.time(), **values}, ensure_ascii=False)
@@ -143,7 +143,7 @@ class Webhooks:
         problem = await loop.run_in_executor(self._pool, self._post, id, body.encode())
         now = time.time()
 
-        def note(connection: sqlite3.Connection) -> None:
+        def note(connection: Connection) -> None:
             if problem is None:
                 connection.execute("UPDATE outbox SET delivered = ? WHERE number = ?", (now, number))
                 return
@@ -183,7 +183,7 @@ class Webhooks:
         return None if 200 <= status < 300 else f"HTTP {status}"
 
 
-def _due(connection: sqlite3.Connection) -> list[tuple[int, str, str, int]]:
+def _due(connection: Connection) -> list[tuple[int, str, str, int]]:
     """What is to be sent now: of each subject only the first that was not taken, so that the order holds."""
     return connection.execute(
         "SELECT number, id, body, tries FROM outbox AS one WHERE delivered IS NULL AND given_up IS NULL "

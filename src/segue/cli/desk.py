@@ -19,6 +19,13 @@ from segue.errors import ConfigError
 SECRET = "SEGUE_WEBHOOK_SECRET"
 DeskArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="DESK", help="Folder of the desk.")]
 OutOption: TypeAlias = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write; it must not exist yet.")]
+DatabaseOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="PostgreSQL that keeps the conversations: postgresql://user@host/name. Default: SQLite, in the folder.",
+    ),
+]
 
 
 def desk() -> None:
@@ -51,6 +58,8 @@ def learn(
         bool,
         typer.Option(help="Fine-tune a network too, where there are more than 3,000 questions; used if it helps."),
     ] = True,
+    encoding: Annotated[str, typer.Option(help="Encoding of files without a byte order mark.")] = "utf-8",
+    database: DatabaseOption = None,
     seed: Annotated[int, typer.Option(help="Seed of what is held back.")] = 0,
 ) -> None:
     """Learn a desk from questions and answers, and measure it.
@@ -61,7 +70,16 @@ def learn(
     """
     from segue.apps.desk.interface import learn_desk
 
-    found = learn_desk(files, out, model=model, error=error, finetune=finetune, seed=seed)
+    found = learn_desk(
+        files,
+        out,
+        model=model,
+        error=error,
+        finetune=finetune,
+        encoding=encoding,
+        database=database,
+        seed=seed,
+    )
     _show(found.numbers)
     say(Console(highlight=False), f"Report: {found.page}, and report.md beside it.")
 
@@ -267,17 +285,22 @@ def back_up(desk: DeskArgument, out: OutOption) -> None:
 
 
 def restore(
-    copy: Annotated[Path, typer.Argument(metavar="COPY", help="Folder that segue desk back-up wrote.")], out: OutOption
+    copy: Annotated[Path, typer.Argument(metavar="COPY", help="Folder that segue desk back-up wrote.")],
+    out: OutOption,
+    database: DatabaseOption = None,
 ) -> None:
     """Make a desk of a back-up, after its files were checked.
+
+    With --database its conversations go into PostgreSQL, where the database must be empty.
 
     \b
     Example:
       segue desk restore desk-copy --out desk
+      segue desk restore desk-copy --out desk --database postgresql://desk@localhost/desk
     """
     from segue.apps.desk.interface import copy_desk
 
-    copy_desk(copy, out, check=True)
+    copy_desk(copy, out, check=True, database=database)
     say(Console(highlight=False), f"{out} is as it was when {copy} was made.")
 
 
@@ -288,7 +311,8 @@ def person(
 ) -> None:
     """Show, export or delete what a desk keeps of a person.
 
-    It is printed as JSON; to export it, write it to a file.
+    It is printed as JSON; to export it, write it to a file. --delete also deletes models that have learned from
+    accepted questions of the person; where one of them is in use, another is learned without these questions first.
 
     \b
     Example:
@@ -299,15 +323,16 @@ def person(
 
     found = person_in_desk(desk, person, delete=delete)
     console = Console(highlight=False)
-    if delete and not found["conversations"]:
+    if delete and not found["conversations"] and not found.get("models"):
         say(console, f"The desk keeps nothing of {person!r}; nothing was deleted.")
     elif delete:
         say(console, f"{len(found['conversations']):,} conversations deleted.")
-        for name in found["models"]:
+        if found["models"]:
+            names = ", ".join(found["models"])
             say(
                 console,
-                f"Model {name} has learned from accepted questions of this person, and still has them: delete "
-                f"{desk / 'models' / name} when another model is in use, or learn the desk anew.",
+                f"Models deleted, which had learned from accepted questions of people who were deleted: {names}. "
+                f"Model {found['model']} is in use now.",
             )
     else:
         console.print(json.dumps(found, ensure_ascii=False, indent=1), markup=False, soft_wrap=True)

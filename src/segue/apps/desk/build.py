@@ -14,8 +14,10 @@ from segue.apps.desk.knowledge import Knowledge
 from segue.apps.desk.learn import Measured, learn
 from segue.apps.desk.model import DeskModel
 from segue.apps.desk.network import train_network
+from segue.apps.desk.pairs import train_pairs
 from segue.apps.desk.parts import MOST_TOPICS
 from segue.apps.desk.report import TITLE, report, summary
+from segue.apps.desk.second import Trainers
 from segue.apps.desk.terms import is_chinese
 from segue.errors import ConfigError
 from segue.infer.text_model import load_text_model
@@ -63,13 +65,22 @@ def build(
         raise ConfigError(f"--error must be between 0 and 1; got {error}. Use 0.05 for 5 wrong answers of 100.")
     encoder = choose_encoder(knowledge, model)
     temporary = TemporaryDirectory(prefix="segue-desk-")
-    train = None
-    if finetune and encoder is not None and len(knowledge.topics) <= MOST_TOPICS:
+    trainers = None
+    if finetune and encoder is not None:
         name = max((one for one in (encoder.other, encoder.chinese) if one is not None), key=lambda one: one.width).name
-        train = partial(train_network, name, topics=len(knowledge.topics), out=Path(temporary.name) / "run", told=told)
-    learned = learn(knowledge, encoder, error=error, seed=seed, told=told, train=train)
+        out, topics = Path(temporary.name) / "run", len(knowledge.topics)
+        trainers = Trainers(
+            network=partial(train_network, name, topics=topics, out=out, told=told) if topics <= MOST_TOPICS else None,
+            pairs=partial(train_pairs, name, out=out, told=told),
+        )
+    learned = learn(knowledge, encoder, error=error, seed=seed, told=told, trainers=trainers)
     built = DeskModel(
-        knowledge=knowledge, parts=learned.parts, encoder=encoder, network=learned.network, fitted=learned.fitted
+        knowledge=knowledge,
+        parts=learned.parts,
+        encoder=learned.encoder,
+        network=learned.network,
+        pairs=learned.pairs,
+        fitted=learned.fitted,
     )
     readers = () if encoder is None else (encoder.other, encoder.chinese)
     about = {

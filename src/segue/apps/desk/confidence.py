@@ -89,7 +89,7 @@ def threshold_for(confidence_N: Floats, right_N: NDArray[np.bool_], *, error: fl
     sorted_N = confidence_N[order]
     wrong_N = np.cumsum((~right_N[order]) + (1 - sorted_N)) / 2
     ends = np.append(sorted_N[1:] < sorted_N[:-1], True)  # not in the middle of equals
-    good = np.flatnonzero((wrong_N / np.arange(1, len(order) + 1) <= error) & ends)
+    good = np.flatnonzero((wrong_N / np.arange(1, len(order) + 1) <= error) & ends & (sorted_N > 0))
     return float(sorted_N[good[-1]]) if len(good) else 1.01
 
 

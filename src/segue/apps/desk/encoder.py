@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.apps.desk.terms import LONGEST, is_chinese
+from segue.apps.desk.matcher import Matcher
+from segue.apps.desk.terms import is_chinese
 from segue.infer.embed import EmbedSettings, embed_texts
 from segue.infer.text_model import TextModel
 
 Floats = NDArray[np.float32]
+READ = 600
+"""Characters of a text that are read: the beginning of an answer says what it is about, and reading takes time."""
 SMALLEST = 0.05
 """Directions with less than this share of the mean spread are not made larger: they are noise."""
 
@@ -48,14 +51,21 @@ class Encoder:
 
     other: Reader | None
     chinese: Reader | None
+    matcher: Matcher | None = None
+    """What was learned on top of the vectors, if it helps."""
 
     @property
     def width(self) -> int:
         """Length of a vector."""
         return sum(one.width for one in (self.other, self.chinese) if one is not None)
 
-    def vectors(self, texts: Sequence[str]) -> Floats:
+    def vectors(self, questions: Sequence[str]) -> Floats:
         """[N, E], each of length 1, or of zeros where no model is for the language."""
+        found_NE = self.raw(questions)
+        return found_NE if self.matcher is None else self.matcher.questions(found_NE)
+
+    def raw(self, texts: Sequence[str]) -> Floats:
+        """The same, without what was learned."""
         found_NE = np.zeros((len(texts), self.width), dtype=np.float32)
         start = 0
         for reader, wanted in ((self.other, False), (self.chinese, True)):
@@ -80,7 +90,7 @@ def raw_vectors(model: TextModel, texts: Sequence[str]) -> Floats:
     settings = EmbedSettings(
         layer=model.model.config.num_layers // 2, normalise=False, segment_length=model.segment_length
     )
-    return embed_texts(model.model, model.tokenizer, [text[:LONGEST] for text in texts], settings)
+    return embed_texts(model.model, model.tokenizer, [text[:READ] for text in texts], settings)
 
 
 def fit_whitening(raw_NE: Floats) -> Whitening:

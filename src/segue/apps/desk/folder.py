@@ -1,7 +1,8 @@
 """A desk on disk.
 
-    DESK/desk.json            what it is, and the name of the model in use
-    DESK/models/0001/         a model: model.json, knowledge.jsonl, tensors.safetensors, network/, report.html and .md
+    DESK/desk.json            what it is, the name of the model in use, and the URL of its database, if it has one
+    DESK/models/0001/         a model: model.json, knowledge.jsonl, tensors.safetensors, network/ or pairs/, report.html
+                              and .md
     DESK/desk.sqlite          conversations, made when the desk first runs
 
 A model folder is whole or not there, and is never changed. Another one is put into use by one small file.
@@ -19,14 +20,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from segue.api.predict import load_finetuned
+from segue.apps.database import Place
 from segue.apps.desk.encoder import Encoder, Reader, Whitening
 from segue.apps.desk.index import Index
 from segue.apps.desk.knowledge import Asked, Knowledge, Topic
 from segue.apps.desk.learn import Fitted
 from segue.apps.desk.linear import Linear
+from segue.apps.desk.matcher import Matcher
 from segue.apps.desk.model import DeskModel
 from segue.apps.desk.network import Network
-from segue.apps.desk.parts import PARTS, Parts
+from segue.apps.desk.pairs import PairReader
+from segue.apps.desk.parts import PARTS, Parts, topic_texts
+from segue.apps.postgresql import check_url
 from segue.checkpoint.files import read_small, verify
 from segue.checkpoint.folder import read_tensors, write_tensors
 from segue.errors import CheckpointError
@@ -34,8 +39,10 @@ from segue.files import write_file
 from segue.infer.text_model import load_text_model
 
 DESK, MODEL, KNOWLEDGE, TENSORS = "desk.json", "model.json", "knowledge.jsonl", "tensors.safetensors"
-NETWORK = "network"
+NETWORK, PAIRS = "network", "pairs"
 MODELS, DATABASE = "models", "desk.sqlite"
+CONVERSATION = "conversation "
+"""Before the id of a conversation in the group of a question that was accepted there."""
 FORMAT = 1
 LARGEST = 1 << 24
 """Bytes of a small file."""
@@ -43,21 +50,44 @@ LARGEST = 1 << 24
 
 def current_model(desk: Path) -> str:
     """Name of the model in use."""
+    return str(_read_desk(desk)["model"])
+
+
+def place_of(desk: Path) -> Place:
+    """Where its conversations are: a file of SQLite in the folder, or a database of PostgreSQL."""
+    url = _read_desk(desk).get("database")
+    return desk / DATABASE if url is None else check_url(str(url))
+
+
+def has_conversations(desk: Path) -> bool:
+    """Whether it ever ran, as far as the folder tells."""
+    place = place_of(desk)
+    return not isinstance(place, Path) or place.is_file()
+
+
+def _read_desk(desk: Path) -> dict[str, Any]:
     try:
-        found = json.loads(read_small(desk / DESK, limit=LARGEST))
-        name = str(found["model"])
-        if found["format"] != FORMAT or not name.isdigit():
+        found: dict[str, Any] = json.loads(read_small(desk / DESK, limit=LARGEST))
+        if found["format"] != FORMAT or not str(found["model"]).isdigit():
             raise ValueError
     except (CheckpointError, OSError, ValueError, KeyError, TypeError):
         raise CheckpointError(
             f"{desk} must be a desk of this version; got another folder, or none. Make one with segue desk learn."
         ) from None
-    return name
+    return found
+
+
+def write_desk(desk: Path, name: str, *, database: str | None) -> None:
+    """Makes a desk of a folder that has this model. `database` is the URL of its conversations; None for SQLite."""
+    values = {"format": FORMAT, "model": name}
+    if database is not None:
+        values["database"] = check_url(database)
+    write_file(desk / DESK, json.dumps(values) + "\n", failure=CheckpointError)
 
 
 def use_model(desk: Path, name: str) -> None:
     """Puts a model into use, from the next start or the next look at it on."""
-    write_file(desk / DESK, json.dumps({"format": FORMAT, "model": name}) + "\n", failure=CheckpointError)
+    write_desk(desk, name, database=_read_desk(desk).get("database"))
 
 
 def model_names(desk: Path) -> list[str]:
@@ -66,14 +96,31 @@ def model_names(desk: Path) -> list[str]:
     return sorted(one.name for one in folders if one.name.isdigit() and (one / MODEL).is_file())
 
 
+def next_name(desk: Path) -> str:
+    """Of the next model."""
+    return f"{int(model_names(desk)[-1]) + 1:04d}"
+
+
 def models_with(desk: Path, conversations: Sequence[str]) -> list[str]:
     """Names of the models that have learned from one of some conversations."""
-    groups = {f"conversation {id}" for id in conversations}
-    return [
-        name
-        for name in (model_names(desk) if groups else ())
-        if any(one.group in groups for one in _knowledge(desk / MODELS / name / KNOWLEDGE).asked)
-    ]
+    return [name for name, learned in learned_from(desk).items() if learned & set(conversations)]
+
+
+def learned_from(desk: Path) -> dict[str, set[str]]:
+    """The conversations that each model has learned from."""
+    return {
+        name: {
+            one.group.removeprefix(CONVERSATION)
+            for one in read_knowledge_of(desk / MODELS / name).asked
+            if one.group.startswith(CONVERSATION)
+        }
+        for name in model_names(desk)
+    }
+
+
+def read_knowledge_of(folder: Path) -> Knowledge:
+    """What a model has learned from."""
+    return _knowledge(folder / KNOWLEDGE)
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
@@ -110,6 +157,8 @@ def write_model(folder: Path, model: DeskModel, about: dict[str, Any]) -> None:
     write_tensors(_tensors(model, readers), folder / TENSORS)
     if model.network is not None:
         shutil.copytree(model.network.model.folder, folder / NETWORK)
+    if model.pairs is not None:
+        shutil.copytree(model.pairs.model.folder, folder / PAIRS)
 
 
 def _indexes(parts: Parts) -> dict[str, Index | None]:
@@ -131,6 +180,9 @@ def _tensors(model: DeskModel, readers: dict[str, Reader | None]) -> dict[str, T
         found |= {"linear.bias": parts.linear.bias_T}
     dense = {"asked": parts.asked_QE, "meanings": parts.answers_TE, "dense": parts.dense_ET}
     found |= {name: value for name, value in dense.items() if value is not None}
+    if model.encoder is not None and model.encoder.matcher is not None:
+        matcher = model.encoder.matcher
+        found |= {"matcher.questions": matcher.question_EE, "matcher.answers": matcher.answer_EE}
     for place, reader in readers.items():
         if reader is not None:
             found |= {f"{place}.mean": reader.whitening.mean_E, f"{place}.matrix": reader.whitening.matrix_EE}
@@ -181,11 +233,18 @@ def read_model(folder: Path) -> DeskModel:
         raise CheckpointError(
             f"{folder} must be a model of a desk of this version; got something else ({str(error)[:80]}). Learn again."
         ) from None
-    encoder = Encoder(other=readers.get("other"), chinese=readers.get("chinese")) if readers else None
-    network = None
+    matcher = None
+    if "matcher.questions" in tensors:
+        matcher = Matcher(question_EE=tensors["matcher.questions"], answer_EE=tensors["matcher.answers"])
+    encoder = None
+    if readers:
+        encoder = Encoder(other=readers.get("other"), chinese=readers.get("chinese"), matcher=matcher)
+    network, pairs = None, None
     if (folder / NETWORK).is_dir():
         network = Network(model=load_finetuned(folder / NETWORK), topics=len(knowledge.topics))
-    return DeskModel(knowledge=knowledge, parts=parts, encoder=encoder, network=network, fitted=fitted)
+    if (folder / PAIRS).is_dir():
+        pairs = PairReader(model=load_finetuned(folder / PAIRS))
+    return DeskModel(knowledge=knowledge, parts=parts, encoder=encoder, network=network, pairs=pairs, fitted=fitted)
 
 
 def _reader(name: str, mean_E: NDArray[np.float32], matrix_EE: NDArray[np.float32]) -> Reader:
@@ -206,6 +265,7 @@ def _knowledge(path: Path) -> Knowledge:
 
 def _parts(knowledge: Knowledge, tensors: dict[str, NDArray[Any]], lengths: dict[str, float]) -> Parts:
     question_P, topic_P = tensors["pairs"]
+    texts, _, without = topic_texts(knowledge, range(len(knowledge.asked)))
     linear = None
     if "linear.weight" in tensors:
         linear = Linear(
@@ -218,6 +278,7 @@ def _parts(knowledge: Knowledge, tensors: dict[str, NDArray[Any]], lengths: dict
         topics=len(knowledge.topics),
         question_P=question_P,
         topic_P=topic_P,
+        texts=(*texts, *(knowledge.topics[topic].answer or "" for topic in without)),
         questions=_index("questions", tensors, lengths),
         answers=_index("answers", tensors, lengths),
         linear=linear,

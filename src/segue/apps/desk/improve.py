@@ -11,16 +11,27 @@ from pathlib import Path
 
 import numpy as np
 
-from segue.apps.database import Database
 from segue.apps.desk import reviews, store
 from segue.apps.desk.build import build
-from segue.apps.desk.folder import DATABASE, MODELS, current_model, model_names, read_about, read_model, use_model
+from segue.apps.desk.folder import (
+    CONVERSATION,
+    MODELS,
+    current_model,
+    has_conversations,
+    model_names,
+    next_name,
+    read_about,
+    read_model,
+    use_model,
+)
 from segue.apps.desk.knowledge import Asked, Knowledge, Topic, short_name
 from segue.errors import ConfigError
 from segue.files import write_folder
 
 HELD = 5
 """One conversation of so many is held back."""
+AGENTS = "agents"
+"""Source of topics whose answer was accepted on the page."""
 LEAST = 1
 """Accepted answers from which learning again makes sense."""
 
@@ -66,7 +77,7 @@ def improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improvem
     told("learning from everything")
     built = build(more, **chosen, told=told)
     built.about["improved"] = {"from": before, "asked": len(held), "right_before": right[0], "right_now": right[1]}
-    name = f"{int(model_names(desk)[-1]) + 1:04d}"
+    name = next_name(desk)
     write_folder(desk / MODELS / name, built.write, kind="desk-model")
     switched = right[1] >= right[0]
     if switched:
@@ -107,20 +118,20 @@ def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
         place = by_name.get(name) if name else by_answer.get(answer)
         if place is None:
             place = len(topics)
-            topics.append(Topic(name=name or short_name(answer), answer=answer, source="agents"))
+            topics.append(Topic(name=name or short_name(answer), answer=answer, source=AGENTS))
             by_name[topics[place].name] = by_answer[answer] = place
         elif topics[place].answer != answer:
             by_answer.setdefault(answer, place)
-            topics[place] = Topic(name=topics[place].name, answer=answer, source="agents")
-        asked[question] = Asked(text=question, topics=(place,), group=f"conversation {conversation}")
+            topics[place] = Topic(name=topics[place].name, answer=answer, source=AGENTS)
+        asked[question] = Asked(text=question, topics=(place,), group=f"{CONVERSATION}{conversation}")
     return Knowledge(topics=tuple(topics), asked=tuple(asked.values()))
 
 
 def _accepted(desk: Path, model: str) -> list[Reviewed]:
     """What was accepted, and has not been learned by the model in use or one before it."""
-    if not (desk / DATABASE).is_file():
+    if not has_conversations(desk):
         return []
-    database = Database(desk / DATABASE, name=store.NAME, steps=store.STEPS, alone=False)
+    database = store.conversations_of(desk, alone=False)
     database.open()
     try:
         return database.do(lambda connection: reviews.accepted(connection, model))
@@ -129,7 +140,7 @@ def _accepted(desk: Path, model: str) -> list[Reviewed]:
 
 
 def _note(desk: Path, messages: list[int], name: str) -> None:
-    database = Database(desk / DATABASE, name=store.NAME, steps=store.STEPS, alone=False)
+    database = store.conversations_of(desk, alone=False)
     database.open()
     try:
         database.do(lambda connection: reviews.learned(connection, messages, name))

@@ -8,13 +8,21 @@ from typing import Any
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
 from segue.api.tables import TableLike, table_source
-from segue.apps.database import Database
 from segue.apps.desk import copies, store
 from segue.apps.desk.build import REPORT_PAGE, build
-from segue.apps.desk.folder import DATABASE, MODELS, current_model, models_with, read_about, read_model, use_model
+from segue.apps.desk.folder import (
+    MODELS,
+    current_model,
+    has_conversations,
+    read_about,
+    read_model,
+    write_desk,
+)
+from segue.apps.desk.forget import forget_in_models
 from segue.apps.desk.improve import Improvement, improve, roll_back
 from segue.apps.desk.knowledge import read_knowledge
 from segue.apps.desk.model import DeskModel
+from segue.apps.postgresql import check_url
 from segue.errors import DataError
 from segue.files import check_folder, write_folder
 
@@ -45,6 +53,8 @@ def learn_desk(
     model: str | None = None,
     error: float = 0.05,
     finetune: bool = True,
+    encoding: str = "utf-8",
+    database: str | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> DeskReport:
@@ -58,6 +68,9 @@ def learn_desk(
         error: Share of wrong answers that is accepted; the threshold follows from it. Default: 0.05.
         finetune: Whether a network is fine-tuned too where there are more than 3,000 questions, which takes minutes. It
             is used if that makes more of the held-back questions right.
+        encoding: Encoding of files without a byte order mark. Default: "utf-8".
+        database: Where conversations will be kept: the URL of a database of PostgreSQL, "postgresql://user@host/name",
+            without a password. Default: SQLite, in the folder.
         seed: Seed of what is held back.
         progress: Whether progress is shown on standard error.
 
@@ -79,8 +92,11 @@ def learn_desk(
     """
     _check_new(Path(out))
     check_folder(Path(out), kind="desk")
+    if database is not None:
+        check_url(database)
     given = sources if isinstance(sources, list | tuple) and not _are_rows(sources) else [sources]
-    knowledge = read_knowledge([table_source(one, name=f"table {n}") for n, one in enumerate(given, start=1)])
+    tables = [table_source(one, name=f"table {n}") for n, one in enumerate(given, start=1)]
+    knowledge = read_knowledge(tables, encoding=encoding)
     line = StatusLine(show=progress)
     built = build(knowledge, model=model, error=error, seed=seed, finetune=finetune, told=line.update)
     line.clear()
@@ -89,7 +105,7 @@ def learn_desk(
         place = folder / MODELS / FIRST
         place.parent.mkdir()
         write_folder(place, built.write, kind="desk-model")
-        use_model(folder, FIRST)
+        write_desk(folder, FIRST, database=database)
 
     write_folder(Path(out), write, kind="desk", inputs=[one for one in given if isinstance(one, str | Path)])
     return DeskReport(folder=Path(out), model=FIRST, numbers=built.about["summary"])
@@ -198,20 +214,22 @@ def roll_back_desk(folder: str | Path, *, to: str | None = None) -> str:
 
 
 @python_errors
-def copy_desk(folder: str | Path, out: str | Path, *, check: bool = False) -> None:
+def copy_desk(folder: str | Path, out: str | Path, *, check: bool = False, database: str | None = None) -> None:
     """Copy a desk with its models and conversations, also while it runs; to make a back-up, or a desk of one.
 
     Args:
         folder: Folder of the desk, or of a back-up.
         out: Folder of the copy; it must not exist yet.
         check: Whether every file is compared with its hash first; for back-ups, whose files never change.
+        database: URL of an empty database of PostgreSQL that takes the conversations. Default: SQLite, in the copy,
+            wherever they were.
 
     Returns:
         Nothing.
 
     Raises:
         CheckpointError: If there is no desk, or its files are damaged.
-        DataError: If the copy cannot be written.
+        DataError: If the copy cannot be written, or the database is not empty.
 
     Examples:
         >>> rows = [{"question": "Where is my parcel?", "answer": "Look at Orders."}]
@@ -220,21 +238,24 @@ def copy_desk(folder: str | Path, out: str | Path, *, check: bool = False) -> No
         >>> segue.copy_desk("counter-copy", "restored", check=True)
     """
     _check_new(Path(out))
-    copies.copy_desk(Path(folder), Path(out), check=check)
+    copies.copy_desk(Path(folder), Path(out), check=check, database=database)
 
 
 @python_errors
-def person_in_desk(folder: str | Path, person: str, *, delete: bool = False) -> dict[str, Any]:
+def person_in_desk(folder: str | Path, person: str, *, delete: bool = False, progress: bool = True) -> dict[str, Any]:
     """Find what a desk keeps of a person, and delete it if that is asked for.
 
     Args:
         folder: Folder of the desk. It may be running.
         person: Id of the person, as conversations were opened with it.
-        delete: Whether all of it is deleted.
+        delete: Whether all of it is deleted. Models that have learned from accepted questions of the person, or of
+            others who were deleted before, are deleted too; where one of them is in use, another is learned without
+            these questions first, and takes its place.
+        progress: Whether progress is shown on standard error.
 
     Returns:
         The conversations of the person with all messages, as they are, or were before they were deleted; then `models`
-        names the models that have learned from accepted questions of the person, and still have them.
+        names the models that were deleted, and `model` the one that is in use.
 
     Raises:
         CheckpointError: If there is no desk.
@@ -246,18 +267,22 @@ def person_in_desk(folder: str | Path, person: str, *, delete: bool = False) -> 
         {'person': 'ann', 'conversations': []}
     """
     current_model(Path(folder))
-    path = Path(folder) / DATABASE
-    if not path.is_file():
+    if not has_conversations(Path(folder)):
         return {"person": person, "conversations": []}
-    database = Database(path, name=store.NAME, steps=store.STEPS, alone=False)
+    database = store.conversations_of(Path(folder), alone=False)
     database.open()
     try:
         found = database.do(lambda connection: store.of_person(connection, person))
         if delete:
             database.do(lambda connection: store.forget(connection, person))
-            found["models"] = models_with(Path(folder), [one["id"] for one in found["conversations"]])
+            database.clean()
     finally:
         database.close()
+    if delete:
+        line = StatusLine(show=progress)
+        found["models"] = forget_in_models(Path(folder), told=line.update)
+        line.clear()
+        found["model"] = current_model(Path(folder))
     return found
 
 

@@ -87,10 +87,10 @@ class _Pair:
     source: str
 
 
-def read_knowledge(sources: Sequence[str | Path | Table]) -> Knowledge:
+def read_knowledge(sources: Sequence[str | Path | Table], *, encoding: str = "utf-8") -> Knowledge:
     """Reads all tables."""
     problems: Counter[str] = Counter()
-    pairs = [pair for source in sources for pair in _pairs(source, problems)]
+    pairs = [pair for source in sources for pair in _pairs(source, encoding, problems)]
     return gather(pairs, problems)
 
 
@@ -142,8 +142,8 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str]) -> Knowledge:
     )
 
 
-def _pairs(source: str | Path | Table, problems: Counter[str]) -> Iterator[_Pair]:
-    table = open_table(source, TableSettings())
+def _pairs(source: str | Path | Table, encoding: str, problems: Counter[str]) -> Iterator[_Pair]:
+    table = open_table(source, TableSettings(encoding=encoding))
     columns = {role: _column(table, names) for role, names in COLUMNS.items()}
     if columns["turns"] is None and columns["question"] is None and columns["answer"] is None:
         raise DataError(

@@ -1,17 +1,12 @@
 """From knowledge to a model that was measured on questions it had not seen.
 
-Questions are held back in turn (whole dialogues together), the parts learn from the others, and what they say of those
-held back decides what each part counts, how sure an answer is, and the threshold. Then the parts learn from all. To
-know what a question outside looks like, some topics are hidden in one more round, and their questions are asked.
-
-Where there are few questions, each is held back alone. Where most topics have a single question there is nothing to
-hold back; then these questions are asked with a third of their words left out, which the report says.
+Questions are held back in turn (`rounds`), the parts learn from the others, and what they say of those held back
+decides what each part counts, how sure an answer is, and the threshold. Then the parts learn from all. To know what a
+question outside looks like, some topics are hidden in one more round, and their questions are asked.
 """
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,29 +23,21 @@ from segue.apps.desk.confidence import (
 )
 from segue.apps.desk.encoder import Encoder
 from segue.apps.desk.knowledge import Knowledge
+from segue.apps.desk.matcher import Matcher, fit_matcher
 from segue.apps.desk.network import Network
+from segue.apps.desk.pairs import LEAST as LEAST_PAIRS
+from segue.apps.desk.pairs import PairReader
 from segue.apps.desk.parts import PARTS, Parts, Vectors, fit_parts
 from segue.apps.desk.ranker import Ranked, Scored, fit_weights, put_forward, rank
-from segue.apps.desk.terms import is_chinese
+from segue.apps.desk.rounds import ENOUGH, FOLDS, MOST_ASKED, Ask, rounds_of
+from segue.apps.desk.second import Trainers, choices_of, with_network, with_pairs
 
-FOLDS = 5
-MANY = 600
-"""Held-back questions that are enough to measure: no more folds are asked than it takes."""
-ENOUGH = 50
-"""Held-back questions with which a fifth can be held back at a time; with fewer it is one at a time,"""
-LEAST = 8
-"""down to so many, and half of all questions; with fewer, shortened ones are asked."""
 HIDDEN = 0.2
 """Share of the topics that are hidden to see what is outside,"""
 LEAST_TOPICS = 10
 """if there are so many."""
-MOST_ASKED = 3000
-"""Questions that are asked in a round."""
 WORTH = 0.003
-"""Share of the questions by which a network must be better to be used: it makes every answer slower."""
-
-Ask = tuple[str, tuple[int, ...], int | None]
-"""A question, its topics, and its number, if it has one."""
+"""Mean reciprocal rank by which what is tried must be better to be used: it makes every answer slower."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +63,7 @@ class Held:
     ranked: tuple[int, ...]
     """The best topics, at most ten."""
     confidence: float
+    """0 where nothing is answered: outside, or a topic without an answer."""
     inside: float
 
     @property
@@ -118,14 +106,13 @@ class Learned:
     """What `learn` gives."""
 
     parts: Parts
+    encoder: Encoder | None
+    """With what was learned on top of it, if that helps."""
     fitted: Fitted
     measured: Measured
     network: Network | None
+    pairs: PairReader | None
     """None where there was none to try, or it did not help."""
-
-
-Train = Callable[[Sequence[str], Sequence[tuple[int, ...]]], Network]
-"""Fine-tunes a network on questions with their topics."""
 
 
 def learn(
@@ -135,83 +122,160 @@ def learn(
     error: float,
     seed: int,
     told: Callable[[str], object],
-    train: Train | None = None,
+    trainers: Trainers | None = None,
 ) -> Learned:
-    """All that decides, measured. `error` is the share of wrong answers that is accepted. Where there are many
-    questions, `train` makes a network, which is kept if it gets more of the held-back questions right."""
+    """All that decides, measured. `error` is the share of wrong answers that is accepted. Where there are enough
+    questions, vectors are matched (`matcher`) and `trainers` fine-tune a model; each is kept if the right topics of the
+    held-back questions come further to the front with it."""
     vectors = None
     if encoder is not None:
         told("vectors")
         vectors = Vectors(
-            asked_QE=encoder.vectors([one.text for one in knowledge.asked]),
-            answers_TE=encoder.vectors([topic.answer or "" for topic in knowledge.topics]),
+            asked_QE=encoder.raw([one.text for one in knowledge.asked]),
+            answers_TE=encoder.raw([topic.answer or "" for topic in knowledge.topics]),
         )
+        vectors.answers_TE[[topic.answer is None for topic in knowledge.topics]] = 0
     rounds = [
-        _Round(asked=some, scores=_scores(parts, some, encoder, vectors), rest=rest)
-        for parts, some, rest in _rounds(knowledge, vectors, seed=seed, told=told)
+        _Round(parts=parts, asked=some, scores=_scores(parts, some, encoder, vectors), rest=rest)
+        for parts, some, rest in rounds_of(knowledge, vectors, seed=seed, told=told)
     ]
-    asked = [one for some in rounds for one in some.asked]
-    scores = [one for some in rounds for one in some.scores]
-    golds = [gold for _, gold, _ in asked]
-    base_K = _weights(scores, golds)
-    network, choice = None, ""
-    weights_K = base_K
-    if train is not None and len(rounds) == 1 and len(asked) >= ENOUGH and rounds[0].rest:
-        rest = [knowledge.asked[n] for n in rounds[0].rest if knowledge.asked[n].topics]
-        network = train([one.text for one in rest], [one.topics for one in rest])
-        with_it = _with_network(scores, network, [text for text, _, _ in asked])
-        new_K = _weights(with_it, golds)
-        before, after = _top1(scores, golds, base_K), _top1(with_it, golds, new_K)
-        kept = after >= before + WORTH
-        choice = (
-            f"A fine-tuned network was tried: with it {after:.1%} of the held-back questions have the right topic "
-            f"first, without it {before:.1%}. It is {'used' if kept else 'not used'}."
+    measurable = 0 < len(rounds) <= FOLDS and len(rounds[0].asked) >= ENOUGH and bool(rounds[0].rest)
+    choices: list[str] = []
+    matcher = None
+    if encoder is not None and vectors is not None and measurable:
+        told("learning to match vectors")
+        rounds, matched = _try_matcher(knowledge, encoder, vectors, rounds, choices, seed=seed)
+        if matched:
+            matcher = _matcher(knowledge, vectors, range(len(knowledge.asked)), seed=seed)
+    base_K = _weights(rounds)
+    network, pairs, weights_K = None, None, base_K
+    if trainers is not None and measurable:
+        seen = (
+            vectors if matcher is None or vectors is None else _matched(knowledge, vectors, rounds[0].rest, seed=seed)
         )
-        if kept:
-            scores, weights_K = with_it, new_K
-        else:
-            network = None
-    hidden = _hidden(knowledge, vectors, encoder, base_K, seed=seed, told=told)
-    fitted, measured = _decided(asked, scores, hidden, weights_K, base_K, error=error, choice=choice)
+        rounds, network, pairs = _try_network(knowledge, trainers, seen, rounds, base_K, choices, seed=seed)
+        weights_K = _weights(rounds)
+    hidden = _hidden(knowledge, vectors, encoder, base_K, match=matcher is not None, seed=seed, told=told)
+    fitted, measured = _decided(
+        [one for some in rounds for one in some.asked],
+        [one for some in rounds for one in some.scores],
+        hidden,
+        weights_K,
+        base_K,
+        _answerable(knowledge),
+        error=error,
+        choice=" ".join(choices),
+    )
     told("learning from all questions")
-    parts = fit_parts(knowledge, range(len(knowledge.asked)), vectors)
-    return Learned(parts=parts, fitted=fitted, measured=measured, network=network)
+    everything = range(len(knowledge.asked))
+    if matcher is not None and vectors is not None and encoder is not None:
+        vectors = vectors.matched(matcher)
+        encoder = replace(encoder, matcher=matcher)
+    parts = fit_parts(knowledge, everything, vectors)
+    return Learned(parts=parts, encoder=encoder, fitted=fitted, measured=measured, network=network, pairs=pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Round:
+    parts: Parts
     asked: list[Ask]
     scores: list[Scored]
     rest: list[int]
     """Numbers of the questions that were learned from; none where all were."""
 
 
-def _weights(scores: Sequence[Scored], golds: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-    inside = [(one, gold) for one, gold in zip(scores, golds, strict=True) if gold]
+def _try_matcher(
+    knowledge: Knowledge,
+    encoder: Encoder,
+    vectors: Vectors,
+    rounds: list[_Round],
+    choices: list[str],
+    *,
+    seed: int,
+) -> tuple[list[_Round], bool]:
+    """The rounds with matched vectors, if that is better."""
+    new = []
+    for one in rounds:
+        matched = _matched(knowledge, vectors, one.rest, seed=seed)
+        if matched is None:
+            return rounds, False
+        parts = fit_parts(knowledge, one.rest, matched, like=one.parts)
+        new.append(replace(one, parts=parts, scores=_scores(parts, one.asked, encoder, matched)))
+    before, after = _reciprocal(rounds), _reciprocal(new)
+    kept = after >= before + WORTH
+    choices.append(
+        f"Matching of vectors was learned: with it the mean reciprocal rank of the right topic is {after:.3f} on the "
+        f"held-back questions, without it {before:.3f}. It is {'used' if kept else 'not used'}."
+    )
+    return (new if kept else rounds), kept
+
+
+def _matcher(knowledge: Knowledge, vectors: Vectors, rows: Sequence[int], *, seed: int) -> Matcher | None:
+    golds = [one.topics for one in knowledge.asked]
+    return fit_matcher(vectors.asked_QE, vectors.answers_TE, golds, rows, seed=seed)
+
+
+def _matched(knowledge: Knowledge, vectors: Vectors, rows: Sequence[int], *, seed: int) -> Vectors | None:
+    """With what is learned from some questions."""
+    found = _matcher(knowledge, vectors, rows, seed=seed)
+    return None if found is None else vectors.matched(found)
+
+
+def _try_network(
+    knowledge: Knowledge,
+    trainers: Trainers,
+    vectors: Vectors | None,
+    rounds: list[_Round],
+    base_K: NDArray[np.float64],
+    choices: list[str],
+    *,
+    seed: int,
+) -> tuple[list[_Round], Network | None, PairReader | None]:
+    """The first round with a network or a reader of pairs, if that is better; it is the only one that these are asked
+    in."""
+    first = rounds[0]
+    questions = [text for text, _, _ in first.asked]
+    network, pairs = None, None
+    if trainers.network is not None and len(rounds) == 1:
+        rest = [knowledge.asked[n] for n in first.rest if knowledge.asked[n].topics]
+        network = trainers.network([one.text for one in rest], [one.topics for one in rest])
+        what, scores = "A fine-tuned network", with_network(first.scores, network, questions)
+    elif trainers.pairs is not None and first.parts.linear is None and len(first.rest) >= LEAST_PAIRS:
+        some = choices_of(knowledge, first.parts, first.rest, vectors, base_K, seed=seed)
+        if len(some) < LEAST_PAIRS:
+            return rounds, None, None
+        pairs = trainers.pairs(some)
+        what, scores = "A reader of pairs", with_pairs(first.scores, pairs, first.parts, questions, base_K)
+    else:
+        return rounds, None, None
+    before, after = _reciprocal([first]), _reciprocal([replace(first, scores=scores)])
+    kept = after >= before + WORTH
+    choices.append(
+        f"{what} was tried: with it the mean reciprocal rank of the right topic is {after:.3f} on the held-back "
+        f"questions, without it {before:.3f}. It is {'used' if kept else 'not used'}."
+    )
+    return ([replace(first, scores=scores)], network, pairs) if kept else (rounds, None, None)
+
+
+def _weights(rounds: Sequence[_Round]) -> NDArray[np.float64]:
+    inside = [(one, gold) for some in rounds for one, (_, gold, _) in zip(some.scores, some.asked, strict=True) if gold]
     return fit_weights([one for one, _ in inside], [gold for _, gold in inside])
 
 
-def _top1(scores: Sequence[Scored], golds: Sequence[tuple[int, ...]], weights_K: NDArray[np.float64]) -> float:
-    right = [int(rank(one, weights_K).topics[0]) in gold for one, gold in zip(scores, golds, strict=True) if gold]
-    return sum(right) / max(1, len(right))
-
-
-def scores_of(parts: Parts, questions: Sequence[str], encoder: Encoder | None, network: Network | None) -> list[Scored]:
-    """For each question that is asked."""
-    found = _scores(parts, [(text, (), None) for text in questions], encoder, None)
-    return found if network is None else _with_network(found, network, questions)
-
-
-def _with_network(scores: Sequence[Scored], network: Network, questions: Sequence[str]) -> list[Scored]:
+def _reciprocal(rounds: Sequence[_Round]) -> float:
+    """The mean reciprocal rank of the right topic, with the weights that fit best."""
+    weights_K = _weights(rounds)
     found = []
-    for one, network_T in zip(scores, network.scores(questions), strict=True):
-        scores_KC = one.scores_KC.copy()
-        scores_KC[PARTS.index("network")] = network_T[one.topics]
-        found.append(Scored(topics=one.topics, scores_KC=scores_KC))
-    return found
+    for some in rounds:
+        for one, (_, gold, _) in zip(some.scores, some.asked, strict=True):
+            if gold:
+                places = np.flatnonzero(np.isin(rank(one, weights_K).topics, list(gold)))
+                found.append(1 / (1 + int(places[0])) if len(places) else 0.0)
+    return sum(found) / max(1, len(found))
 
 
 def _scores(parts: Parts, asked: Sequence[Ask], encoder: Encoder | None, vectors: Vectors | None) -> list[Scored]:
+    """`vectors` are those of the known questions; others are made."""
     new = [text for text, _, number in asked if number is None or vectors is None]
     fresh = iter(encoder.vectors(new) if encoder is not None and new else ())
     found = []
@@ -223,51 +287,7 @@ def _scores(parts: Parts, asked: Sequence[Ask], encoder: Encoder | None, vectors
     return found
 
 
-# --------------------------------------------------------------------------------------------------- what is held back
-
-
-def _rounds(
-    knowledge: Knowledge, vectors: Vectors | None, *, seed: int, told: Callable[[str], object]
-) -> Iterator[tuple[Parts, list[Ask], list[int]]]:
-    """Parts that learned from some questions, the others, and the numbers of the first."""
-    counts = Counter(topic for one in knowledge.asked for topic in one.topics)
-    groups = list(dict.fromkeys(one.group for one in knowledge.asked))
-    order = np.random.default_rng(seed).permutation(len(groups))
-    articles = len(counts) < len(knowledge.topics) / 2  # most answers are to be found by their own words
-    numbers = [
-        number
-        for number, one in enumerate(knowledge.asked)
-        if not one.topics or articles or any(counts[topic] > 1 for topic in one.topics)
-    ]
-    usable = sum(bool(knowledge.asked[number].topics) for number in numbers)
-    many = FOLDS if usable >= ENOUGH else len(groups)
-    fold_of = {groups[group]: place % many for place, group in enumerate(order.tolist())}
-    folds: list[list[int]] = [[] for _ in range(many)]
-    for number in numbers:
-        folds[fold_of[knowledge.asked[number].group]].append(number)
-    if usable < ENOUGH and (usable < LEAST or 2 * usable < sum(bool(one.topics) for one in knowledge.asked)):
-        told("learning, to be asked with shortened questions")
-        everything = range(len(knowledge.asked))
-        draw = np.random.default_rng(seed)
-        outside: list[Ask] = [(one.text, (), number) for number, one in enumerate(knowledge.asked) if not one.topics]
-        short: list[Ask] = [(_shorter(one.text, draw), one.topics, None) for one in knowledge.asked if one.topics]
-        yield fit_parts(knowledge, everything, vectors), short[:MOST_ASKED] + outside, []
-        return
-    for place, fold in enumerate(folds[: math.ceil(many * min(1.0, MANY / usable))], start=1):
-        told(f"round {place}: learning without {len(fold):,} questions, and asking them")
-        away = set(fold)
-        rest = [number for number in range(len(knowledge.asked)) if number not in away]
-        if fold:
-            asked: list[Ask] = [(knowledge.asked[n].text, knowledge.asked[n].topics, n) for n in fold[:MOST_ASKED]]
-            yield fit_parts(knowledge, rest, vectors), asked, rest
-
-
-def _shorter(text: str, draw: np.random.Generator) -> str:
-    """With a third of its words left out, or of its characters in a script without spaces."""
-    chinese = is_chinese(text)
-    words = list(text) if chinese else text.split()
-    kept = sorted(draw.permutation(len(words))[: max(1, len(words) - len(words) // 3)].tolist())
-    return ("" if chinese else " ").join(words[place] for place in kept)
+# ------------------------------------------------------------------------------------------------------ what is outside
 
 
 def _hidden(
@@ -276,10 +296,12 @@ def _hidden(
     encoder: Encoder | None,
     weights_K: NDArray[np.float64],
     *,
+    match: bool,
     seed: int,
     told: Callable[[str], object],
 ) -> list[Ranked]:
-    """What a desk without some of the topics says to their questions."""
+    """What a desk without some of the topics says to their questions. With `match` its vectors are matched, without
+    these questions too."""
     topics = len(knowledge.topics)
     if topics < LEAST_TOPICS:
         return []
@@ -298,9 +320,11 @@ def _hidden(
         ),
     )
     seen = None if vectors is None else Vectors(asked_QE=vectors.asked_QE, answers_TE=vectors.answers_TE[kept_topics])
+    if match and seen is not None:
+        seen = _matched(less, seen, range(len(less.asked)), seed=seed) or seen
     parts = fit_parts(less, range(len(less.asked)), seen)
     asked: list[Ask] = [(knowledge.asked[number].text, (), number) for number in hidden[:MOST_ASKED]]
-    return [rank(one, weights_K) for one in _scores(parts, asked, encoder, vectors)]
+    return [rank(one, weights_K) for one in _scores(parts, asked, encoder, seen)]
 
 
 # --------------------------------------------------------------------------------------------------- what is decided
@@ -312,6 +336,7 @@ def _decided(
     hidden: Sequence[Ranked],
     weights_K: NDArray[np.float64],
     base_K: NDArray[np.float64],
+    answerable_T: NDArray[np.bool_],
     *,
     error: float,
     choice: str,
@@ -331,7 +356,8 @@ def _decided(
     confidence_N, within_N = probability(signals_NS, right_S), probability(base_NS, inside_S)
     some_outside = bool(len(hidden_NS)) or not inside_N.all()
     outside = outside_threshold(within_N[inside_N]) if some_outside else 0.0
-    answered_N = np.where(within_N >= outside, confidence_N, 0.0)
+    given_N = answerable_T[[int(one.topics[0]) for one in ranked]] if ranked else np.zeros(0, dtype=bool)
+    answered_N = np.where((within_N >= outside) & given_N, confidence_N, 0.0)
     threshold = threshold_for(answered_N, right_N, error=error)
     told_outside = np.concatenate([within_N[~inside_N], probability(hidden_NS, inside_S)]) < outside
     measured = Measured(
@@ -361,6 +387,13 @@ def _decided(
         outside=outside,
     )
     return fitted, measured
+
+
+def _answerable(knowledge: Knowledge) -> NDArray[np.bool_]:
+    """Topics with an answer: the others go to a person, and do not count as answered. Where none has one, the desk only
+    recognises topics, and all of them count."""
+    found_T = np.array([topic.answer is not None for topic in knowledge.topics], dtype=bool)
+    return found_T if found_T.any() else ~found_T
 
 
 def _alone(asked: Sequence[Ask], scores: Sequence[Scored]) -> dict[str, float]:

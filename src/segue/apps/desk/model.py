@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -9,10 +10,12 @@ import numpy as np
 from segue.apps.desk.confidence import probability, signals
 from segue.apps.desk.encoder import Encoder
 from segue.apps.desk.knowledge import Knowledge, Topic
-from segue.apps.desk.learn import Fitted, scores_of
+from segue.apps.desk.learn import Fitted
 from segue.apps.desk.network import Network
+from segue.apps.desk.pairs import PairReader
 from segue.apps.desk.parts import Parts
 from segue.apps.desk.ranker import Ranked, rank
+from segue.apps.desk.second import scores_of
 from segue.apps.desk.slots import SLOT, Slots, filled, slots_in, told_value
 from segue.apps.desk.terms import is_chinese, words_of
 from segue.text.unicode import is_unspaced
@@ -111,7 +114,28 @@ class DeskModel:
     parts: Parts
     encoder: Encoder | None
     network: Network | None
+    pairs: PairReader | None
     fitted: Fitted
+
+    @cached_property
+    def _places(self) -> dict[Topic, int]:
+        return {topic: place for place, topic in reversed(list(enumerate(self.knowledge.topics)))}
+
+    @cached_property
+    def _asked(self) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
+        for one in self.knowledge.asked:
+            for topic in one.topics:
+                found.setdefault(topic, []).append(one.text)
+        return found
+
+    def named(self, name: str) -> Topic | None:
+        """The topic of this name."""
+        return self._names.get(name)
+
+    @cached_property
+    def _names(self) -> dict[str, Topic]:
+        return {topic.name: topic for topic in reversed(self.knowledge.topics)}
 
     def ask(self, question: str, *, before: Sequence[str] = ()) -> Finding:
         """What is found for a question. `before` are the questions of the same conversation, the latest last: where the
@@ -131,8 +155,7 @@ class DeskModel:
 
     def _is_about(self, topic: Topic, question: str) -> bool:
         """Whether at least half of the words of a question, or of its characters, are used in others about a topic."""
-        place = self.knowledge.topics.index(topic)
-        known = {part for one in self.knowledge.asked if place in one.topics for part in _parts_of(one.text)}
+        known = {part for text in self._asked.get(self._places[topic], ()) for part in _parts_of(text)}
         parts = _parts_of(question)
         return bool(parts) and 2 * sum(part in known for part in parts) >= len(parts)
 
@@ -140,7 +163,7 @@ class DeskModel:
         """Whether the new words make a topic likelier than the old question alone did: otherwise its answer would be
         given on the strength of what was answered already."""
         (old,) = self.judge([before])
-        place = self.knowledge.topics.index(together.candidates[0].topic)
+        place = self._places[together.candidates[0].topic]
         log = dict(zip(old.ranked.topics.tolist(), old.ranked.log_probabilities.tolist(), strict=True)).get(place)
         likelier = log is None or together.candidates[0].probability > float(np.exp(log))
         return likelier and (place != int(old.ranked.topics[0]) or together.inside >= old.inside)
@@ -163,22 +186,21 @@ class DeskModel:
         """What the answer of a topic leaves open, as far as a question fills it."""
         if topic.answer is None or not SLOT.search(topic.answer):
             return Slots(values={}, missing=())
-        place = self.knowledge.topics.index(topic)
-        templates = [one.text for one in self.knowledge.asked if place in one.topics and "{" in one.text]
+        templates = [text for text in self._asked.get(self._places[topic], ()) if "{" in text]
         return slots_in(topic.answer, templates, question)
 
     def sample(self, topic: Topic, like: str) -> str:
         """A question about a topic, in the script of another text; its name where none is known."""
-        place = self.knowledge.topics.index(topic)
-        known = [SLOT.sub("…", one.text) for one in self.knowledge.asked if place in one.topics]
+        known = [SLOT.sub("…", text) for text in self._asked.get(self._places[topic], ())]
         return next((one for one in known if is_chinese(one) == is_chinese(like)), known[0] if known else topic.name)
 
     def judge(self, questions: Sequence[str]) -> list[Judged]:
         """The order of the topics for each question, and how sure it is."""
         found = []
-        for scored in scores_of(self.parts, questions, self.encoder, self.network):
+        base_K = self.fitted.base_K
+        for scored in scores_of(self.parts, questions, self.encoder, self.network, self.pairs, base_K):
             ranked = rank(scored, self.fitted.weights_K)
-            base = ranked if self.network is None else rank(scored, self.fitted.base_K)
+            base = ranked if self.network is None and self.pairs is None else rank(scored, base_K)
             confidence = float(probability(signals(ranked), self.fitted.right_S))
             inside = float(probability(signals(base), self.fitted.inside_S))
             found.append(Judged(ranked=ranked, confidence=confidence, inside=inside))

@@ -9,13 +9,15 @@
 | meaning | vectors: its answer |
 | dense | log-probability by a linear model of the vectors |
 | network | log-probability by a model that was fine-tuned for it, if there is one |
+| pairs | for the first few: how well a model that reads both finds that they fit, if there is one |
 
 In: knowledge, and vectors of its texts. Out: `Parts`, whose `scores` are one row for each part. A part that nothing
 could be fitted for scores 0 for all topics. What the parts count together is for `ranker`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +25,10 @@ from numpy.typing import NDArray
 from segue.apps.desk.index import Index, build_index
 from segue.apps.desk.knowledge import Knowledge
 from segue.apps.desk.linear import Linear, fit_dense, fit_linear
+from segue.apps.desk.matcher import Matcher
 from segue.evaluation.baselines import log_softmax
 
-PARTS = ("questions", "answers", "linear", "near", "meaning", "dense", "network")
+PARTS = ("questions", "answers", "linear", "near", "meaning", "dense", "network", "pairs")
 MOST_TOPICS = 2000
 """With more topics there are no linear models: they would be large, and have little to learn each topic from."""
 LEAST_ASKED = 2.0
@@ -45,6 +48,10 @@ class Vectors:
     answers_TE: Floats
     """Zeros where a topic has no answer."""
 
+    def matched(self, matcher: Matcher) -> "Vectors":
+        """With what was learned on top of them."""
+        return Vectors(asked_QE=matcher.questions(self.asked_QE), answers_TE=matcher.answers(self.answers_TE))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
@@ -53,7 +60,9 @@ class Parts:
     topics: int
     question_P: Ints
     topic_P: Ints
-    """Pairs of a question, by its place in `questions` and `asked_QE`, and a topic that answers it."""
+    """Pairs of a question, by its place in `texts`, `questions` and `asked_QE`, and a topic that answers it."""
+    texts: tuple[str, ...]
+    """The questions; then the answers that nobody asked for yet."""
     questions: Index | None
     answers: Index | None
     """One text for each topic; empty where it has no answer."""
@@ -63,7 +72,7 @@ class Parts:
     dense_ET: Floats | None
 
     def scores(self, question: str, vector_E: Floats | None) -> Floats:
-        """[parts, topics]; what a network says is put in by `learn`, for many questions together."""
+        """[parts, topics]; what networks say is put in by `second`, for many questions together."""
         found_KT = np.zeros((len(PARTS), self.topics), dtype=np.float32)
         if self.questions is not None:
             found_KT[0] = self._best(self.questions.scores(question))
@@ -88,32 +97,61 @@ class Parts:
         np.maximum.at(best_T, self.topic_P, scores_Q[self.question_P])
         return np.where(np.isfinite(best_T), best_T, np.float32(0.0))
 
+    @cached_property
+    def _of_topic(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for place, topic in zip(self.question_P.tolist(), self.topic_P.tolist(), strict=True):
+            found.setdefault(topic, []).append(place)
+        return found
 
-def fit_parts(knowledge: Knowledge, rows: Sequence[int], vectors: Vectors | None) -> Parts:
-    """From the questions with these numbers that have a topic. An answer that nobody asked for yet stands for its own
-    question in full text and vectors: otherwise topics with questions would always be ahead of it."""
+    def nearest(self, question: str, topics: Sequence[int]) -> list[str | None]:
+        """For each topic the text among its own that is nearest to a question, but for the question itself."""
+        scores_Q = np.zeros(len(self.texts)) if self.questions is None else self.questions.scores(question)
+        found: list[str | None] = []
+        for topic in topics:
+            places = [place for place in self._of_topic.get(topic, ()) if self.texts[place] != question]
+            found.append(self.texts[max(places, key=lambda place: scores_Q[place])] if places else None)
+        return found
+
+
+def topic_texts(knowledge: Knowledge, rows: Sequence[int]) -> tuple[list[str], list[tuple[int, ...]], list[int]]:
+    """The questions with these numbers that have a topic, their topics, and the topics with an answer that none of them
+    asks for."""
     asked = [knowledge.asked[row] for row in rows if knowledge.asked[row].topics]
+    golds = [one.topics for one in asked]
+    taken = {one for gold in golds for one in gold}
+    without = [n for n, topic in enumerate(knowledge.topics) if topic.answer and n not in taken]
+    return [one.text for one in asked], golds, without
+
+
+def fit_parts(
+    knowledge: Knowledge, rows: Sequence[int], vectors: Vectors | None, *, like: Parts | None = None
+) -> Parts:
+    """From the questions with these numbers that have a topic. An answer that nobody asked for yet stands for its own
+    question in full text and vectors: otherwise topics with questions would always be ahead of it. `like` are parts of
+    the same questions with other vectors, whose full text is taken over."""
     kept = np.array([row for row in rows if knowledge.asked[row].topics], dtype=np.int64)
     topics = len(knowledge.topics)
-    texts, golds = [one.text for one in asked], [one.topics for one in asked]
+    texts, golds, without = topic_texts(knowledge, rows)
     answers = [topic.answer or "" for topic in knowledge.topics]
-    without = [
-        topic for topic in sorted(set(range(topics)) - {one for gold in golds for one in gold}) if answers[topic]
-    ]
     pairs = [(place, topic) for place, gold in enumerate(golds) for topic in gold]
     pairs += [(len(texts) + place, topic) for place, topic in enumerate(without)]
-    learn = 1 < topics <= MOST_TOPICS and len(asked) >= LEAST_ASKED * topics
+    learn = 1 < topics <= MOST_TOPICS and len(texts) >= LEAST_ASKED * topics
     asked_QE, dense_ET = None, None
     if vectors is not None:
         asked_QE = vectors.asked_QE[kept]
         if learn:
             dense_ET = fit_dense(DENSE_SCALE * asked_QE, golds, topics=topics, inverse_penalty=DENSE_PENALTY)
         asked_QE = np.concatenate([asked_QE, vectors.answers_TE[without]])
+    if like is not None:
+        meanings_TE = None if like.answers_TE is None or vectors is None else vectors.answers_TE
+        return replace(like, asked_QE=asked_QE, answers_TE=meanings_TE, dense_ET=dense_ET)
     questions = [*texts, *(answers[topic] for topic in without)]
     return Parts(
         topics=topics,
         question_P=np.array([place for place, _ in pairs], dtype=np.int64),
         topic_P=np.array([topic for _, topic in pairs], dtype=np.int64),
+        texts=tuple(questions),
         questions=build_index(questions) if questions else None,
         answers=build_index(answers) if any(answers) else None,
         linear=fit_linear(texts, golds, topics=topics) if learn else None,

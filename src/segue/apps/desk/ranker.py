@@ -17,7 +17,7 @@ from segue.evaluation.baselines import log_softmax
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-PRIOR = np.array([12.0, 6.0, 0.5, 4.0, 2.0, 0.3, 0.5])
+PRIOR = np.array([12.0, 6.0, 0.5, 4.0, 2.0, 0.3, 0.5, 0.5])
 """Weights before any question was asked: they make the usual spread of each part alike."""
 STRENGTH = 3.0
 """How many questions the prior weighs as much as."""

@@ -14,8 +14,9 @@ from segue.apps.desk.model import DeskModel, Finding, is_follow_up
 from segue.apps.desk.phrases import phrase
 from segue.apps.desk.settings import DeskSettings
 from segue.apps.desk.slots import SLOT, filled, told_value
+from segue.apps.desk.writer import Writer
 
-Kind = Literal["answer", "suggestion", "follow_up", "handed_over"]
+Kind = Literal["answer", "suggestion", "generated", "follow_up", "handed_over"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +38,11 @@ def reply(
     settings: DeskSettings,
     *,
     chosen: str | None,
+    writer: Writer | None = None,
 ) -> Reply:
     """To a message in a conversation that the desk leads. `before` are the visitor's earlier questions; `chosen` is the
-    name of a topic, where the visitor took a suggestion."""
+    name of a topic, where the visitor took a suggestion. Where the operator allows it, `writer` puts words of its own
+    before what would be suggested."""
     started = time.perf_counter()
     memory, language = dict(conversation["memory"]), str(conversation["language"])
     pending = memory.pop("pending", None)
@@ -47,13 +50,13 @@ def reply(
         return _handed_over("asked_for_person", language, memory, text, None)
     if is_angry(text):
         return _handed_over("anger", language, memory, text, None)
-    if pending is not None and (topic := _named(model, pending["topic"])) is not None:
+    if pending is not None and (topic := model.named(pending["topic"])) is not None:
         other = model.ask(text) if not is_follow_up(text) else None
         if other is None or other.reason is not None or other.candidates[0].topic == topic:
             values = {**pending["values"], pending["missing"][0]: told_value(text)}
             about: dict[str, Any] = {"kind": "answer", "topic": topic.name}
             return _answer(topic, language, memory, values, pending["missing"][1:], about)
-    if chosen is not None and (topic := _named(model, chosen)) is not None and topic.answer is not None:
+    if chosen is not None and (topic := model.named(chosen)) is not None and topic.answer is not None:
         slots = model.slots(topic, text)
         about = {"kind": "answer", "topic": topic.name, "source": topic.source, "chosen": True}
         return _answer(topic, language, memory, dict(slots.values), slots.missing, about)
@@ -73,8 +76,18 @@ def reply(
     if settings.suggest and finding.suggestions:
         offered = [{"topic": one.topic.name, "question": model.sample(one.topic, text)} for one in finding.suggestions]
         about |= {"kind": "suggestion", "suggestions": offered, "reason": finding.reason}
+        written = (
+            None
+            if writer is None
+            else writer(text, [SLOT.sub("…", one.topic.answer or "") for one in finding.suggestions])
+        )
+        if written is not None:
+            sources = [{"topic": one.topic.name, "source": one.topic.source} for one in finding.suggestions]
+            about |= {"kind": "generated", "sources": sources}
         return Reply(
-            text=phrase(language, "did_you_mean"), about=about, changes={"failures": failures, "memory": memory}
+            text=phrase(language, "did_you_mean") if written is None else written,
+            about=about,
+            changes={"failures": failures, "memory": memory},
         )
     return _handed_over(finding.reason, language, memory, text, about)
 
@@ -126,7 +139,3 @@ def _handed_over(reason: str, language: str, memory: dict[str, Any], text: str, 
         about={"question": text, **(about or {}), "kind": "handed_over", "reason": reason},
         changes={"state": "waiting", "reason": reason, "memory": memory},
     )
-
-
-def _named(model: DeskModel, name: str) -> Topic | None:
-    return next((topic for topic in model.knowledge.topics if topic.name == name), None)

@@ -1,13 +1,14 @@
 """Agents' answers, looked at by a person before the desk learns from them; and what the desk has achieved so far."""
 
-import sqlite3
 import time
 from typing import Any
+
+from segue.apps.database import Connection
 
 DAY = 86400.0
 
 
-def propose(connection: sqlite3.Connection, id: str, message: int) -> None:
+def propose(connection: Connection, id: str, message: int) -> None:
     """An agent's message becomes a proposal: the visitor's last question, and this answer."""
     row = connection.execute(
         "SELECT text FROM messages WHERE conversation = ? AND author = 'visitor' AND number < ? "
@@ -17,26 +18,29 @@ def propose(connection: sqlite3.Connection, id: str, message: int) -> None:
     (answer,) = connection.execute("SELECT text FROM messages WHERE number = ?", (message,)).fetchone()
     if row is not None:
         connection.execute(
-            "INSERT OR IGNORE INTO reviews (message, question, answer) VALUES (?, ?, ?)", (message, row[0], answer)
+            "INSERT INTO reviews (message, question, answer) VALUES (?, ?, ?) ON CONFLICT (message) DO NOTHING",
+            (message, row[0], answer),
         )
 
 
-def propose_choice(connection: sqlite3.Connection, id: str, message: int, *, topic: str) -> None:
+def propose_choice(connection: Connection, id: str, message: int, *, topic: str) -> None:
     """A visitor took a suggestion: the question that led to it is one about this topic."""
+    question, kind = connection.field("about", "question"), connection.field("about", "kind")
     row = connection.execute(
-        "SELECT json_extract(about, '$.question') FROM messages WHERE conversation = ? AND author = 'desk' "
-        "AND number < ? AND json_extract(about, '$.kind') = 'suggestion' ORDER BY number DESC LIMIT 1",
+        f"SELECT {question} FROM messages WHERE conversation = ? AND author = 'desk' AND number < ? "
+        f"AND {kind} IN ('suggestion', 'generated') ORDER BY number DESC LIMIT 1",
         (id, message),
     ).fetchone()
     (answer,) = connection.execute("SELECT text FROM messages WHERE number = ?", (message,)).fetchone()
     if row is not None and row[0]:
         connection.execute(
-            "INSERT OR IGNORE INTO reviews (message, question, answer, topic) VALUES (?, ?, ?, ?)",
+            "INSERT INTO reviews (message, question, answer, topic) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (message) DO NOTHING",
             (message, row[0], answer, topic),
         )
 
 
-def proposals(connection: sqlite3.Connection, *, state: str, limit: int) -> list[dict[str, Any]]:
+def proposals(connection: Connection, *, state: str, limit: int) -> list[dict[str, Any]]:
     """Those in a state (open, accepted, rejected), the oldest first."""
     names = ("message", "question", "answer", "topic", "state", "reviewer", "learned_by")
     rows = connection.execute(
@@ -46,7 +50,7 @@ def proposals(connection: sqlite3.Connection, *, state: str, limit: int) -> list
 
 
 def decide(
-    connection: sqlite3.Connection,
+    connection: Connection,
     message: int,
     *,
     accepted: bool,
@@ -64,7 +68,7 @@ def decide(
     return cursor.rowcount == 1
 
 
-def accepted(connection: sqlite3.Connection, model: str) -> list[tuple[int, str, str, str | None, str]]:
+def accepted(connection: Connection, model: str) -> list[tuple[int, str, str, str | None, str]]:
     """What a model does not know yet: message, question, answer, topic, conversation. After a roll-back that is what
     later models learned too."""
     return connection.execute(
@@ -74,51 +78,47 @@ def accepted(connection: sqlite3.Connection, model: str) -> list[tuple[int, str,
     ).fetchall()
 
 
-def learned(connection: sqlite3.Connection, numbers: list[int], model: str) -> None:
+def learned(connection: Connection, numbers: list[int], model: str) -> None:
     """Notes which model has learned from them."""
-    connection.executemany("UPDATE reviews SET learned_by = ? WHERE message = ?", [(model, one) for one in numbers])
+    connection.execute_many("UPDATE reviews SET learned_by = ? WHERE message = ?", [(model, one) for one in numbers])
 
 
-def statistics(connection: sqlite3.Connection, *, days: float) -> dict[str, Any]:
+def statistics(connection: Connection, *, days: float) -> dict[str, Any]:
     """What happened in the last days."""
     since = time.time() - days * DAY
+    kind, reason, topic, question, seconds = (
+        connection.field("about", name) for name in ("kind", "reason", "topic", "question", "seconds")
+    )
+    by_desk = "FROM messages WHERE author = 'desk' AND created > ?"
 
-    def one(query: str, *values: Any) -> Any:
-        (found,) = connection.execute(query, values or (since,)).fetchone()
+    def one(query: str) -> Any:
+        (found,) = connection.execute(query, (since,)).fetchone()
         return found
+
+    def counted(query: str) -> list[Any]:
+        return connection.execute(query, (since,)).fetchall()
 
     conversations = one("SELECT count(*) FROM conversations WHERE created > ?")
     questions = one("SELECT count(*) FROM messages WHERE author = 'visitor' AND created > ?")
-    answered = one(
-        "SELECT count(*) FROM messages WHERE author = 'desk' AND created > ? "
-        "AND json_extract(about, '$.kind') = 'answer'"
-    )
+    answered = one(f"SELECT count(*) {by_desk} AND {kind} = 'answer'")
     good, bad = connection.execute(
-        "SELECT coalesce(sum(good), 0), coalesce(sum(1 - good), 0) FROM feedback JOIN messages ON number = message "
-        "WHERE author = 'desk' AND messages.created > ?",
+        "SELECT count(CASE WHEN good = 1 THEN 1 END), count(CASE WHEN good = 0 THEN 1 END) FROM feedback "
+        f"JOIN messages ON number = message WHERE author = 'desk' AND messages.created > ? AND {kind} = 'answer'",
         (since,),
     ).fetchone()
-    seconds = one(
-        "SELECT avg(json_extract(about, '$.seconds')) FROM messages WHERE author = 'desk' AND created > ? "
-        "AND json_extract(about, '$.seconds') IS NOT NULL"
+    generated = one(f"SELECT count(*) {by_desk} AND {kind} = 'generated'")
+    mean = one(f"SELECT avg(CAST({seconds} AS DOUBLE PRECISION)) {by_desk} AND {seconds} IS NOT NULL")
+    reasons = counted(
+        f"SELECT {reason} AS reason, count(*) {by_desk} AND {reason} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC"
     )
-    reasons = connection.execute(
-        "SELECT json_extract(about, '$.reason') AS reason, count(*) FROM messages WHERE author = 'desk' "
-        "AND created > ? AND reason IS NOT NULL GROUP BY reason ORDER BY 2 DESC",
-        (since,),
-    ).fetchall()
-    topics = connection.execute(
-        "SELECT json_extract(about, '$.topic') AS topic, count(*) FROM messages WHERE author = 'desk' AND created > ? "
-        "AND topic IS NOT NULL GROUP BY topic ORDER BY 2 DESC LIMIT 20",
-        (since,),
-    ).fetchall()
-    lacking = connection.execute(
-        "SELECT json_extract(about, '$.question') AS question, count(*) FROM messages WHERE author = 'desk' "
-        "AND created > ? AND question IS NOT NULL AND json_extract(about, '$.kind') != 'answer' "
-        "AND coalesce(json_extract(about, '$.reason'), '') NOT IN ('asked_for_person', 'anger') GROUP BY question "
-        "ORDER BY 2 DESC, max(number) DESC LIMIT 20",
-        (since,),
-    ).fetchall()
+    topics = counted(
+        f"SELECT {topic} AS topic, count(*) {by_desk} AND {topic} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC LIMIT 20"
+    )
+    lacking = counted(
+        f"SELECT {question} AS question, count(*) {by_desk} AND {question} IS NOT NULL AND {kind} != 'answer' "
+        f"AND coalesce({reason}, '') NOT IN ('asked_for_person', 'anger') GROUP BY 1 "
+        "ORDER BY 2 DESC, max(number) DESC LIMIT 20"
+    )
     states = dict(connection.execute("SELECT state, count(*) FROM conversations GROUP BY state").fetchall())
     webhooks = connection.execute(
         "SELECT count(delivered), count(given_up), count(*) - count(delivered) - count(given_up) FROM outbox"
@@ -130,7 +130,8 @@ def statistics(connection: sqlite3.Connection, *, days: float) -> dict[str, Any]
         "answered": answered,
         "share_answered": answered / questions if questions else None,
         "feedback": {"good": good, "bad": bad, "share_right": good / (good + bad) if good + bad else None},
-        "mean_seconds": seconds,
+        "generated": generated,
+        "mean_seconds": mean,
         "states": states,
         "not_answered": [{"reason": reason, "count": count} for reason, count in reasons],
         "topics": [{"topic": topic, "count": count} for topic, count in topics],

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import secrets
+import shlex
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any, Literal
@@ -27,7 +28,7 @@ router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
 _ID = re.compile(r"[\w.@:+-]{1,128}")
 LARGEST = 2**63 - 1
 """Number that the database can hold."""
-SHOWN_TO_VISITORS = ("kind", "topic", "source", "confidence", "suggestions", "reason")
+SHOWN_TO_VISITORS = ("kind", "topic", "source", "confidence", "suggestions", "sources", "reason")
 
 
 class _Strict(BaseModel):
@@ -284,14 +285,16 @@ async def read_person(person: str, request: Request) -> Response:
 
 @router.delete("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
 async def forget_person(person: str, request: Request) -> Response:
-    """Deletes it, but for accepted questions in models, which never change: these are named."""
+    """Deletes it, but for accepted questions in models, which never change: these are named, with the command that
+    takes them out."""
     service = service_of(request)
     kept = await service.database.run(lambda connection: store.of_person(connection, person))
     count = await service.write(lambda connection: store.forget(connection, person), AGENTS)
-    await service.database.clean()
+    await service.database.clean_later()
     ids = [one["id"] for one in kept["conversations"]]
     models = await asyncio.to_thread(models_with, service.folder, ids)
-    return answer({"person": person, "deleted_conversations": count, "models": models})
+    command = shlex.join(["segue", "desk", "person", str(service.folder), person, "--delete"]) if models else None
+    return answer({"person": person, "deleted_conversations": count, "models": models, "command": command})
 
 
 @router.get("/v1/me", tags=["service"], dependencies=[needs("visitor")])

@@ -7,7 +7,6 @@ who comes back after a crash has lost a message or gets one twice.
 
 import asyncio
 import logging
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,15 +17,16 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from segue.apps.database import Database
+from segue.apps.database import Connection
 from segue.apps.desk import reviews, store
 from segue.apps.desk.confidence import threshold_for
-from segue.apps.desk.folder import DATABASE, MODELS, current_model, read_about, read_model
+from segue.apps.desk.folder import MODELS, current_model, read_about, read_model
 from segue.apps.desk.model import DeskModel
 from segue.apps.desk.phrases import phrase
 from segue.apps.desk.reply import Reply, reply
 from segue.apps.desk.settings import DeskSettings
 from segue.apps.desk.store import Said
+from segue.apps.desk.writer import open_writer
 from segue.apps.webhooks import Webhooks
 from segue.errors import SegueError
 from segue.serve.errors import ApiError, busy, not_ready, shown
@@ -44,10 +44,11 @@ class DeskService:
 
     def __init__(self, folder: Path, settings: DeskSettings, *, webhook: tuple[str, str] | None = None) -> None:
         self.folder, self.settings, self.ready = folder, settings, False
-        self.database = Database(folder / DATABASE, name=store.NAME, steps=store.STEPS)
+        self.database = store.conversations_of(folder, alone=True)
         self.model_name = current_model(folder)
         self.model: DeskModel = read_model(folder / MODELS / self.model_name)
         self.about = read_about(folder / MODELS / self.model_name)
+        self._writer = open_writer(settings.generate, most_tokens=settings.max_generated) if settings.generate else None
         self.waiting = 0
         """Questions that are being answered."""
         self._webhook = webhook
@@ -112,7 +113,7 @@ class DeskService:
     async def open(self, *, person: str, language: str) -> dict[str, Any]:
         """A new conversation of a person."""
 
-        def work(connection: sqlite3.Connection) -> dict[str, Any]:
+        def work(connection: Connection) -> dict[str, Any]:
             (count,) = connection.execute("SELECT count(*) FROM conversations").fetchone()
             if count >= self.settings.max_conversations:
                 raise _full("conversations", self.settings.max_conversations)
@@ -147,7 +148,7 @@ class DeskService:
             return await self.write(lambda connection: _say(connection, id, said, changes, chosen), id, AGENTS)
 
     def _look(
-        self, connection: sqlite3.Connection, id: str, client: str
+        self, connection: Connection, id: str, client: str
     ) -> tuple[dict[str, Any], list[str], list[dict[str, Any]] | None]:
         """What has to be known to reply."""
         found = _existing(connection, id)
@@ -167,7 +168,8 @@ class DeskService:
         self.waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(
-                self._thread, lambda: reply(self.model, found, before, text, self.settings, chosen=chosen)
+                self._thread,
+                lambda: reply(self.model, found, before, text, self.settings, chosen=chosen, writer=self._writer),
             )
         finally:
             self.waiting -= 1
@@ -177,7 +179,7 @@ class DeskService:
     async def agent_does(self, id: str, agent: str, action: str, text: str | None = None) -> list[dict[str, Any]]:
         """Takes a conversation over, answers, lets the desk go on, or resolves it."""
 
-        def work(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+        def work(connection: Connection) -> list[dict[str, Any]]:
             found = _existing(connection, id)
             if action == "take" or (action == "say" and found["state"] != "agent"):
                 store.change(connection, id, {"state": "agent", "agent": agent})
@@ -202,7 +204,11 @@ class DeskService:
         """Another error that is accepted, from now on."""
         self._use_error(error)
         await self.write(
-            lambda connection: connection.execute("INSERT OR REPLACE INTO settings VALUES ('error', ?)", (str(error),))
+            lambda connection: connection.execute(
+                "INSERT INTO settings (name, value) VALUES ('error', ?) ON CONFLICT (name) DO UPDATE SET "
+                "value = excluded.value",
+                (str(error),),
+            )
         )
         return self.decision()
 
@@ -228,19 +234,9 @@ class DeskService:
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
-    async def write(self, work: Callable[[sqlite3.Connection], T], *subjects: str) -> T:
+    async def write(self, work: Callable[[Connection], T], *subjects: str) -> T:
         """Does something in one transaction, then wakes those who listen."""
-        try:
-            found = await self.database.run(work)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
-                raise
-            raise ApiError(
-                507,
-                "the disk of the desk must have room for a message; it is full. Make room, then send it again.",
-                code="store_full",
-                retry_after=60.0,
-            ) from None
+        found = await self.database.run(work)
         self.wake(*subjects)
         if self._webhooks is not None:
             self._webhooks.wake()
@@ -287,7 +283,7 @@ class DeskService:
 
 
 def _say(
-    connection: sqlite3.Connection, id: str, said: list[Said], changes: dict[str, Any], chosen: str | None
+    connection: Connection, id: str, said: list[Said], changes: dict[str, Any], chosen: str | None
 ) -> list[dict[str, Any]]:
     written = store.say(connection, id, said, changes=changes)
     if chosen is not None and written[-1]["about"].get("chosen"):
@@ -295,14 +291,14 @@ def _say(
     return written
 
 
-def _existing(connection: sqlite3.Connection, id: str) -> dict[str, Any]:
+def _existing(connection: Connection, id: str) -> dict[str, Any]:
     found = store.conversation(connection, id)
     if found is None:
         raise ApiError(404, f"a conversation must exist; got {shown(id)}. Open one first.", code="not_found")
     return found
 
 
-def _setting(connection: sqlite3.Connection, name: str) -> str | None:
+def _setting(connection: Connection, name: str) -> str | None:
     row = connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
     return None if row is None else str(row[0])
 

@@ -58,3 +58,8 @@ class DeskSettings(Section):
     """Questions without an answer, one after the other, after which a person takes over."""
     suggest: bool = True
     """Whether "did you mean" is asked before a person takes over."""
+    generate: str = ""
+    """Folder or name of a language model, or of one fine-tuned for `generate`, that may write a reply of its own
+    together with "did you mean". It is shown as written by a machine, with its sources. Default: none is written."""
+    max_generated: Count = 60
+    """Tokens that a language model may write; each takes time in which no other question is answered."""

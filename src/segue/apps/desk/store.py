@@ -7,46 +7,56 @@ What happens is told to webhooks in the same transaction.
 
 import json
 import secrets
-import sqlite3
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from segue.apps import webhooks
+from segue.apps.database import Connection, Database, Search, Step
+from segue.apps.desk.folder import place_of
 
 State = Literal["desk", "waiting", "agent", "resolved"]
 Author = Literal["visitor", "desk", "agent"]
 NAME = "segue desk"
-STEPS = (
-    """
+WORDS = Search(name="words", table="messages", key="number", column="text")
+"""Finds conversations by what was said."""
+STEPS: tuple[Step, ...] = (
+    (
+        """
 CREATE TABLE conversations (
-  id TEXT PRIMARY KEY, person TEXT NOT NULL, language TEXT NOT NULL, created REAL NOT NULL, updated REAL NOT NULL,
-  state TEXT NOT NULL, agent TEXT, reason TEXT, failures INTEGER NOT NULL DEFAULT 0, memory TEXT NOT NULL DEFAULT '{}');
+  id TEXT PRIMARY KEY, person TEXT NOT NULL, language TEXT NOT NULL, created DOUBLE PRECISION NOT NULL,
+  updated DOUBLE PRECISION NOT NULL, state TEXT NOT NULL, agent TEXT, reason TEXT,
+  failures BIGINT NOT NULL DEFAULT 0, memory TEXT NOT NULL DEFAULT '{}');
 CREATE INDEX conversations_of_state ON conversations (state, updated);
 CREATE INDEX conversations_of_person ON conversations (person);
 CREATE TABLE messages (
-  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  number NUMBERED,
   conversation TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-  author TEXT NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL, created REAL NOT NULL, client TEXT,
+  author TEXT NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, client TEXT,
   about TEXT NOT NULL DEFAULT '{}', UNIQUE (conversation, client));
 CREATE INDEX messages_of_conversation ON messages (conversation, number);
-CREATE VIRTUAL TABLE words USING fts5 (text, content='messages', content_rowid='number', tokenize='trigram');
-CREATE TRIGGER words_added AFTER INSERT ON messages BEGIN
-  INSERT INTO words (rowid, text) VALUES (new.number, new.text); END;
-CREATE TRIGGER words_deleted AFTER DELETE ON messages BEGIN
-  INSERT INTO words (words, rowid, text) VALUES ('delete', old.number, old.text); END;
+""",
+        WORDS,
+        """
 CREATE TABLE feedback (
-  message INTEGER PRIMARY KEY REFERENCES messages (number) ON DELETE CASCADE, good INTEGER NOT NULL,
-  created REAL NOT NULL);
+  message BIGINT PRIMARY KEY NOT NULL REFERENCES messages (number) ON DELETE CASCADE, good BIGINT NOT NULL,
+  created DOUBLE PRECISION NOT NULL);
 CREATE TABLE reviews (
-  message INTEGER PRIMARY KEY REFERENCES messages (number) ON DELETE CASCADE, question TEXT NOT NULL,
+  message BIGINT PRIMARY KEY NOT NULL REFERENCES messages (number) ON DELETE CASCADE, question TEXT NOT NULL,
   answer TEXT NOT NULL, topic TEXT, state TEXT NOT NULL DEFAULT 'open', reviewer TEXT, learned_by TEXT);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
-    + webhooks.TABLE,
+""",
+        webhooks.TABLE,
+    ),
 )
 """How the schema came to be; a new version adds a step, and never changes one."""
+
+
+def conversations_of(desk: Path, *, alone: bool) -> Database:
+    """The database of a desk, to be opened: by the server `alone`, by commands beside it."""
+    return Database(place_of(desk), name=NAME, steps=STEPS, alone=alone)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +70,7 @@ class Said:
     about: Mapping[str, Any] | None = None
 
 
-def open_conversation(connection: sqlite3.Connection, *, person: str, language: str) -> dict[str, Any]:
+def open_conversation(connection: Connection, *, person: str, language: str) -> dict[str, Any]:
     """A new one."""
     id, now = secrets.token_urlsafe(18), time.time()
     connection.execute(
@@ -73,7 +83,7 @@ def open_conversation(connection: sqlite3.Connection, *, person: str, language: 
     return found
 
 
-def conversation(connection: sqlite3.Connection, id: str) -> dict[str, Any] | None:
+def conversation(connection: Connection, id: str) -> dict[str, Any] | None:
     """What is known of one."""
     names = ("id", "person", "language", "created", "updated", "state", "agent", "reason", "failures", "memory")
     row = connection.execute(f"SELECT {', '.join(names)} FROM conversations WHERE id = ?", (id,)).fetchone()
@@ -84,7 +94,7 @@ def conversation(connection: sqlite3.Connection, id: str) -> dict[str, Any] | No
     return found
 
 
-def messages(connection: sqlite3.Connection, id: str, *, after: int = 0) -> list[dict[str, Any]]:
+def messages(connection: Connection, id: str, *, after: int = 0) -> list[dict[str, Any]]:
     """All that was said after a message."""
     rows = connection.execute(
         "SELECT number, author, name, text, messages.created, client, about, good FROM messages "
@@ -99,7 +109,7 @@ def messages(connection: sqlite3.Connection, id: str, *, after: int = 0) -> list
     return found
 
 
-def sent_before(connection: sqlite3.Connection, id: str, client: str) -> list[dict[str, Any]] | None:
+def sent_before(connection: Connection, id: str, client: str) -> list[dict[str, Any]] | None:
     """A message with this id of its sender, and what the desk answered; None if it was never sent."""
     row = connection.execute(
         "SELECT number FROM messages WHERE conversation = ? AND client = ?", (id, client)
@@ -111,15 +121,15 @@ def sent_before(connection: sqlite3.Connection, id: str, client: str) -> list[di
 
 
 def say(
-    connection: sqlite3.Connection, id: str, said: Iterable[Said], *, changes: Mapping[str, Any] | None = None
+    connection: Connection, id: str, said: Iterable[Said], *, changes: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any]]:
     """Writes messages and what they change of the conversation, and tells webhooks."""
     now = time.time()
     numbers = []
     for one in said:
-        cursor = connection.execute(
+        (number,) = connection.execute(
             "INSERT INTO messages (conversation, author, name, text, created, client, about) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING number",
             (
                 id,
                 one.author,
@@ -129,20 +139,19 @@ def say(
                 one.client,
                 json.dumps(dict(one.about or {}), ensure_ascii=False),
             ),
-        )
-        assert cursor.lastrowid is not None
-        numbers.append(cursor.lastrowid)
+        ).fetchone()
+        numbers.append(number)
         webhooks.put(
             connection,
             "message_created",
             id,
-            {"conversation": id, "message": cursor.lastrowid, "author": one.author, "text": one.text},
+            {"conversation": id, "message": number, "author": one.author, "text": one.text},
         )
     change(connection, id, {**(changes or {}), "updated": now})
     return messages(connection, id, after=numbers[0] - 1) if numbers else []
 
 
-def change(connection: sqlite3.Connection, id: str, changes: Mapping[str, Any]) -> None:
+def change(connection: Connection, id: str, changes: Mapping[str, Any]) -> None:
     """Changes what is known of a conversation; a new state is told to webhooks."""
     before = conversation(connection, id)
     assert before is not None
@@ -162,7 +171,7 @@ def change(connection: sqlite3.Connection, id: str, changes: Mapping[str, Any]) 
             )
 
 
-def record(connection: sqlite3.Connection, id: str) -> dict[str, Any]:
+def record(connection: Connection, id: str) -> dict[str, Any]:
     """What an agent gets who takes over: why, what was said, and what the desk would have answered."""
     found = conversation(connection, id)
     assert found is not None
@@ -175,22 +184,17 @@ def record(connection: sqlite3.Connection, id: str) -> dict[str, Any]:
 
 
 def listed(
-    connection: sqlite3.Connection, *, state: str | None, search: str, limit: int, before: float
+    connection: Connection, *, state: str | None, search: str, limit: int, before: float
 ) -> list[dict[str, Any]]:
-    """Conversations, the latest first; of a state, or with some words in them. Words of fewer than three characters are
-    looked for in all messages, since the index has runs of three."""
+    """Conversations, the latest first; of a state, or with some words in them."""
     where, values = ["updated < ?"], [before]  # type: tuple[list[str], list[Any]]
     if state is not None:
         where.append("state = ?")
         values.append(state)
-    if len(search) >= 3:
-        where.append(
-            "id IN (SELECT conversation FROM messages WHERE number IN (SELECT rowid FROM words WHERE words MATCH ?))"
-        )
-        values.append('"' + search.replace('"', '""') + '"')
-    elif search:
-        where.append("id IN (SELECT conversation FROM messages WHERE instr(text, ?) > 0)")
-        values.append(search)
+    if search:
+        condition, words = connection.contains(WORDS, search)
+        where.append(f"id IN (SELECT conversation FROM messages WHERE {condition})")
+        values += words
     rows = connection.execute(
         f"SELECT id FROM conversations WHERE {' AND '.join(where)} ORDER BY updated DESC LIMIT ?", (*values, limit)
     ).fetchall()
@@ -205,7 +209,7 @@ def listed(
     return found
 
 
-def open_of(connection: sqlite3.Connection, person: str) -> int:
+def open_of(connection: Connection, person: str) -> int:
     """How many conversations of a person are not resolved."""
     (count,) = connection.execute(
         "SELECT count(*) FROM conversations WHERE person = ? AND state != 'resolved'", (person,)
@@ -213,34 +217,37 @@ def open_of(connection: sqlite3.Connection, person: str) -> int:
     return int(count)
 
 
-def give_feedback(connection: sqlite3.Connection, id: str, message: int, *, good: bool) -> bool:
+def give_feedback(connection: Connection, id: str, message: int, *, good: bool) -> bool:
     """Whether there is such an answer of the desk, or of an agent."""
     row = connection.execute(
         "SELECT 1 FROM messages WHERE number = ? AND conversation = ? AND author != 'visitor'", (message, id)
     ).fetchone()
     if row is None:
         return False
-    connection.execute("INSERT OR REPLACE INTO feedback VALUES (?, ?, ?)", (message, good, time.time()))
+    connection.execute(
+        "INSERT INTO feedback (message, good, created) VALUES (?, ?, ?) ON CONFLICT (message) DO UPDATE SET "
+        "good = excluded.good, created = excluded.created",
+        (message, good, time.time()),
+    )
     return True
 
 
 # ------------------------------------------------------------------------------------------------------ personal data
 
 
-def of_person(connection: sqlite3.Connection, person: str) -> dict[str, Any]:
+def of_person(connection: Connection, person: str) -> dict[str, Any]:
     """All that is kept of a person."""
     rows = connection.execute("SELECT id FROM conversations WHERE person = ? ORDER BY created", (person,)).fetchall()
     kept = [{**(conversation(connection, id) or {}), "messages": messages(connection, id)} for (id,) in rows]
     return {"person": person, "conversations": kept}
 
 
-def forget(connection: sqlite3.Connection, person: str) -> int:
+def forget(connection: Connection, person: str) -> int:
     """Deletes it, with what was to be told of it, and what was to be learned from it; gives the number of
-    conversations."""
+    conversations. `Database.clean` takes the rest out of the index and the log."""
     rows = connection.execute("SELECT id FROM conversations WHERE person = ?", (person,)).fetchall()
     for (id,) in rows:
         connection.execute("DELETE FROM outbox WHERE subject = ?", (id,))
         connection.execute("DELETE FROM messages WHERE conversation = ?", (id,))
         connection.execute("DELETE FROM conversations WHERE id = ?", (id,))
-    connection.execute("INSERT INTO words (words) VALUES ('optimize')")
     return len(rows)

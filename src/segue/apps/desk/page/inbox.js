@@ -83,7 +83,7 @@ export function inboxPanel() {
   function candidate(one) {
     return el("div", { class: "candidate" }, bar(one.topic, one.probability, percent(one.probability)),
       one.answer ? el("p", { class: "hint", text: one.answer.slice(0, 300) }) : null,
-      one.answer && !one.missing.length ? button("inbox.use", () => ((field.value = one.answer), field.focus())) : null);
+      one.answer && !one.missing?.length ? button("inbox.use", () => ((field.value = one.answer), field.focus())) : null);
   }
 
   function message(one) {

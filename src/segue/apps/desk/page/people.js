@@ -39,6 +39,8 @@ export function peoplePanel() {
       const line = el("p");
       put(line, "people.deleted", { count: count(found.deleted_conversations) });
       result.replaceChildren(line);
+      if (found.models.length)
+        result.append(el("p", { class: "hint", id: "models-kept", t: "people.models", v: { models: found.models.join(", "), command: found.command } }));
     } catch (problem) {
       failed(problem);
     }

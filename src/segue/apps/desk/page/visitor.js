@@ -56,12 +56,13 @@ function add(one) {
   const { kind, source, suggestions } = one.about;
   if (one.author === "agent") under.append(el("span", { text: one.name }));
   if (kind === "answer" && source) under.append(el("span", { t: "visitor.source", v: { source } }));
-  if (kind === "suggestion") {
+  if (kind === "generated") item.append(el("p", { class: "generated", t: "visitor.generated" }));
+  if (kind === "suggestion" || kind === "generated") {
     item.append(el("div", { class: "suggestions" }, ...suggestions.map(({ topic, question }) =>
       el("button", { type: "button", text: question, on: { click: () => say(question, topic) } })),
     button("visitor.person", () => say(document.documentElement.lang.startsWith("zh") ? "转人工" : "I want to talk to a person"))));
   }
-  if (kind === "answer" || one.author === "agent") under.append(...feedback(one));
+  if (kind === "answer" || kind === "generated" || one.author === "agent") under.append(...feedback(one));
   item.append(under);
   shown.set(one.number, item);
   list.append(item);

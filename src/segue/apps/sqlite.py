@@ -1,0 +1,237 @@
+"""SQLite as a database of an application: one file in WAL mode. `database` says what each method is for."""
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from segue.errors import DataError
+from segue.files import unwritable
+from segue.files.single import try_lock
+
+_WAIT = 5.0
+"""Seconds that SQLite waits for a lock of another process."""
+
+
+class Sqlite:
+    """A connection to a file."""
+
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    numbered = "INTEGER PRIMARY KEY AUTOINCREMENT"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.shown = path, str(path)
+        self._connection: sqlite3.Connection | None = None
+        self._lock: BinaryIO | None = None
+
+    # ------------------------------------------------------------------------------------------------------ statements
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """One statement."""
+        return self._opened.execute(statement, portable(values))
+
+    def execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """The same statement with many rows of values."""
+        self._opened.executemany(statement, map(portable, rows))
+
+    def field(self, column: str, name: str) -> str:
+        """SQL of a field of a column with JSON."""
+        return f"CAST(json_extract({column}, '$.{name}') AS TEXT)"
+
+    def contains(self, search: Any, words: str) -> tuple[str, list[str]]:
+        """The index has runs of three characters; shorter words are looked for in all texts."""
+        if len(words) < 3:
+            return rf"{search.column} LIKE ? ESCAPE '\'", [f"%{escaped(words)}%"]
+        phrase = words.replace('"', '""')
+        return (
+            f"{search.key} IN (SELECT rowid FROM {search.name} WHERE {search.name} MATCH ?)",
+            [f'"{phrase}"'],
+        )
+
+    # ---------------------------------------------------------------------------------------------------- transactions
+
+    def begin(self) -> None:
+        """Waits for other processes."""
+        self._opened.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """All of it is on disk."""
+        self._opened.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """Nothing of it has happened; where the disk is full, SQLite has gone back by itself."""
+        if self._opened.in_transaction:
+            self._opened.execute("ROLLBACK")
+
+    def run_script(self, script: str) -> None:
+        """Several statements as one transaction."""
+        try:
+            self._opened.executescript(f"BEGIN IMMEDIATE;\n{script}\nCOMMIT;")
+        except sqlite3.Error:
+            self.roll_back()
+            raise
+
+    def is_full(self, error: Exception) -> bool:
+        """Whether there is no room."""
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+
+    def is_away(self, error: Exception) -> bool:
+        """Whether another process keeps the file for too long."""
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+
+    # -------------------------------------------------------------------------------------------------- open and close
+
+    def open(self, *, alone: bool) -> None:
+        """Makes the file if it is not there."""
+        if alone:
+            self._take_lock()
+        connection = None
+        try:
+            connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+        except sqlite3.Error as error:
+            if connection is not None:
+                connection.close()
+            self._release()
+            raise self.unusable(error) from None
+        with suppress(OSError):
+            os.chmod(self.path, 0o600)
+        self._connection = connection
+
+    def unusable(self, error: Exception) -> DataError:
+        """For a file that is no database, or a damaged one."""
+        return DataError(
+            f"{self.path} must be a SQLite file that can be written; got {error}. Move it away, or restore a back-up."
+        )
+
+    def clean(self) -> None:
+        """Indexes of text keep words of deleted rows until they are put together anew."""
+        names = self._opened.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%'").fetchall()
+        for (name,) in names:
+            self._opened.execute(f"INSERT INTO {name} ({name}) VALUES ('optimize')")
+        self._checkpoint()
+
+    def close(self) -> None:
+        """All that was done stays."""
+        if self._connection is not None:
+            self._checkpoint()
+            self._connection.close()
+            self._connection = None
+        self._release()
+
+    def _checkpoint(self) -> None:
+        with suppress(sqlite3.Error):
+            self._opened.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    @property
+    def _opened(self) -> sqlite3.Connection:
+        assert self._connection is not None, "the database is open"
+        return self._connection
+
+    def _take_lock(self) -> None:
+        try:
+            self._lock = open(f"{self.path}-lock", "ab")  # noqa: SIM115
+        except OSError as error:
+            raise unwritable(self.path, error, DataError) from None
+        if not try_lock(self._lock.fileno()):
+            self._release()
+            raise DataError(
+                f"{self.path} must be used by one server at a time; got a second one. Stop the other, or make a "
+                "back-up and run that."
+            )
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    # ---------------------------------------------------------------------------------------------- schema and copies
+
+    def tables(self) -> set[str]:
+        """Names of all tables."""
+        return {name for (name,) in self._opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+    def search_script(self, search: Any) -> str:
+        """An index of runs of three characters, which find Chinese."""
+        name, table, key, column = search.name, search.table, search.key, search.column
+        return f"""
+CREATE VIRTUAL TABLE {name} USING fts5 ({column}, content='{table}', content_rowid='{key}', tokenize='trigram');
+CREATE TRIGGER {name}_added AFTER INSERT ON {table} BEGIN
+  INSERT INTO {name} (rowid, {column}) VALUES (new.{key}, new.{column}); END;
+CREATE TRIGGER {name}_deleted AFTER DELETE ON {table} BEGIN
+  INSERT INTO {name} ({name}, rowid, {column}) VALUES ('delete', old.{key}, old.{column}); END;
+"""
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """All that is read is of one moment."""
+        self._opened.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._opened.execute("ROLLBACK")
+
+    def rows(self, table: str) -> tuple[list[str], Iterable[Sequence[Any]]]:
+        """Names of the columns, and all rows."""
+        cursor = self._opened.execute(f"SELECT * FROM {table}")
+        return [column for column, *_ in cursor.description], cursor
+
+    def counters(self) -> dict[str, int]:
+        """The last number of each table that counts."""
+        if "sqlite_sequence" not in self.tables():
+            return {}
+        return {str(name): int(last) for name, last in self._opened.execute("SELECT name, seq FROM sqlite_sequence")}
+
+    def set_counters(self, counters: Mapping[str, int]) -> None:
+        """Numbers go on after these."""
+        for table, last in counters.items():
+            self._opened.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+            self._opened.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last))
+
+
+def portable(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Values as both databases take them."""
+    return tuple(
+        value.replace("\0", "\ufffd") if isinstance(value, str) else int(value) if isinstance(value, bool) else value
+        for value in values
+    )
+
+
+def escaped(words: str) -> str:
+    """For LIKE, with a backslash as its escape.
+
+    >>> escaped("100%_")
+    '100\\\\%\\\\_'
+    """
+    return words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def make_plain(path: Path) -> None:
+    """A file that can be read without another one beside it, which SQLite would leave there."""
+    connection = sqlite3.connect(path)
+    try:
+        connection.execute("PRAGMA journal_mode=DELETE").fetchall()
+    finally:
+        connection.close()
+    Path(f"{path}-lock").unlink(missing_ok=True)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """A consistent copy of a file, also while it is in use."""
+    try:
+        reading = sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=_WAIT)
+        writing = sqlite3.connect(target)
+        try:
+            reading.backup(writing)
+            (found,) = writing.execute("PRAGMA integrity_check").fetchone()
+            writing.execute("PRAGMA journal_mode=DELETE").fetchall()
+        finally:
+            reading.close()
+            writing.close()
+    except sqlite3.Error as error:
+        raise DataError(f"{source} must be a SQLite file that can be read; got {error}. Use another copy.") from None
+    if found != "ok":
+        raise DataError(f"{source} must be a whole database; got a damaged one: {str(found)[:80]}. Use another copy.")
