@@ -54,7 +54,8 @@ def server(
     (folder / "keys").write_text(f"agent alice {KEYS['agent']}\noperator bob {KEYS['operator']}\n")
     (folder / "posts.jsonl").write_text("")
     (folder / "prices.csv").write_text(
-        "date,symbol,close\n" + "".join(f"2023-11-{day:02d},ACME,{100 + day % 5}\n" for day in range(1, 31))
+        "date,symbol,close\n"
+        + "".join(f"2023-{month}-{day:02d},ACME,{100 + day % 5}\n" for month in (11, 12) for day in range(1, 31))
     )
     (folder / "sources.toml").write_text(
         '[[source]]\nname = "posts"\nkind = "file"\npath = "posts.jsonl"\n'
