@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.monitor_baselines import nb_svm, tuned_tfidf
+from benchmarks.monitor_baselines import choose, nb_svm, tfidf
 from benchmarks.monitor_data import companies, financial_news, phrasebank, tweets
 from benchmarks.monitor_shifts import shifts
 from benchmarks.monitor_store import many_texts, soak
@@ -28,10 +28,13 @@ from segue.apps.monitor.build import build
 from segue.apps.monitor.calibrate import calibration_error, macro_f1
 from segue.apps.monitor.entities import entities_of, read_entities
 from segue.apps.monitor.labelled import SENTIMENTS, Labelled, gathered
+from segue.apps.monitor.learn import fit, learn
+from segue.apps.monitor.linear import learn_vocabulary
 from segue.apps.monitor.model import MonitorModel
 from segue.apps.monitor.reading import made_batch, open_database, take
 from segue.apps.monitor.settings import MonitorSettings
 from segue.apps.monitor.stream import Stream
+from segue.apps.monitor.terms import terms_of
 from segue.apps.monitor.texts import UTC, Rows, parse_time
 from segue.apps.monitor.watch import DAY, Seen
 
@@ -65,30 +68,47 @@ def _measured(found: list[int], gold: list[int]) -> dict[str, float]:
 
 
 def ten_folds(data: Path) -> Result:
-    """financial_phrasebank: every sentence is told by a model of the other nine parts."""
+    """financial_phrasebank: every sentence is told by a model of the other nine parts. Penalties and kinds of n-grams
+    of all are chosen on the first nine parts."""
     rows = phrasebank(data)
     order = np.random.default_rng(0).permutation(len(rows))
     answers: dict[str, list[int]] = {"monitor": [], "TF-IDF + LR, tuned": [], "NB-SVM": []}
     gold: list[int] = []
-    sure = []
+    penalty, tuned = 0.0, None
     for number, part in enumerate(np.array_split(order, FOLDS), start=1):
         away = set(part.tolist())
         rest = [rows[n] for n in range(len(rows)) if n not in away]
         texts = [rows[n][0] for n in part]
         gold += [SENTIMENTS.index(rows[n][1]) for n in part]
-        model = learned([Labelled(text=text, sentiment=SENTIMENTS.index(label)) for text, label in rest])
-        sure.append(probabilities(model, texts))
-        answers["monitor"] += sure[-1].argmax(1).tolist()
         given, labels = [text for text, _ in rest], [label for _, label in rest]
-        for name, baseline in (("TF-IDF + LR, tuned", tuned_tfidf), ("NB-SVM", nb_svm)):
-            answers[name] += [SENTIMENTS.index(one) for one in baseline(given, labels, texts, chinese=False)]
+        if tuned is None:
+            whole = gathered([Labelled(text=text, sentiment=SENTIMENTS.index(label)) for text, label in rest])
+            penalty = learn(whole, seed=0, told=lambda _: None).inverse_penalties["sentiment"]
+            tuned = choose(given, labels, chinese=False)
+        answers["monitor"] += linear_answers(given, [SENTIMENTS.index(one) for one in labels], texts, penalty)
+        answers["TF-IDF + LR, tuned"] += [SENTIMENTS.index(one) for one in tfidf(given, labels, texts, tuned)]
+        answers["NB-SVM"] += [SENTIMENTS.index(one) for one in nb_svm(given, labels, texts, chinese=False)]
         tell(f"fold {number}: " + ", ".join(f"{name} {_measured(some, gold)}" for name, some in answers.items()))
     found: Result = {name: _measured(some, gold) for name, some in answers.items()}
-    return {
-        **found,
-        "sentences": len(gold),
-        "calibration error": round(calibration_error(np.concatenate(sure), gold), 4),
-    }
+    return {**found, "sentences": len(gold), "inverse penalty": penalty, "chosen for TF-IDF + LR": str(tuned)}
+
+
+def linear_answers(texts: list[str], labels: list[int], others: list[str], inverse_penalty: float) -> list[int]:
+    """What the linear part of a monitor says; the calibration that follows changes few answers."""
+    terms = [terms_of(text) for text in texts]
+    vocabulary = learn_vocabulary(terms)
+    weight_VC, bias_C = fit(
+        [vocabulary.vector(one) for one in terms],
+        labels,
+        width=len(vocabulary.terms),
+        classes=len(SENTIMENTS),
+        inverse_penalty=inverse_penalty,
+    )
+    found = []
+    for text in others:
+        columns, values = vocabulary.vector(terms_of(text))
+        found.append(int(np.argmax(values @ weight_VC[columns] + bias_C)))
+    return found
 
 
 def news(data: Path) -> Result:
@@ -100,8 +120,9 @@ def news(data: Path) -> Result:
     found = probabilities(model, texts)
     given, labels = [row.text for row in train], [str(row.sentiment) for row in train]
     result: Result = {"monitor": _measured(found.argmax(1).tolist(), gold)}
-    for name, baseline in (("TF-IDF + LR, tuned", tuned_tfidf), ("NB-SVM", nb_svm)):
-        result[name] = _measured([int(one) for one in baseline(given, labels, texts, chinese=True)], gold)
+    theirs = tfidf(given, labels, texts, choose(given, labels, chinese=True))
+    result["TF-IDF + LR, tuned"] = _measured([int(one) for one in theirs], gold)
+    result["NB-SVM"] = _measured([int(one) for one in nb_svm(given, labels, texts, chinese=True)], gold)
     return {**result, "learned from": len(train), "told": len(test)}
 
 
@@ -155,31 +176,32 @@ def throughput(data: Path, busy: bool) -> Result:
     with tempfile.TemporaryDirectory() as name:
         database = open_database(Path(name))
         stream = Stream(MonitorSettings().rules())
-        began = time.perf_counter()
+        began, computed = time.perf_counter(), time.process_time()
         for start in range(0, len(rows), 200):
             batch = made_batch("tweets", rows[start : start + 200], Rows(source="tweets", zone=UTC))
             take(database, stream, model, "0001", batch)
-        seconds = time.perf_counter() - began
+        seconds, computed = time.perf_counter() - began, time.process_time() - computed
         database.close()
-    began = time.perf_counter()
+    began = time.process_time()
     for row in rows:
         model.read(row["text"])
-    reading = time.perf_counter() - began
+    reading = time.process_time() - began
     labelled = phrasebank(data)
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     theirs = LogisticRegression(C=10, max_iter=500).fit(
         vectorizer.fit_transform([text for text, _ in labelled]), [label for _, label in labelled]
     )
-    began = time.perf_counter()
+    began = time.process_time()
     for start in range(0, len(rows), 200):
         theirs.predict_proba(vectorizer.transform([row["text"] for row in rows[start : start + 200]]))
     return {
         "texts": len(rows),
         "texts a second, whole pipeline": round(len(rows) / seconds),
-        "texts a second, reading alone": round(len(rows) / reading),
-        "TF-IDF + LR of scikit-learn, texts a second, sentiment alone": round(
-            len(rows) / (time.perf_counter() - began)
-        ),
+        "texts a second of one core's time": {
+            "whole pipeline": round(len(rows) / computed),
+            "reading alone": round(len(rows) / reading),
+            "TF-IDF + LR of scikit-learn, sentiment alone": round(len(rows) / (time.process_time() - began)),
+        },
         "machine was busy with other work": busy,
     }
 

@@ -10,15 +10,19 @@ from sklearn.svm import LinearSVC
 CS = (1.0, 3.0, 10.0, 30.0, 100.0)
 
 
-def tuned_tfidf(texts: list[str], labels: list[str], others: list[str], *, chinese: bool) -> list[str]:
-    """Words and pairs, or runs of one to three characters; C and the kind are chosen on a fifth of the rows."""
+Choice = tuple[dict[str, Any], float]
+"""How n-grams are made, and C."""
+
+
+def choose(texts: list[str], labels: list[str], *, chinese: bool) -> Choice:
+    """Words and pairs, or runs of one to three characters, and C, by the share of a fifth of the rows that is right."""
     kinds: list[dict[str, Any]] = [{"analyzer": "char", "ngram_range": (1, 3)}]
     if not chinese:
         kinds.append({"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b|[^\w\s]"})
     order = np.random.default_rng(0).permutation(len(texts))
     cut = len(texts) // 5
     held, rest = order[:cut], order[cut:]
-    best: tuple[float, dict[str, Any], float] | None = None
+    tried = []
     for kind in kinds:
         vectorizer = TfidfVectorizer(sublinear_tf=True, **kind)
         given = vectorizer.fit_transform([texts[n] for n in rest])
@@ -26,11 +30,14 @@ def tuned_tfidf(texts: list[str], labels: list[str], others: list[str], *, chine
         for c in CS:
             model = LogisticRegression(C=c, max_iter=1000).fit(given, [labels[n] for n in rest])
             right = float(np.mean(model.predict(asked) == np.array([labels[n] for n in held])))
-            if best is None or right > best[0]:
-                best = right, kind, c
-    assert best is not None
-    vectorizer = TfidfVectorizer(sublinear_tf=True, **best[1])
-    model = LogisticRegression(C=best[2], max_iter=1000).fit(vectorizer.fit_transform(texts), labels)
+            tried.append((right, len(tried), (kind, c)))
+    return max(tried)[2]
+
+
+def tfidf(texts: list[str], labels: list[str], others: list[str], choice: Choice) -> list[str]:
+    """TF-IDF with logistic regression."""
+    vectorizer = TfidfVectorizer(sublinear_tf=True, **choice[0])
+    model = LogisticRegression(C=choice[1], max_iter=1000).fit(vectorizer.fit_transform(texts), labels)
     return list(model.predict(vectorizer.transform(others)))
 
 

@@ -164,8 +164,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="For --demo: a folder with labelled.csv, texts.csv and if any entities.csv and prices.csv. Default: "
-            "what comes with Python.",
+            help="For --demo: a folder with labelled.csv, texts.csv and if any entities.csv and prices.csv.",
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Load the monitor, open what is needed, and stop.")] = False,
@@ -177,7 +176,7 @@ def run(
     \b
     Example:
       segue monitor run monitor --sources sources.toml
-      segue monitor run --demo
+      segue monitor run --demo --data FOLDER
     """
     check_installed("segue monitor")
     from segue.apps.keys import read_role_keys
@@ -204,6 +203,11 @@ def run(
     if demo:
         from segue.apps.monitor.demo import prepare_demo
 
+        if data is None:
+            raise ConfigError(
+                "--demo must have real texts; got none. Give --data FOLDER, with labelled.csv (text, sentiment) and "
+                "texts.csv (text, time)."
+            )
         listed = prepare_demo(folder, data, listed, told=lambda said: console.print(said, soft_wrap=True))
 
     def started(address: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from segue.apps.monitor.interface import learn_monitor
 from segue.apps.monitor.sources import Listed, Prices, Source
 from segue.data.tables import TableSettings, open_table
-from segue.errors import ConfigError, DataError
+from segue.errors import DataError
 
 SENTENCES = "financial_phrasebank/Sentences_50Agree.txt"
 STREAM = "stocknet/tweets.tsv"
@@ -21,13 +21,8 @@ COMPANIES = "stocknet/symbols.tsv"
 CLOSES = "stocknet/prices.csv"
 
 
-def prepare_demo(folder: Path, data: Path | None, listed: Listed, *, told: Callable[[str], object]) -> Listed:
+def prepare_demo(folder: Path, data: Path, listed: Listed, *, told: Callable[[str], object]) -> Listed:
     """Learns a monitor in `folder`, if there is none, and gives the list with the texts of the data as a source."""
-    if data is None:
-        raise ConfigError(
-            "--demo must have real texts; got none. Give --data FOLDER, with labelled.csv (text, sentiment) and "
-            "texts.csv (text, time)."
-        )
     texts = _found(data, "texts", STREAM)
     if texts is None:
         raise DataError(f"{data} must have texts.csv, with the columns text and time; it has not. Add it.")

@@ -8,7 +8,7 @@ written as in the list, or behind a dollar sign ($T, $ aapl). A code of digits m
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,7 @@ class Entities:
         return found
 
 
+@lru_cache(maxsize=100_000)
 def _is_end(character: str) -> bool:
     """Whether a name may begin or end beside this character."""
     return not character.isalnum() or is_unspaced(character)

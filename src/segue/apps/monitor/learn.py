@@ -149,17 +149,17 @@ def _held_back(job: _Job, *, seed: int, told: Tell) -> tuple[float, list[_Part]]
     folds = min(FOLDS, count)
     parts = [part[:: max(1, count // MOST_HELD)] for part in np.array_split(order, folds)]
     last = parts[-1]
-    losses = {}
+    tried = {}
     for inverse_penalty in INVERSE_PENALTIES:
         told(f"penalty 1/{inverse_penalty:g}")
-        scores_NC = _scores_without(job, order, last, inverse_penalty)
-        losses[inverse_penalty] = _loss(scores_NC, [job.labels[n] for n in last])
+        tried[inverse_penalty] = _scores_without(job, order, last, inverse_penalty)
+    losses = {one: _loss(scores_NC, [job.labels[n] for n in last]) for one, scores_NC in tried.items()}
     best = min(losses, key=lambda one: losses[one])
     found = []
-    for number, part in enumerate(parts, start=1):
+    for number, part in enumerate(parts[:-1], start=1):
         told(f"learning without part {number} of {folds}")
         found.append((_scores_without(job, order, part, best), [job.labels[n] for n in part]))
-    return best, found
+    return best, [*found, (tried[best], [job.labels[n] for n in last])]
 
 
 def _scores_without(
