@@ -23,6 +23,9 @@ Functions, one for each thing that the command line does (docs/python.md shows e
     package, push               a model for others: in a small folder; on the hub
     learn_desk, open_desk, describe_desk    questions and answers -> a desk that answers, and knows when not to
     improve_desk, roll_back_desk, copy_desk, person_in_desk     keeping it good, safe, and the data of people theirs
+    learn_monitor, open_monitor, describe_monitor   labelled texts -> a monitor that tells sentiment, topic and entities
+    feed_monitor, export_monitor, report_monitor    texts into it, with alarms where they turn; tables and reports
+    improve_monitor, roll_back_monitor, copy_monitor, person_in_monitor     as for a desk
     models, named, doctor       what has a name; the config of a published model; checks of a model
 
 `help(segue.score)` describes one of them. Torch is loaded when it is first needed.
@@ -88,6 +91,19 @@ if TYPE_CHECKING:
     from segue.apps.desk.interface import person_in_desk as person_in_desk
     from segue.apps.desk.interface import roll_back_desk as roll_back_desk
     from segue.apps.desk.model import DeskModel as DeskModel
+    from segue.apps.monitor.interface import MonitorReport as MonitorReport
+    from segue.apps.monitor.interface import copy_monitor as copy_monitor
+    from segue.apps.monitor.interface import describe_monitor as describe_monitor
+    from segue.apps.monitor.interface import export_monitor as export_monitor
+    from segue.apps.monitor.interface import feed_monitor as feed_monitor
+    from segue.apps.monitor.interface import improve_monitor as improve_monitor
+    from segue.apps.monitor.interface import learn_monitor as learn_monitor
+    from segue.apps.monitor.interface import open_monitor as open_monitor
+    from segue.apps.monitor.interface import person_in_monitor as person_in_monitor
+    from segue.apps.monitor.interface import report_monitor as report_monitor
+    from segue.apps.monitor.interface import roll_back_monitor as roll_back_monitor
+    from segue.apps.monitor.model import MonitorModel as MonitorModel
+    from segue.apps.monitor.settings import MonitorSettings as MonitorSettings
     from segue.data.store import Store as Store
     from segue.data.tables import TableSettings as TableSettings
     from segue.errors import SegueError as SegueError
@@ -117,6 +133,9 @@ _HOME = {
     "FinetunedModel": "segue.api.predict",
     "LanguageModel": "segue.model",
     "Memory": "segue.model",
+    "MonitorModel": "segue.apps.monitor.model",
+    "MonitorReport": "segue.apps.monitor.interface",
+    "MonitorSettings": "segue.apps.monitor.settings",
     "Progress": "segue.api.progress",
     "Run": "segue.api.pretrain",
     "SamplingSettings": "segue.infer.sampling",
@@ -134,7 +153,9 @@ _HOME = {
     "compare": "segue.api.compare",
     "convert": "segue.api.convert",
     "copy_desk": "segue.apps.desk.interface",
+    "copy_monitor": "segue.apps.monitor.interface",
     "describe_desk": "segue.apps.desk.interface",
+    "describe_monitor": "segue.apps.monitor.interface",
     "doctor": "segue.api.doctor",
     "embed": "segue.api.embed",
     "embed_each": "segue.api.embed",
@@ -145,20 +166,26 @@ _HOME = {
     "explain_answer": "segue.api.explain",
     "explain_text": "segue.api.explain",
     "export": "segue.api.convert",
+    "export_monitor": "segue.apps.monitor.interface",
+    "feed_monitor": "segue.apps.monitor.interface",
     "finetune": "segue.api.finetune",
     "generate": "segue.api.generate",
     "improve_desk": "segue.apps.desk.interface",
+    "improve_monitor": "segue.apps.monitor.interface",
     "infill": "segue.api.generate",
     "inspect": "segue.api.inspect",
     "learn_desk": "segue.apps.desk.interface",
+    "learn_monitor": "segue.apps.monitor.interface",
     "load": "segue.api.models",
     "load_finetuned": "segue.api.predict",
     "models": "segue.api.catalogue",
     "named": "segue.model.named",
     "open": "segue.api.models",
     "open_desk": "segue.apps.desk.interface",
+    "open_monitor": "segue.apps.monitor.interface",
     "package": "segue.api.hub",
     "person_in_desk": "segue.apps.desk.interface",
+    "person_in_monitor": "segue.apps.monitor.interface",
     "plan": "segue.api.pretrain",
     "plot": "segue.api.plot",
     "predict": "segue.api.predict",
@@ -166,7 +193,9 @@ _HOME = {
     "prepare": "segue.api.prepare",
     "pretrain": "segue.api.pretrain",
     "push": "segue.api.hub",
+    "report_monitor": "segue.apps.monitor.interface",
     "roll_back_desk": "segue.apps.desk.interface",
+    "roll_back_monitor": "segue.apps.monitor.interface",
     "run_study": "segue.api.study",
     "sample": "segue.api.sample",
     "samples": "segue.api.sample",
@@ -191,6 +220,9 @@ __all__ = [
     "FinetunedModel",
     "LanguageModel",
     "Memory",
+    "MonitorModel",
+    "MonitorReport",
+    "MonitorSettings",
     "Progress",
     "Run",
     "SamplingSettings",
@@ -209,7 +241,9 @@ __all__ = [
     "compare",
     "convert",
     "copy_desk",
+    "copy_monitor",
     "describe_desk",
+    "describe_monitor",
     "doctor",
     "embed",
     "embed_each",
@@ -220,20 +254,26 @@ __all__ = [
     "explain_answer",
     "explain_text",
     "export",
+    "export_monitor",
+    "feed_monitor",
     "finetune",
     "generate",
     "improve_desk",
+    "improve_monitor",
     "infill",
     "inspect",
     "learn_desk",
+    "learn_monitor",
     "load",
     "load_finetuned",
     "models",
     "named",
     "open",
     "open_desk",
+    "open_monitor",
     "package",
     "person_in_desk",
+    "person_in_monitor",
     "plan",
     "plot",
     "predict",
@@ -241,7 +281,9 @@ __all__ = [
     "prepare",
     "pretrain",
     "push",
+    "report_monitor",
     "roll_back_desk",
+    "roll_back_monitor",
     "run_study",
     "sample",
     "samples",

@@ -112,6 +112,15 @@ VERBS = {
                          reads=["help-desk"], inside=False),
     "desk restore": Verb(arguments=["saved-desk", "--out", "OUT"], name="desk", folder=True, replace=False,
                          reads=["saved-desk"], quick=False),
+    "monitor learn": Verb(arguments=["labelled.csv", "--out", "OUT"], name="monitor", folder=True, replace=False,
+                          reads=["labelled.csv"], quick=False),
+    "monitor back-up": Verb(arguments=["watch", "--out", "OUT"], name="copy", folder=True, replace=False,
+                            reads=["watch"], inside=False),
+    "monitor restore": Verb(arguments=["saved-watch", "--out", "OUT"], name="monitor", folder=True, replace=False,
+                            reads=["saved-watch"], quick=False),
+    "monitor export": Verb(arguments=["watch", "--out", "OUT"], name="texts.csv", reads=["watch/models"]),
+    "monitor report": Verb(arguments=["watch", "--day", "2024-05-01", "--out", "OUT"], name="day.html",
+                           reads=["watch/models"]),
 }  # fmt: skip
 FAMILIAR = ["README.md", "notes.txt", "config.toml", "metrics.jsonl", "lock", "manifest.json", "conversion.md", "old",
             "export.json", "documents.bin", "report.md", "study.db", "runs.png", "english.txt"]  # fmt: skip
@@ -170,7 +179,9 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "study.toml").write_text(STUDY)
         (folder / "config.toml").write_text(CONFIG.format(size=Store.open("store").vocabulary_size))
         (folder / "faq.csv").write_text("question,answer\nwhere is it,There.\nhow much,Nothing.\n")
+        (folder / "labelled.csv").write_text("text,sentiment\nprofit rose,positive\na loss,negative\n")
         written = {"pretrain": "run", "finetune": "topics", "desk learn": "help-desk", "desk back-up": "saved-desk"}
+        written |= {"monitor learn": "watch", "monitor back-up": "saved-watch"}
         for verb, out in written.items():
             code, output = call(verb, out)
             assert code == 0, output

@@ -91,6 +91,18 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["desk", "person", "model", "ann", "--delete"],
         ["desk", "roll-back", "run"],
     ],
+    "monitor": [
+        ["monitor", "learn", "table.csv", "--out", "new"],
+        ["monitor", "learn", "table.jsonl", "table.tsv", "--entities", "table.csv", "--out", "new"],
+        ["monitor", "tell", "model", "profit rose"],
+        ["monitor", "read", "model", "table.csv"],
+        ["monitor", "run", "model", "--port", "0", "--check"],
+        ["monitor", "export", "model", "--out", "new.csv"],
+        ["monitor", "report", "run", "--out", "new.html"],
+        ["monitor", "back-up", "model", "--out", "new"],
+        ["monitor", "person", "model", "ann", "--delete"],
+        ["monitor", "roll-back", "run"],
+    ],
     "tour": [["tour"]],
     "prepare": [
         ["prepare", "text.txt", "--out", "new", "--kind", "bytes", "--workers", "1"],

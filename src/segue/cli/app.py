@@ -34,6 +34,7 @@ VERBS = {
     "explain": "Show what a model looks at, what its scores are made of, and which words decided.",
     "serve": "Serve models over HTTP, with sessions that remember.",
     "desk": "Answer customers from your own questions and answers, with people behind.",
+    "monitor": "Watch what is said of companies and topics, with an alarm when it turns.",
     "convert": "Convert a checkpoint from or to another library.",
     "export": "Write a model as ONNX or for torch.export.",
     "inspect": "Say what a file or folder is, without loading weights.",
@@ -51,7 +52,20 @@ APPLICATIONS = {
         "back-up": "Copy a desk, also while it runs.",
         "restore": "Make a desk of a back-up, after its files were checked.",
         "person": "Show, export or delete what a desk keeps of a person.",
-    }
+    },
+    "monitor": {
+        "learn": "Learn a monitor from labelled texts, and measure it.",
+        "tell": "Say what a text is about: sentiment, topic, entities, and the words that decided.",
+        "read": "Read files of texts into a monitor, and raise alarms where they turn.",
+        "run": "Run a monitor: its sources, its page, HTTP.",
+        "report": "Write the report of a day as HTML.",
+        "export": "Write texts with what was read in them, as csv or parquet.",
+        "improve": "Learn again with labels that people corrected, and switch if it is no worse.",
+        "roll-back": "Go back to an earlier model of a monitor.",
+        "back-up": "Copy a monitor, also while it runs.",
+        "restore": "Make a monitor of a back-up, after its files were checked.",
+        "person": "Show, export or delete the texts that a monitor keeps of a person.",
+    },
 }
 """Verbs that have verbs of their own, each with the first line of its help."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -11,7 +11,7 @@ from typing import Literal
 from segue.errors import DataError, SegueError
 
 MANIFEST = "manifest.json"
-Kind = Literal["store", "conversion", "export", "model", "desk", "desk-model"]
+Kind = Literal["store", "conversion", "export", "model", "desk", "desk-model", "monitor", "monitor-model"]
 Failure = type[SegueError]
 _LISTED: Mapping[Kind, tuple[str, ...]] = {
     "store": ("documents.bin",),
@@ -20,6 +20,8 @@ _LISTED: Mapping[Kind, tuple[str, ...]] = {
     "model": ("config.toml", "model.safetensors"),
     "desk": ("desk.json",),
     "desk-model": ("model.json", "knowledge.jsonl"),
+    "monitor": ("monitor.json",),
+    "monitor-model": ("model.json", "rows.jsonl"),
 }
 """What the manifest of a folder of each kind lists, among others."""
 _LARGEST_MANIFEST = 1 << 26
@@ -117,6 +119,8 @@ def _named(kind: Kind) -> str:
         "model": "a model folder",
         "desk": "a desk",
         "desk-model": "a model of a desk",
+        "monitor": "a monitor",
+        "monitor-model": "a model of a monitor",
     }
     return names[kind]
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from segue.apps.desk.terms import terms_of
+from segue.apps.regression import fit_regression
 from segue.evaluation.baselines import Products, log_softmax
 from segue.text.ngrams import Vectors
 
@@ -22,7 +23,6 @@ Floats = NDArray[np.float32]
 INVERSE_PENALTY = 20.0
 """C of the regression."""
 MOST_TERMS = 40_000
-MOST_STEPS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,27 +115,4 @@ def _fit(
     gold_NT = torch.zeros(len(golds), topics)
     for row, gold in enumerate(golds):
         gold_NT[row, list(gold)] = 1 / len(gold)
-    parameters_VT = torch.zeros(terms + 1, topics)
-    penalty = 1 / (inverse_penalty * len(golds))
-    optimizer = torch.optim.LBFGS(
-        [parameters_VT],
-        max_iter=MOST_STEPS,
-        max_eval=2 * MOST_STEPS,
-        tolerance_change=0.0,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure() -> Tensor:
-        weight_VT = parameters_VT[:-1]
-        scores_NT = products.forward(weight_VT) + parameters_VT[-1]
-        loss = -(scores_NT.log_softmax(dim=1) * gold_NT).sum() / len(golds)
-        error_NT = (scores_NT.softmax(dim=1) - gold_NT) / len(golds)
-        parameters_VT.grad = torch.cat(
-            [products.backward(error_NT) + penalty * weight_VT, error_NT.sum(dim=0, keepdim=True)]
-        )
-        return loss + penalty / 2 * weight_VT.square().sum()
-
-    with torch.no_grad():
-        optimizer.step(closure)  # type: ignore[no-untyped-call]
-    found = parameters_VT.numpy()
-    return np.ascontiguousarray(found[:-1]), found[-1].copy()
+    return fit_regression(products, gold_NT, width=terms, inverse_penalty=inverse_penalty)

@@ -24,7 +24,7 @@ def desk_app(service: DeskService, *, keys: RoleKeys | None, local: bool) -> Fas
         service=service,
         routers=[router],
         limits=settings,
-        packages=("segue.serve", "segue.apps.desk"),
+        packages=("segue.serve", "segue.apps", "segue.apps.desk"),
         starts=STARTS,
         embedded_by=settings.embed or "'none'",
         keys=keys,

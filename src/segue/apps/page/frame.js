@@ -1,4 +1,4 @@
-// What both pages share: the language, the colours, the key, errors, and a stream of events that comes back by itself.
+// What the pages of applications share: the language, the colours, the key, errors, and a stream of events that comes back by itself.
 import { send, ServerError, useKey } from "./api.js";
 import { put, putText } from "./dom.js";
 import { language, setLanguage } from "./words.js";

@@ -1,0 +1,196 @@
+"""Many texts in the store: how fast pages are then, and the taking of texts; and a replay that is often killed."""
+
+import json
+import random
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segue.apps.database import Database
+from segue.apps.monitor import queries, store
+from segue.apps.monitor.daily import daily_report
+from segue.apps.monitor.entities import Entities
+from segue.apps.monitor.folder import DATABASE, FORMAT, MODELS, MONITOR, write_model
+from segue.apps.monitor.model import MonitorModel, Reading, Sentiment
+from segue.apps.monitor.reading import open_database
+from segue.apps.monitor.texts import Text
+from segue.apps.monitor.watch import DAY
+from segue.files import write_folder
+
+Tell = Callable[[str], object]
+AT_ONCE = 200
+ENTITIES, TOPICS = 500, 12
+SPAN = 730 * DAY
+END = 1_700_000_000.0
+PAGES = 100
+"""How often each page is asked."""
+
+
+def many_texts(count: int, busy: bool, told: Tell) -> dict[str, Any]:
+    """Fills a store with made-up texts, and measures at 1 million and at the end."""
+    found: dict[str, Any] = {"machine was busy with other work": busy}
+    with tempfile.TemporaryDirectory() as name:
+        database = open_database(Path(name))
+        draw = np.random.default_rng(0)
+        rate = 0.0
+        for start in range(0, count, AT_ONCE):
+            began = time.perf_counter()
+            _fill(database, draw, start, count)
+            rate = 0.99 * rate + 0.01 * AT_ONCE / (time.perf_counter() - began) if start else 0.0
+            done = start + AT_ONCE
+            if done in (1_000_000, count) or (done % 500_000 == 0):
+                told(f"{done:,} texts: {rate:.0f} a second")
+            if done in (1_000_000, count):
+                found[f"{done:,} texts"] = {"written a second": round(rate), "pages, ms": _pages(database)}
+        found["bytes of the file"] = (Path(name) / DATABASE).stat().st_size
+        database.close()
+    return found
+
+
+def _fill(database: Database, draw: Any, start: int, count: int) -> None:
+    """Texts in the order of their times, each of one to three entities, a few of which have most."""
+    places = draw.zipf(1.3, (AT_ONCE, 3)) % ENTITIES
+    many = draw.integers(1, 4, AT_ONCE)
+    scores = draw.dirichlet((1.0, 3.0, 1.5), AT_ONCE)
+    topics = draw.zipf(1.5, AT_ONCE) % TOPICS
+
+    def work(connection: sqlite3.Connection) -> None:
+        written = []
+        for n in range(AT_ONCE):
+            negative, neutral, positive = scores[n].tolist()
+            said = Sentiment(negative=negative, neutral=neutral, positive=positive)
+            codes = {f"E{place}": said for place in places[n, : many[n]].tolist()}
+            text = Text(
+                id=f"{start + n}",
+                source="made",
+                time=END - SPAN + SPAN * (start + n) / count,
+                text="x" * 120,
+                author=f"a{(start + n) % 100_000}",
+            )
+            reading = Reading(topic=f"topic {topics[n]}", topic_probability=0.9, sentiment=said, entities=codes)
+            row = store.Row(
+                text=text, reading=reading, fingerprint=f"{start + n:024x}", original=None, late=False, model="0001",
+                arrived=END,
+            )  # fmt: skip
+            written.append((store.add_text(connection, row), row))
+        store.count_texts(connection, written)
+
+    database.do(work)
+
+
+def _pages(database: Database) -> dict[str, Any]:
+    """p50 and p95 of what the page asks, for entities with many and with few texts, at the end of the time."""
+    (last,) = database.do(lambda connection: connection.execute("SELECT max(time) FROM texts").fetchone())
+    draw = random.Random(0)
+    asked: dict[str, Callable[[Any], Any]] = {
+        "overview, 7 days": lambda c: queries.overview(c, start=last - 7 * DAY, end=last, limit=100),
+        "overview, a year": lambda c: queries.overview(c, start=last - 365 * DAY, end=last, limit=100),
+        "topics": lambda c: queries.topics(c, start=last - 7 * DAY, end=last),
+        "timeline, 14 days": lambda c: queries.timeline(
+            c, entity=f"E{draw.randrange(50)}", topic="", start=last - 14 * DAY, end=last
+        ),
+        "timeline, two years": lambda c: queries.timeline(
+            c, entity=f"E{draw.randrange(50)}", topic="", start=last - 730 * DAY, end=last
+        ),
+        "timeline of all texts, a year": lambda c: queries.timeline(
+            c, entity="", topic="", start=last - 365 * DAY, end=last
+        ),
+        "texts of an entity": lambda c: queries.texts(c, entity=f"E{draw.randrange(50)}", limit=50),
+        "negative texts of an entity and topic": lambda c: queries.texts(
+            c, entity=f"E{draw.randrange(50)}", topic="topic 3", sentiment="negative", limit=50
+        ),
+        "last texts": lambda c: queries.latest(c, after=0, limit=20),
+        "one text": lambda c: queries.one_text(c, draw.randrange(1, 100_000)),
+        "alarms": lambda c: queries.alarms(c, limit=100),
+        "span": queries.span,
+        "report of a day": lambda c: daily_report(c, last - DAY),
+    }
+    found = {}
+    for name, work in asked.items():
+        times = []
+        for _ in range(PAGES if "report" not in name else 10):
+            began = time.perf_counter()
+            database.do(work)
+            times.append(1000 * (time.perf_counter() - began))
+        found[name] = {
+            "p50": round(float(np.quantile(times, 0.5)), 2),
+            "p95": round(float(np.quantile(times, 0.95)), 2),
+        }
+    return found
+
+
+def soak(model: MonitorModel, rows: list[dict[str, Any]], kills: int, told: Tell) -> dict[str, Any]:
+    """The same texts read once without and once with kills give the same texts, counts and alarms."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "texts.jsonl").write_text(
+            "".join(json.dumps({**row, "id": str(n)}) + "\n" for n, row in enumerate(rows)), encoding="utf-8"
+        )
+        for one in ("whole", "killed"):
+            _made(folder / one, model)
+        command = [sys.executable, "-m", "segue", "monitor", "read"]
+        began = time.monotonic()
+        subprocess.run([*command, str(folder / "whole"), str(folder / "texts.jsonl")], check=True, capture_output=True)
+        seconds = time.monotonic() - began
+        told(f"without kills: {seconds:.0f} seconds")
+        draw, done, most = random.Random(0), 0, 0
+        while True:
+            process = subprocess.Popen(
+                [*command, str(folder / "killed"), str(folder / "texts.jsonl")],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            try:
+                wait = None if done >= kills else 6 + draw.uniform(0, 1.2 * seconds / kills)
+                process.wait(wait)
+                break
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                done += 1
+                if done % 10 == 0:
+                    told(f"{done} kills")
+        most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        states = [_state(folder / one / DATABASE) for one in ("whole", "killed")]
+    return {
+        "texts": len(rows),
+        "kills": done,
+        "the same texts, counts and alarms": states[0] == states[1],
+        "texts, alarms": states[0][:2],
+        "seconds without kills": round(seconds, 1),
+        "largest memory of a process, MB": round(most / 1024),
+    }
+
+
+def _made(folder: Path, model: MonitorModel) -> None:
+    (folder / MODELS).mkdir(parents=True)
+    none = MonitorModel(
+        linear=model.linear, topics=model.topics, sentiment=model.sentiment, topic=model.topic,
+        entities=Entities(all=model.entities.all),
+    )  # fmt: skip
+    write_folder(folder / MODELS / "0001", lambda place: write_model(place, none, (), {}), kind="monitor-model")
+    (folder / MONITOR).write_text(json.dumps({"format": FORMAT, "model": "0001"}))
+
+
+def _state(path: Path) -> tuple[Any, ...]:
+    connection = sqlite3.connect(path)
+    try:
+        (texts,) = connection.execute("SELECT count(*) FROM texts").fetchone()
+        alarms = connection.execute(
+            "SELECT entity, topic, kind, time, since, figures FROM alarms ORDER BY number"
+        ).fetchall()
+        counts = connection.execute(
+            "SELECT entity, topic, start, texts, negative FROM hours ORDER BY 1, 2, 3"
+        ).fetchall()
+    finally:
+        connection.close()
+    return texts, len(alarms), alarms, counts

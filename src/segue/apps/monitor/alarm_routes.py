@@ -1,0 +1,86 @@
+"""The routes of alarms: listed, looked at, acknowledged, commented on."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from pydantic import Field
+
+from segue.apps.keys import Caller
+from segue.apps.monitor import queries
+from segue.apps.monitor.describe import alarm_reason
+from segue.apps.monitor.groups import grouped
+from segue.apps.monitor.routes import Name, Number, Strict, missing, service_of
+from segue.apps.web import needs
+from segue.serve.answers import ERRORS, answer
+from segue.serve.errors import ApiError, too_large
+from segue.serve.limits import LimitedRoute
+
+router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
+
+
+class Comment(Strict):
+    """What somebody has to say."""
+
+    text: Annotated[str, Field(min_length=1)]
+
+
+@router.get("/v1/alarms", tags=["alarms"], dependencies=[needs("agent")])
+async def list_alarms(
+    request: Request,
+    state: Literal["", "open", "acknowledged"] = "",
+    entity: Name = "",
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Response:
+    """Alarms, the latest first."""
+    found = await service_of(request).database.run(
+        lambda connection: queries.alarms(connection, state=state, entity=entity or None, limit=limit)
+    )
+    return answer({"data": [told(one) for one in found]})
+
+
+@router.get("/v1/alarms/{number}", tags=["alarms"], dependencies=[needs("agent")])
+async def read_alarm(number: Number, request: Request) -> Response:
+    """An alarm with its reason, its figures, the texts behind it in groups, comments, and related alarms."""
+    found = await service_of(request).database.run(lambda connection: queries.one_alarm(connection, number))
+    if found is None:
+        raise missing("an alarm", number)
+    return answer({**told(found), "groups": grouped(found["texts"])})
+
+
+def told(one: dict[str, Any]) -> dict[str, Any]:
+    """With its reason in words."""
+    return {**one, "reason": alarm_reason(one["entity"], one["topic"], one["kind"], one["figures"])}
+
+
+@router.post("/v1/alarms/{number}/acknowledge", tags=["alarms"])
+async def acknowledge(
+    number: Number,
+    request: Request,
+    caller: Caller = needs("agent"),  # noqa: B008
+) -> Response:
+    """Somebody has seen it, and the alarms of the same incident."""
+    service = service_of(request)
+    if not await service.database.run(lambda connection: queries.acknowledge(connection, number, caller.name)):
+        raise missing("an alarm", number)
+    service.wake()
+    return await read_alarm(number, request)
+
+
+@router.post("/v1/alarms/{number}/comments", tags=["alarms"])
+async def comment(
+    number: Number,
+    body: Comment,
+    request: Request,
+    caller: Caller = needs("agent"),  # noqa: B008
+) -> Response:
+    """Adds a comment."""
+    service = service_of(request)
+    text = body.text.replace("\0", "").strip()
+    if len(text) > service.settings.max_comment:
+        raise too_large("text", len(text), service.settings.max_comment, what="characters", setting="max_comment")
+    if not text:
+        raise ApiError(400, "text must have a character that is seen; got none.", code="invalid_value", param="text")
+    if not await service.database.run(lambda connection: queries.comment(connection, number, caller.name, text)):
+        raise missing("an alarm", number)
+    return await read_alarm(number, request)

@@ -1,0 +1,73 @@
+"""Probabilities that mean what they say: a temperature and a bias for each class, fitted to held-back rows.
+
+In: scores of rows that a model has not learned from, and what is right. Out: a `Calibration`. How far it is off is the
+expected calibration error: the mean distance of confidence and share of right answers, over bins of the confidence.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segue.evaluation.baselines import log_softmax
+
+Floats = NDArray[np.float64]
+BINS = 15
+STEPS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Probabilities are the softmax of `scale` times the scores plus `bias_C`."""
+
+    scale: float
+    bias_C: Floats
+
+    def probabilities(self, scores_NC: NDArray[np.floating]) -> Floats:
+        """[N, C]."""
+        found_NC: Floats = np.exp(log_softmax(self.scale * scores_NC.astype(np.float64) + self.bias_C))
+        return found_NC
+
+
+def fit_calibration(scores_NC: NDArray[np.floating], labels: Sequence[int]) -> Calibration:
+    """By the smallest loss; few rows change little."""
+    classes = scores_NC.shape[1]
+    scores = torch.from_numpy(np.ascontiguousarray(scores_NC, dtype=np.float64))
+    gold = torch.tensor(list(labels), dtype=torch.int64)
+    parameters = torch.zeros(1 + classes, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([parameters], max_iter=STEPS, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        found = torch.nn.functional.cross_entropy(parameters[0].exp() * scores + parameters[1:], gold)
+        loss: Tensor = found + parameters.square().sum() / len(gold)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    values = parameters.detach().numpy()
+    return Calibration(scale=float(np.exp(values[0])), bias_C=values[1:].copy())
+
+
+def calibration_error(probabilities_NC: Floats, labels: Sequence[int]) -> float:
+    """The expected calibration error of the first answers."""
+    if not len(labels):
+        return 0.0
+    sure_N = probabilities_NC.max(axis=1)
+    right_N = probabilities_NC.argmax(axis=1) == np.asarray(labels)
+    bin_N = np.minimum((sure_N * BINS).astype(int), BINS - 1)
+    off = sum(abs(float(sure_N[bin_N == one].sum()) - float(right_N[bin_N == one].sum())) for one in range(BINS))
+    return off / len(labels)
+
+
+def macro_f1(found: Sequence[int], labels: Sequence[int]) -> float:
+    """Mean F1 of the classes that occur."""
+    answers, gold = np.asarray(found), np.asarray(labels)
+    scores = []
+    for one in sorted(set(gold.tolist())):
+        both = int(((answers == one) & (gold == one)).sum())
+        scores.append(2 * both / max(1, int((answers == one).sum()) + int((gold == one).sum())))
+    return float(np.mean(scores)) if scores else 0.0

@@ -1,0 +1,51 @@
+"""Alarms in words: the reason with its figures, and the mail that tells of it. No word of it is advice."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from segue.apps.monitor.watch import Alarm
+
+
+def subject_name(entity: str, topic: str) -> str:
+    """What an alarm is about."""
+    return entity or topic or "all texts"
+
+
+def alarm_reason(entity: str, topic: str, kind: str, figures: Mapping[str, float]) -> str:
+    """Why there is an alarm, with its figures."""
+    name = subject_name(entity, topic)
+    if kind == "surge":
+        return (
+            f"{name}: {figures['negative']:.0f} negative texts where {figures['expected_negative']:.1f} are usual for "
+            f"the hours and weekdays; mean sentiment {figures['mean']:+.2f}, usually {figures['usual_mean']:+.2f}."
+        )
+    return (
+        f"{name}: mean sentiment {figures['mean']:+.2f} over {figures['texts']:.0f} texts, usually "
+        f"{figures['usual_mean']:+.2f}; {figures['negative']:.0f} of them are negative."
+    )
+
+
+def alarm_mail(reason: str, alarm: Alarm, texts: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Subject and body of a mail."""
+    lines = [
+        reason,
+        "",
+        f"From {moment(alarm.since)} to {moment(alarm.time)}; statistic {alarm.figures['statistic']:.1f}, threshold "
+        f"{alarm.figures['threshold']:.1f}.",
+        "",
+        "Last texts behind it:",
+        *(f"- {moment(one['time'])} {one['sentiment']}: {shortened(one)}" for one in texts),
+    ]
+    return "Alarm: " + " ".join(reason.split())[:150], "\n".join(lines) + "\n"
+
+
+def moment(seconds: float) -> str:
+    """A time, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def shortened(text: Mapping[str, Any], most: int = 200) -> str:
+    """The beginning of a text, in one line."""
+    line = " ".join(f"{text['title']} {text['text']}".split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -1,0 +1,205 @@
+"""RSS, Atom and JSON over HTTP, politely: only what has changed, no oftener than the site wants, as robots.txt allows.
+
+In: a source with an address that the operator wrote. Out: rows, and the place (ETag, Last-Modified) for the next look.
+Redirects are not followed: the error names where it leads, and the operator can write that. Answers have a largest
+size; XML may not define entities.
+"""
+
+import html
+import http.client
+import json
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.robotparser import RobotFileParser
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+import segue
+from segue.apps.monitor.sources import Source
+from segue.errors import DataError
+
+AGENT = f"segue-monitor/{segue.__version__}"
+LARGEST = 10_000_000
+TIMEOUT = 20.0
+LONGEST_WAIT = 6 * 3600.0
+ROBOTS_KEPT = 86_400.0
+_TAGS = re.compile(r"<[^>]*>")
+_ITEMS = ("items", "data", "articles", "results", "posts")
+
+
+@dataclass
+class Fetched:
+    """What an address gave."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    place: dict[str, Any] = field(default_factory=dict)
+    wait: float = 0.0
+    """Seconds until the next look."""
+    problem: str | None = None
+
+
+class Poller:
+    """Looks at one address again and again."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._failures = source, 0
+        self._robots: RobotFileParser | None = None
+        self._robots_until = 0.0
+
+    def look(self, place: Mapping[str, Any]) -> Fetched:
+        """One look. Whatever goes wrong is told, and the next look comes later and later."""
+        every = self._source.every
+        try:
+            robots = self._allowed()
+            delay = robots.crawl_delay(AGENT) if robots is not None else None
+            every = max(every, float(delay or 0))
+            status, headers, body = _get(self._source.url, place)
+            if status == 304:
+                self._failures = 0
+                return Fetched(place=dict(place), wait=every)
+            if status != 200:
+                raise _Refused(status, headers)
+            rows = read_feed(body) if self._source.kind == "feed" else read_json(body)
+        except (_Refused, DataError, OSError, http.client.HTTPException, ValueError) as error:
+            self._failures += 1
+            wait = min(every * 2.0 ** min(self._failures, 12), LONGEST_WAIT)
+            asked = error.retry_after if isinstance(error, _Refused) else None
+            wait = max(wait, min(asked, LONGEST_WAIT)) if asked is not None else wait
+            return Fetched(place=dict(place), wait=wait, problem=str(error)[:300] or type(error).__name__)
+        self._failures = 0
+        new = {name: headers[name] for name in ("etag", "last-modified") if headers.get(name)}
+        return Fetched(rows=rows, place=new, wait=every)
+
+    def _allowed(self) -> RobotFileParser | None:
+        """Raises where robots.txt forbids the address; a site without one forbids nothing."""
+        if self._robots_until < time.monotonic():
+            parts = urlsplit(self._source.url)
+            status, _, body = _get(f"{parts.scheme}://{parts.netloc}/robots.txt", {})
+            self._robots = None
+            if status == 200:
+                self._robots = RobotFileParser()
+                self._robots.parse(body.decode("utf-8", "replace").splitlines())
+            elif status >= 500:
+                raise DataError(f"robots.txt of the site must be readable; got HTTP {status}. It is tried again.")
+            self._robots_until = time.monotonic() + ROBOTS_KEPT
+        if self._robots is not None and not self._robots.can_fetch(AGENT, self._source.url):
+            raise DataError("robots.txt of the site must allow the address; it does not. Ask the site, or remove it.")
+        return self._robots
+
+
+class _Refused(Exception):  # noqa: N818
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+        to = f", which leads to {headers['location'][:200]}" if headers.get("location") else ""
+        super().__init__(f"HTTP {status}{to}")
+        asked = headers.get("retry-after", "")
+        self.retry_after = float(asked) if asked.isdigit() else None
+
+
+def _get(url: str, place: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    if parts.scheme == "https":
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=TIMEOUT, context=ssl.create_default_context()
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT)
+    headers = {"user-agent": AGENT, "accept": "application/rss+xml, application/atom+xml, application/json, */*;q=0.5"}
+    for name, asked in (("etag", "if-none-match"), ("last-modified", "if-modified-since")):
+        if place.get(name):
+            headers[asked] = str(place[name])
+    try:
+        connection.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), headers=headers)
+        response = connection.getresponse()
+        body = response.read(LARGEST + 1)
+        if len(body) > LARGEST:
+            raise DataError(f"an answer must have at most {LARGEST:,} bytes; got more. Remove the source.")
+        return response.status, {name.lower(): value for name, value in response.getheaders()}, body
+    finally:
+        connection.close()
+
+
+# ----------------------------------------------------------------------------------------------------------------- XML
+
+
+def read_feed(body: bytes) -> list[dict[str, Any]]:
+    """The items of an RSS or Atom feed, as rows with title, text, time, author and id."""
+    root = _parsed(body)
+    found = []
+    for item in root.iter():
+        if _name(item) in ("item", "entry"):
+            cells = _cells(item)
+            found.append({name: value for name, value in cells.items() if value})
+    return found
+
+
+def _parsed(body: bytes) -> Element:
+    builder = TreeBuilder()
+    parser = expat.ParserCreate(namespace_separator="}")
+
+    def refuse(*_: Any) -> None:
+        raise DataError("a feed must not define entities; it does. Remove the source.")
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        builder.start(name, attributes)
+
+    def end(name: str) -> None:
+        builder.end(name)
+
+    parser.EntityDeclHandler = refuse
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = builder.data
+    try:
+        parser.Parse(body, True)
+        return builder.close()
+    except (expat.ExpatError, AssertionError) as error:
+        raise DataError(f"a feed must be XML; got something else: {str(error)[:100]}.") from None
+
+
+def _name(element: Element) -> str:
+    return element.tag.rpartition("}")[2].lower()
+
+
+def _cells(item: Element) -> dict[str, str]:
+    by_name: dict[str, str] = {}
+    for part in item:
+        name = _name(part)
+        if name == "author" and len(part):
+            text = next((one.text or "" for one in part if _name(one) == "name"), "")
+        else:
+            text = "".join(part.itertext())
+        by_name.setdefault(name, text.strip())
+    texts = [plain_text(by_name.get(name, "")) for name in ("encoded", "content", "description", "summary")]
+    return {
+        "title": plain_text(by_name.get("title", "")),
+        "text": max(texts, key=len),
+        "time": by_name.get("pubdate") or by_name.get("published") or by_name.get("updated") or by_name.get("date", ""),
+        "author": by_name.get("author") or by_name.get("creator", ""),
+        "id": by_name.get("guid") or by_name.get("id") or by_name.get("link", ""),
+    }
+
+
+def plain_text(markup: str) -> str:
+    """What markup says, without its tags."""
+    return " ".join(html.unescape(_TAGS.sub(" ", html.unescape(markup) if "&lt;" in markup else markup)).split())
+
+
+# ---------------------------------------------------------------------------------------------------------------- JSON
+
+
+def read_json(body: bytes) -> list[dict[str, Any]]:
+    """The objects of a list, or of the list that an object has."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise DataError("an answer must be JSON; it is not.") from None
+    if isinstance(value, dict):
+        value = next((value[name] for name in _ITEMS if isinstance(value.get(name), list)), [value])
+    if not isinstance(value, list):
+        raise DataError("an answer must be a list of objects in JSON; it is another value.")
+    return [row for row in value if isinstance(row, dict)]

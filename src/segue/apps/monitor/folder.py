@@ -1,0 +1,177 @@
+"""A monitor on disk.
+
+    MONITOR/monitor.json        what it is, and the name of the model in use
+    MONITOR/models/0001/        a model: model.json, rows.jsonl, entities.jsonl, tensors.safetensors, report.html
+    MONITOR/monitor.sqlite      texts, trends, alarms; made when the monitor first reads
+
+A model folder is whole or not there, and is never changed. Another one is put into use by one small file.
+"""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from segue.apps.monitor.calibrate import Calibration
+from segue.apps.monitor.entities import Entities, entities_of
+from segue.apps.monitor.labelled import SENTIMENTS, Labelled
+from segue.apps.monitor.linear import Linear, Vocabulary
+from segue.apps.monitor.model import MonitorModel
+from segue.checkpoint.files import read_small, verify
+from segue.checkpoint.folder import read_tensors, write_tensors
+from segue.errors import CheckpointError
+from segue.files import write_file
+
+MONITOR, MODEL, ROWS, ENTITIES, TENSORS = (
+    "monitor.json",
+    "model.json",
+    "rows.jsonl",
+    "entities.jsonl",
+    "tensors.safetensors",
+)
+MODELS, DATABASE = "models", "monitor.sqlite"
+FORMAT = 1
+CORRECTIONS = "corrections"
+"""The source of rows that people corrected."""
+LARGEST = 1 << 24
+"""Bytes of a small file."""
+
+
+def current_model(monitor: Path) -> str:
+    """Name of the model in use."""
+    try:
+        found = json.loads(read_small(monitor / MONITOR, limit=LARGEST))
+        name = str(found["model"])
+        if found["format"] != FORMAT or not name.isdigit():
+            raise ValueError
+    except (CheckpointError, OSError, ValueError, KeyError, TypeError):
+        raise CheckpointError(
+            f"{monitor} must be a monitor of this version; got another folder, or none. Make one with segue monitor "
+            "learn."
+        ) from None
+    return name
+
+
+def use_model(monitor: Path, name: str) -> None:
+    """Puts a model into use, from the next start or the next look at it on."""
+    write_file(monitor / MONITOR, json.dumps({"format": FORMAT, "model": name}) + "\n", failure=CheckpointError)
+
+
+def model_names(monitor: Path) -> list[str]:
+    """All models that the monitor has, the oldest first."""
+    folders = (monitor / MODELS).iterdir() if (monitor / MODELS).is_dir() else ()
+    return sorted(one.name for one in folders if one.name.isdigit() and (one / MODEL).is_file())
+
+
+def models_with(monitor: Path, texts: Collection[str]) -> list[str]:
+    """Names of the models that have learned from the correction of one of some texts."""
+    return [
+        name
+        for name in (model_names(monitor) if texts else ())
+        if any(row.source == CORRECTIONS and row.text in texts for row in read_rows(monitor / MODELS / name))
+    ]
+
+
+def write_model(folder: Path, model: MonitorModel, rows: tuple[Labelled, ...], about: dict[str, Any]) -> None:
+    """Into an empty folder; `about` is what else is to be remembered of it."""
+    values = {
+        "format": FORMAT,
+        "topics": list(model.topics),
+        "sentiment": _values(model.sentiment),
+        "topic": None if model.topic is None else _values(model.topic),
+        **about,
+    }
+    (folder / MODEL).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    with (folder / ROWS).open("w", encoding="utf-8") as file:
+        for row in rows:
+            sentiment = None if row.sentiment is None else SENTIMENTS[row.sentiment]
+            kept = {
+                "text": row.text,
+                "sentiment": sentiment,
+                "topic": row.topic,
+                "time": row.time,
+                "source": row.source,
+            }
+            file.write(json.dumps(kept, ensure_ascii=False) + "\n")
+    with (folder / ENTITIES).open("w", encoding="utf-8") as file:
+        for one in model.entities.all:
+            file.write(json.dumps({"code": one.code, "names": one.names}, ensure_ascii=False) + "\n")
+    vocabulary = model.linear.vocabulary
+    encoded = [term.encode("utf-8", "surrogatepass") for term in vocabulary.terms]
+    tensors = {
+        "terms": np.frombuffer(b"".join(encoded), dtype=np.uint8).copy(),
+        "ends": np.cumsum([len(term) for term in encoded], dtype=np.int64),
+        "inverse": vocabulary.inverse_V,
+        "weight": model.linear.weight_VC,
+        "bias": model.linear.bias_C,
+    }
+    write_tensors({name: torch.from_numpy(value) for name, value in tensors.items()}, folder / TENSORS)
+
+
+def _values(calibration: Calibration) -> dict[str, Any]:
+    return {"scale": calibration.scale, "bias": calibration.bias_C.tolist()}
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What is remembered of a model."""
+    found: dict[str, Any] = json.loads(read_small(folder / MODEL, limit=LARGEST))
+    return found
+
+
+def read_rows(folder: Path) -> list[Labelled]:
+    """The rows that a model learned from."""
+    found = []
+    with (folder / ROWS).open(encoding="utf-8") as file:
+        for line in file:
+            row = json.loads(line)
+            sentiment = None if row["sentiment"] is None else SENTIMENTS.index(row["sentiment"])
+            found.append(
+                Labelled(
+                    text=row["text"], sentiment=sentiment, topic=row["topic"], time=row["time"], source=row["source"]
+                )
+            )
+    return found
+
+
+def read_model(folder: Path) -> MonitorModel:
+    """Loads the model of a folder, after comparing every file with its hash."""
+    verify(folder)
+    try:
+        values = read_about(folder)
+        if values["format"] != FORMAT:
+            raise ValueError("another version")
+        tensors = {name: value.numpy() for name, value in read_tensors(folder / TENSORS).items()}
+        letters, ends = tensors["terms"].tobytes(), tensors["ends"].tolist()
+        terms = tuple(
+            letters[start:end].decode("utf-8", "surrogatepass")
+            for start, end in zip([0, *ends[:-1]][: len(ends)], ends, strict=True)
+        )
+        linear = Linear(
+            vocabulary=Vocabulary(terms=terms, inverse_V=tensors["inverse"]),
+            weight_VC=tensors["weight"],
+            bias_C=tensors["bias"],
+        )
+        topics = tuple(values["topics"])
+        if linear.weight_VC.shape != (len(terms), len(SENTIMENTS) + len(topics)):
+            raise ValueError("weights of another shape")
+        topic = None if values["topic"] is None else _calibration(values["topic"])
+        sentiment, entities = _calibration(values["sentiment"]), _entities(folder)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise CheckpointError(
+            f"{folder} must be a model of a monitor of this version; got something else ({str(error)[:80]}). Learn "
+            "again."
+        ) from None
+    return MonitorModel(linear=linear, topics=topics, sentiment=sentiment, topic=topic, entities=entities)
+
+
+def _calibration(values: dict[str, Any]) -> Calibration:
+    return Calibration(scale=float(values["scale"]), bias_C=np.array(values["bias"], dtype=np.float64))
+
+
+def _entities(folder: Path) -> Entities:
+    with (folder / ENTITIES).open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    return entities_of((row["code"], row["names"]) for row in rows)

@@ -1,0 +1,45 @@
+"""Texts that say the same, put together: what is behind an alarm at a glance."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from segue.apps.monitor.repeats import plain
+from segue.apps.monitor.terms import terms_of
+
+ALIKE = 0.3
+"""Share of words in common, of all words of two texts."""
+NAMES = 4
+
+
+def grouped(texts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Groups of texts, the largest first, each with the words that it has more than the others."""
+    groups: list[tuple[set[str], list[Mapping[str, Any]]]] = []
+    place_of: dict[int, int] = {}
+    for one in texts:
+        words = words_of(one)
+        place = place_of.get(one["original"] or -1)
+        if place is None:
+            alike = [len(words & known) / max(1, len(words | known)) for known, _ in groups]
+            place = alike.index(max(alike)) if alike and max(alike) >= ALIKE else len(groups)
+        if place == len(groups):
+            groups.append((words, []))
+        groups[place][1].append(one)
+        place_of[one["number"]] = place
+    everywhere = Counter(word for one in texts for word in words_of(one))
+    found = []
+    for _, some in sorted(groups, key=lambda group: -len(group[1])):
+        here = Counter(word for one in some for word in words_of(one))
+        words = sorted(here, key=lambda word: (-here[word] * here[word] / everywhere[word], -len(word), word))
+        found.append({"words": words[:NAMES], "texts": some})
+    return found
+
+
+def words_of(text: Mapping[str, Any]) -> set[str]:
+    """Words of a text that say something: four letters and more, or pairs of Chinese characters."""
+    terms = terms_of(plain(f"{text['title']} {text['text']}"))
+    return {
+        term
+        for term in terms
+        if " " not in term and term[0] not in "~^#" and (len(term) == 2 if not term.isascii() else len(term) > 3)
+    }

@@ -1,0 +1,147 @@
+"""Files that may grow, and folders that may get more of them: what came since the last look.
+
+In: a source and the place where reading stopped. Out: rows, a few at a time, each time with the place after them. A
+line that has no end yet waits for its end, unless the source is not followed. Files that cannot grow (compressed ones,
+parquet, json) are read with segue's table readers.
+"""
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from segue.apps.monitor.sources import Source
+from segue.data.tables import TableSettings, open_table
+from segue.errors import DataError
+
+GROWING = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "txt"}
+LONGEST_LINE = 1 << 20
+MOST_LINES = 200
+"""Lines of one cell in quotes."""
+
+
+@dataclass
+class Some:
+    """A few rows, and the place after them."""
+
+    rows: list[Any] = field(default_factory=list)
+    refused: list[tuple[str, Any]] = field(default_factory=list)
+    place: dict[str, Any] = field(default_factory=dict)
+
+
+def read_more(source: Source, place: dict[str, Any], *, most: int) -> Iterator[Some]:
+    """What there is after a place."""
+    files: dict[str, Any] = {name: dict(known) for name, known in place.get("files", {}).items()}
+    for path in _paths(source):
+        name = path.name if source.kind == "file" else path.relative_to(source.path).as_posix()
+        kind = GROWING.get(path.suffix.lower())
+        known = files.get(name, {})
+        parts = _growing(path, known, source, kind) if kind is not None else _table(path, known, source)
+        while rows := list(islice(parts, most)):
+            files[name] = rows[-1][1]
+            some = Some(place={"files": {one: dict(where) for one, where in files.items()}})
+            for row, _ in rows:
+                if isinstance(row, _Bad):
+                    some.refused.append((row.why, row.line))
+                elif row is not _END:
+                    some.rows.append(row)
+            yield some
+
+
+@dataclass(frozen=True)
+class _Bad:
+    why: str
+    line: str
+
+
+_END = object()
+"""After the last row of a table."""
+_Rows = Iterator[tuple[Any, dict[str, Any]]]
+"""Rows, each with the place after it."""
+
+
+def _paths(source: Source) -> list[Path]:
+    path = Path(source.path)
+    if source.kind == "file":
+        if not path.is_file():
+            raise DataError(f"source {source.name!r} must have a file that exists; got {path}. Look at its path.")
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"source {source.name!r} must have a folder that exists; got {path}. Look at its path.")
+    return [one for one in sorted(path.rglob(source.pattern)) if one.is_file() and not one.is_symlink()]
+
+
+def _table(path: Path, known: dict[str, Any], source: Source) -> _Rows:
+    done, size = int(known.get("rows", 0)), path.stat().st_size
+    if known.get("size") == size:
+        return
+    number = 0
+    for number, (_, row) in enumerate(open_table(path, TableSettings(encoding=source.encoding)), start=1):
+        if number > done:
+            yield row, {"rows": number}
+    yield _END, {"rows": number, "size": size}
+
+
+def _growing(path: Path, known: dict[str, Any], source: Source, kind: str) -> _Rows:
+    offset, columns = int(known.get("offset", 0)), known.get("columns")
+    if path.stat().st_size < offset:  # another file now
+        offset, columns = 0, None
+    with path.open("rb") as file:
+        file.seek(offset)
+        while (line := _line(file, quoted=kind == "csv", final=not source.follow)) is not None:
+            place: dict[str, Any] = {"offset": file.tell(), "columns": columns}
+            text = line.decode(source.encoding, "replace").lstrip("\ufeff").rstrip("\r\n")
+            if len(line) > LONGEST_LINE:
+                yield _Bad(f"a line must have at most {LONGEST_LINE:,} bytes; it has more", text[:200]), place
+            elif not text.strip():
+                continue
+            elif kind in ("csv", "tsv"):
+                cells = next(csv.reader([text])) if kind == "csv" else text.split("\t")
+                if columns is None:
+                    columns = [cell.strip() for cell in cells]
+                elif len(cells) != len(columns):
+                    yield _Bad(f"a row must have {len(columns)} cells; it has {len(cells)}", text), place
+                else:
+                    yield dict(zip(columns, cells, strict=True)), place
+            elif kind == "txt":
+                yield {"text": text}, place
+            else:
+                yield from_json(text), place
+
+
+def _line(file: BinaryIO, *, quoted: bool, final: bool) -> bytes | None:
+    """The next line, or with `quoted` as many as a cell in quotes has; None where there is no whole one."""
+    start = file.tell()
+    found = b""
+    for _ in range(MOST_LINES):
+        part = file.readline(LONGEST_LINE + 1)
+        found += part
+        if not part.endswith(b"\n"):
+            if len(part) > LONGEST_LINE:  # the rest of the line is left out
+                while part and not part.endswith(b"\n"):
+                    part = file.readline(LONGEST_LINE)
+                return found
+            if found and final:
+                return found
+            file.seek(start)
+            return None
+        if not quoted or found.count(b'"') % 2 == 0:
+            return found
+    return found
+
+
+def from_json(text: str) -> Any:
+    """The object of a line, or what is wrong with it."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return _Bad("a line must be an object of JSON; it is not", text)
+    return row if isinstance(row, dict) else _Bad("a line must be an object of JSON; it is another value", text)
+
+
+def bad_reason(row: Any) -> tuple[str, str] | None:
+    """Why a row of `from_json` is none."""
+    return (row.why, row.line) if isinstance(row, _Bad) else None

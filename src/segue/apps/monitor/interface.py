@@ -1,0 +1,440 @@
+"""The functions of a monitor, for Python and for the command line."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+from segue.api.errors import python_errors
+from segue.api.progress import StatusLine
+from segue.api.tables import TableLike, rows_of, table_source
+from segue.apps.monitor import copies, reading, reviews
+from segue.apps.monitor.build import REPORT_PAGE, build
+from segue.apps.monitor.daily import daily_report
+from segue.apps.monitor.entities import Entities, entities_of, read_entities
+from segue.apps.monitor.export import write_export
+from segue.apps.monitor.folder import DATABASE, MODELS, current_model, models_with, read_about, read_model, use_model
+from segue.apps.monitor.improve import MonitorImprovement, improve, roll_back
+from segue.apps.monitor.labelled import read_labelled
+from segue.apps.monitor.model import MonitorModel
+from segue.apps.monitor.reading import ReadSummary, open_database
+from segue.apps.monitor.settings import MonitorSettings
+from segue.apps.monitor.sources import POSTED, Source
+from segue.apps.monitor.stream import Stream
+from segue.apps.monitor.texts import Rows, parse_time
+from segue.apps.monitor.watch import DAY
+from segue.errors import ConfigError, DataError
+from segue.files import check_folder, new_file, write_folder
+
+FIRST = "0001"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorReport:
+    """What a monitor has learned."""
+
+    folder: Path
+    model: str
+    """Name of the model in use."""
+    numbers: dict[str, Any]
+    """Rows, sentiments, topics, entities, and how good it is on what was held back."""
+
+    @property
+    def page(self) -> Path:
+        """The report as one HTML file. The same as markdown is beside it."""
+        return self.folder / MODELS / self.model / REPORT_PAGE
+
+
+@python_errors
+def learn_monitor(
+    sources: TableLike | Sequence[TableLike],
+    out: str | Path,
+    *,
+    entities: TableLike | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> MonitorReport:
+    """Learn a monitor from labelled rows: it tells sentiment, topic and entities of texts, with calibrated probability.
+
+    Args:
+        sources: Files (csv, tsv, jsonl, json, parquet) or tables in memory, with the columns text and sentiment
+            (negative, neutral, positive), and if there are any title, topic and time.
+        out: Folder of the monitor; it must not exist yet.
+        entities: File or table with the columns code and names (several with | between them). Default: none.
+        seed: Seed of what is held back.
+        progress: Whether progress is shown on standard error.
+
+    Returns:
+        What was learned and measured, with the path of the report.
+
+    Raises:
+        DataError: If the sources cannot be read, or have fewer than two sentiments.
+
+    Examples:
+        >>> rows = [
+        ...     {"text": "Profit rose", "sentiment": "positive"},
+        ...     {"text": "The loss widened", "sentiment": "negative"},
+        ... ]
+        >>> learned = segue.learn_monitor(rows, "monitor", progress=False)
+        >>> learned.numbers["rows"], learned.page.name
+        (2, 'report.html')
+    """
+    _check_new(Path(out))
+    check_folder(Path(out), kind="monitor")
+    given = sources if isinstance(sources, list | tuple) and not _are_rows(sources) else [sources]
+    rows = read_labelled([table_source(one, name=f"table {n}") for n, one in enumerate(given, start=1)])
+    listed = _entities(entities)
+    line = StatusLine(show=progress)
+    built = build(rows, listed, seed=seed, told=line.update)
+    line.clear()
+
+    def write(folder: Path) -> None:
+        place = folder / MODELS / FIRST
+        place.parent.mkdir()
+        write_folder(place, built.write, kind="monitor-model")
+        use_model(folder, FIRST)
+
+    inputs = [one for one in (*given, entities) if isinstance(one, str | Path)]
+    write_folder(Path(out), write, kind="monitor", inputs=inputs)
+    return MonitorReport(folder=Path(out), model=FIRST, numbers=built.about["summary"])
+
+
+@python_errors
+def open_monitor(folder: str | Path) -> MonitorModel:
+    """Open a monitor, to let it read texts.
+
+    Args:
+        folder: Folder of the monitor, as `learn_monitor` wrote it.
+
+    Returns:
+        The model in use. `read(text)` gives sentiment, topic and entities; `deciding(text)` the words that decided.
+
+    Raises:
+        CheckpointError: If there is no monitor, or its files are damaged.
+
+    Examples:
+        >>> rows = [
+        ...     {"text": "Profit rose", "sentiment": "positive"},
+        ...     {"text": "The loss widened", "sentiment": "negative"},
+        ... ]
+        >>> learned = segue.learn_monitor(rows, "watch", progress=False)
+        >>> segue.open_monitor("watch").read("The profit rose again").sentiment.label
+        'positive'
+    """
+    return read_model(Path(folder) / MODELS / current_model(Path(folder)))
+
+
+@python_errors
+def describe_monitor(folder: str | Path) -> MonitorReport:
+    """Say what a monitor has learned, without loading it.
+
+    Args:
+        folder: Folder of the monitor.
+
+    Returns:
+        The numbers of the model in use, and the path of its report.
+
+    Raises:
+        CheckpointError: If there is no monitor.
+
+    Examples:
+        >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
+        >>> learned = segue.learn_monitor(rows, "lookout", progress=False)
+        >>> segue.describe_monitor("lookout").numbers["sentiments"]
+        {'negative': 1, 'positive': 1}
+    """
+    name = current_model(Path(folder))
+    return MonitorReport(folder=Path(folder), model=name, numbers=read_about(Path(folder) / MODELS / name)["summary"])
+
+
+@python_errors
+def feed_monitor(
+    folder: str | Path,
+    sources: TableLike | Sequence[TableLike],
+    *,
+    settings: MonitorSettings | None = None,
+    progress: bool = True,
+) -> ReadSummary:
+    """Let a monitor read texts, and raise alarms where they turn: a replay of the past, with the same code as live.
+
+    Args:
+        folder: Folder of the monitor; it must not be running.
+        sources: Files (csv, tsv, jsonl, json, parquet, txt) or tables in memory with the column text, and if there are
+            any title, time, author and id. What was read before is not read again.
+        settings: When alarms are raised. Default: at most two false ones of a subject in 30 days.
+        progress: Whether progress is shown on standard error.
+
+    Returns:
+        How many texts were new, known and refused, and the number of alarms.
+
+    Raises:
+        DataError: If the sources cannot be read, or the monitor is running.
+        ConfigError: If a change is to be told and river is not installed.
+
+    Examples:
+        >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
+        >>> learned = segue.learn_monitor(rows, "tower", progress=False)
+        >>> segue.feed_monitor("tower", [{"text": "Prices are up", "time": "2024-05-01T10:00:00Z"}], progress=False)
+        ReadSummary(texts=1, known=0, refused=0, alarms=0)
+    """
+    chosen = settings or MonitorSettings()
+    given = sources if isinstance(sources, list | tuple) and not _are_rows(sources) else [sources]
+    line = StatusLine(show=progress)
+    files = [one for one in given if isinstance(one, str | Path)]
+    listed = [
+        Source(name=Path(one).name, kind="folder" if Path(one).is_dir() else "file", path=str(one), follow=False)
+        for one in files
+    ]
+    found = reading.read_sources(Path(folder), listed, chosen, told=line.update) if files else ReadSummary()
+    for table in (one for one in given if not isinstance(one, str | Path)):
+        _feed_rows(Path(folder), rows_of(table, name="table"), chosen, found)
+    line.clear()
+    return found
+
+
+def _feed_rows(folder: Path, rows: list[dict[str, Any]], settings: MonitorSettings, found: ReadSummary) -> None:
+    name = current_model(folder)
+    model, stream = read_model(folder / MODELS / name), Stream(settings.rules())
+    database = open_database(folder)
+    try:
+        for start in range(0, len(rows), reading.AT_ONCE):
+            batch = reading.made_batch(POSTED, rows[start : start + reading.AT_ONCE], Rows(source=POSTED, zone=UTC))
+            written = reading.take(database, stream, model, name, batch)
+            found.texts += len(written.numbers)
+            found.known += written.known
+            found.refused += len(batch.refused)
+            found.alarms += len(written.alarms)
+    finally:
+        database.close()
+
+
+@python_errors
+def improve_monitor(folder: str | Path, *, seed: int = 0, progress: bool = True) -> MonitorImprovement:
+    """Learn again with labels that were corrected and accepted on the page, and switch if that is no worse.
+
+    Args:
+        folder: Folder of the monitor. It may be running: it takes the new model into use by itself.
+        seed: Seed of which rows are held back.
+        progress: Whether progress is shown on standard error.
+
+    Returns:
+        What was learned, the share of held-back rows told rightly before and now, and whether it switched.
+
+    Raises:
+        ConfigError: If there is nothing new to learn.
+        CheckpointError: If there is no monitor.
+
+    Examples:
+        >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
+        >>> learned = segue.learn_monitor(rows, "beacon", progress=False)
+        >>> try:
+        ...     segue.improve_monitor("beacon", progress=False)
+        ... except segue.SegueError as error:
+        ...     print(str(error)[:38])
+        beacon must have accepted corrections
+    """
+    line = StatusLine(show=progress)
+    found = improve(Path(folder), seed=seed, told=line.update)
+    line.clear()
+    return found
+
+
+@python_errors
+def roll_back_monitor(folder: str | Path, *, to: str | None = None) -> str:
+    """Go back to an earlier model of a monitor.
+
+    Args:
+        folder: Folder of the monitor. It may be running.
+        to: Name of the model. Default: the one before the one in use.
+
+    Returns:
+        Name of the model that is in use now.
+
+    Raises:
+        ConfigError: If there is no such model.
+        CheckpointError: If the model is damaged; the one in use stays.
+
+    Examples:
+        >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
+        >>> learned = segue.learn_monitor(rows, "post", progress=False)
+        >>> segue.roll_back_monitor("post", to="0001")
+        '0001'
+    """
+    return roll_back(Path(folder), to)
+
+
+@python_errors
+def copy_monitor(folder: str | Path, out: str | Path, *, check: bool = False) -> None:
+    """Copy a monitor with its models and texts, also while it runs; to make a back-up, or a monitor of one.
+
+    Args:
+        folder: Folder of the monitor, or of a back-up.
+        out: Folder of the copy; it must not exist yet.
+        check: Whether every file is compared with its hash first; for back-ups, whose files never change.
+
+    Returns:
+        Nothing.
+
+    Raises:
+        CheckpointError: If there is no monitor, or its files are damaged.
+        DataError: If the copy cannot be written.
+
+    Examples:
+        >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
+        >>> learned = segue.learn_monitor(rows, "station", progress=False)
+        >>> segue.copy_monitor("station", "station-copy")
+        >>> segue.copy_monitor("station-copy", "station-again", check=True)
+    """
+    _check_new(Path(out))
+    copies.copy_monitor(Path(folder), Path(out), check=check)
+
+
+@python_errors
+def person_in_monitor(folder: str | Path, person: str, *, delete: bool = False) -> dict[str, Any]:
+    """Find the texts that a monitor keeps of a person, and delete them if that is asked for.
+
+    Args:
+        folder: Folder of the monitor. It may be running.
+        person: Id of the author, as texts came with it.
+        delete: Whether all of them are deleted, and taken out of the counts.
+
+    Returns:
+        The texts of the person, as they are, or were before they were deleted; then `models` names the models that have
+        learned from corrections of them, and still have them.
+
+    Raises:
+        CheckpointError: If there is no monitor.
+
+    Examples:
+        >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
+        >>> learned = segue.learn_monitor(rows, "guard", progress=False)
+        >>> segue.person_in_monitor("guard", "ann")
+        {'person': 'ann', 'texts': []}
+    """
+    current_model(Path(folder))
+    if not (Path(folder) / DATABASE).is_file():
+        return {"person": person, "texts": [], **({"models": []} if delete else {})}
+    database = open_database(Path(folder), alone=False)
+    try:
+        found = database.do(lambda connection: reviews.of_person(connection, person))
+        if delete:
+            database.do(lambda connection: reviews.forget(connection, person))
+            found["models"] = models_with(Path(folder), reviews.whole_texts(found))
+    finally:
+        database.close()
+    return found
+
+
+@python_errors
+def export_monitor(
+    folder: str | Path,
+    out: str | Path,
+    *,
+    entity: str = "",
+    topic: str = "",
+    start: str | None = None,
+    end: str | None = None,
+    replace: bool = False,
+) -> int:
+    """Write the texts of a monitor with what was read in them, as csv or parquet.
+
+    Args:
+        folder: Folder of the monitor. It may be running.
+        out: File to write; .csv or .parquet.
+        entity: Code of an entity. Default: all texts.
+        topic: Name of a topic. Default: all.
+        start: Time from which on, as "2024-05-01". Default: the first.
+        end: Time before which. Default: the last.
+        replace: Whether a file that is there is replaced.
+
+    Returns:
+        Number of rows.
+
+    Raises:
+        CheckpointError: If there is no monitor.
+        DataError: If the file cannot be written.
+
+    Examples:
+        >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
+        >>> learned = segue.learn_monitor(rows, "keep", progress=False)
+        >>> read = segue.feed_monitor("keep", [{"text": "Prices are up"}], progress=False)
+        >>> segue.export_monitor("keep", "texts.csv")
+        1
+    """
+    current_model(Path(folder))
+    times = [_time(start, -1e18), _time(end, 1e18)]
+    database = open_database(Path(folder), alone=False)
+    try:
+        return write_export(
+            database,
+            Path(out),
+            entity=entity,
+            topic=topic,
+            start=times[0],
+            end=times[1],
+            most=MonitorSettings().max_export,
+            replace=replace,
+        )
+    finally:
+        database.close()
+
+
+@python_errors
+def report_monitor(folder: str | Path, out: str | Path, *, day: str | None = None, replace: bool = False) -> Path:
+    """Write the report of a day as one HTML file: alarms, entities, topics, the most negative texts.
+
+    Args:
+        folder: Folder of the monitor. It may be running.
+        out: File to write.
+        day: Day, as "2024-05-01", of UTC. Default: yesterday.
+        replace: Whether a file that is there is replaced.
+
+    Returns:
+        Path of the file.
+
+    Raises:
+        CheckpointError: If there is no monitor.
+        DataError: If the file cannot be written.
+
+    Examples:
+        >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
+        >>> learned = segue.learn_monitor(rows, "tell", progress=False)
+        >>> read = segue.feed_monitor("tell", [{"text": "Up", "time": "2024-05-01T10:00:00Z"}], progress=False)
+        >>> segue.report_monitor("tell", "day.html", day="2024-05-01").name
+        'day.html'
+    """
+    current_model(Path(folder))
+    chosen = _time(day, time.time() - DAY)
+    database = open_database(Path(folder), alone=False)
+    try:
+        page = database.do(lambda connection: daily_report(connection, chosen))
+    finally:
+        database.close()
+    with new_file(Path(out), replace=replace) as file:
+        file.write(page.encode())
+    return Path(out)
+
+
+def _entities(given: TableLike | None) -> Entities:
+    return entities_of(()) if given is None else read_entities(table_source(given, name="entities"))
+
+
+def _time(given: str | None, otherwise: float) -> float:
+    if given is None:
+        return otherwise
+    found = parse_time(given, UTC)
+    if found is None:
+        raise ConfigError(f"a time must be written as 2024-05-01 or 2024-05-01T10:00:00Z; got {given[:40]!r}.")
+    return found
+
+
+def _check_new(out: Path) -> None:
+    """A monitor is never replaced: it has texts."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise DataError(f"{out} must not exist yet; it does. Choose another folder, or move it away.")
+
+
+def _are_rows(sources: Sequence[Any]) -> bool:
+    return bool(sources) and isinstance(sources[0], dict)

@@ -1,0 +1,201 @@
+"""From labelled rows to a model whose probabilities were calibrated, and measured, on rows it had not learned from.
+
+Rows are held back in five parts, whole stretches of time where the rows have times. What models of the other parts say
+of each decides the penalty, the temperature and the biases, and is what the report shows; a part is measured with the
+calibration of the others. The model itself learns from all rows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.apps.monitor.calibrate import Calibration, calibration_error, fit_calibration, macro_f1
+from segue.apps.monitor.labelled import SENTIMENTS, Labelled, LabelledRows
+from segue.apps.monitor.linear import Linear, Sparse, fit_weights, learn_vocabulary
+from segue.apps.monitor.terms import terms_of
+
+FOLDS = 5
+INVERSE_PENALTIES = (1.0, 4.0, 16.0, 64.0)
+MOST_HELD = 20_000
+"""Rows that are held back; of larger tables the last ones are, or a draw."""
+NEVER = -30.0
+"""Score of a class that no row has."""
+
+Tell = Callable[[str], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """What models said of rows that they had not learned from."""
+
+    labels: tuple[int, ...]
+    probabilities_NC: NDArray[np.float64]
+
+    def numbers(self) -> dict[str, Any]:
+        """How good that was."""
+        answers = self.probabilities_NC.argmax(axis=1).tolist()
+        right = sum(one == gold for one, gold in zip(answers, self.labels, strict=True))
+        return {
+            "held_back": len(self.labels),
+            "accuracy": round(right / max(1, len(self.labels)), 4),
+            "macro_f1": round(macro_f1(answers, self.labels), 4),
+            "calibration_error": round(calibration_error(self.probabilities_NC, self.labels), 4),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """A model without its entities."""
+
+    linear: Linear
+    topics: tuple[str, ...]
+    sentiment: Calibration
+    topic: Calibration | None
+    held: dict[str, Held]
+    """By "sentiment" and "topic"."""
+    inverse_penalties: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """One thing to tell: texts as terms, and their classes."""
+
+    texts: list[list[str]]
+    labels: list[int]
+    classes: int
+    in_time: bool
+
+
+def learn(rows: LabelledRows, *, seed: int, told: Tell) -> Learned:
+    """All that is learned from the rows."""
+    told("reading the rows")
+    terms = [terms_of(row.text) for row in rows.rows]
+    in_time = sum(row.time is not None for row in rows.rows) > len(rows.rows) / 2
+    topics = tuple(sorted({row.topic for row in rows.rows if row.topic is not None}))
+    jobs = {"sentiment": _job(rows.rows, terms, lambda row: row.sentiment, len(SENTIMENTS), in_time)}
+    if len(topics) > 1:
+        place = {topic: number for number, topic in enumerate(topics)}
+        jobs["topic"] = _job(
+            rows.rows, terms, lambda row: None if row.topic is None else place[row.topic], len(topics), in_time
+        )
+    else:
+        topics = ()
+    held, penalties, calibrations = {}, {}, {}
+    for name, job in jobs.items():
+        penalties[name], parts = _held_back(job, seed=seed, told=lambda said, name=name: told(f"{name}: {said}"))  # type: ignore[misc]
+        held[name], calibrations[name] = _calibrated(parts)
+    told("learning from all rows")
+    vocabulary = learn_vocabulary(terms)
+    weights, biases = [], []
+    for name, job in jobs.items():
+        vectors = [vocabulary.vector(one) for one in job.texts]
+        weight_VC, bias_C = fit(
+            vectors, job.labels, width=len(vocabulary.terms), classes=job.classes, inverse_penalty=penalties[name]
+        )
+        weights.append(weight_VC)
+        biases.append(bias_C)
+    linear = Linear(
+        vocabulary=vocabulary,
+        weight_VC=np.ascontiguousarray(np.concatenate(weights, axis=1)),
+        bias_C=np.concatenate(biases),
+    )
+    return Learned(
+        linear=linear,
+        topics=topics,
+        sentiment=calibrations["sentiment"],
+        topic=calibrations.get("topic"),
+        held=held,
+        inverse_penalties=penalties,
+    )
+
+
+def _job(
+    rows: Sequence[Labelled],
+    terms: Sequence[list[str]],
+    label: Callable[[Labelled], int | None],
+    classes: int,
+    in_time: bool,
+) -> _Job:
+    kept = [(one, gold) for row, one in zip(rows, terms, strict=True) if (gold := label(row)) is not None]
+    return _Job(texts=[one for one, _ in kept], labels=[gold for _, gold in kept], classes=classes, in_time=in_time)
+
+
+def fit(
+    rows: Sequence[Sparse], labels: Sequence[int], *, width: int, classes: int, inverse_penalty: float
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Weights and biases of all classes; one that no row has is never the answer."""
+    present = sorted(set(labels))
+    place = {label: number for number, label in enumerate(present)}
+    weight_VP, bias_P = fit_weights(
+        rows, [place[one] for one in labels], width=width, classes=len(present), inverse_penalty=inverse_penalty
+    )
+    weight_VC = np.zeros((width, classes), dtype=np.float32)
+    bias_C = np.full(classes, NEVER, dtype=np.float32)
+    weight_VC[:, present], bias_C[present] = weight_VP, bias_P
+    return weight_VC, bias_C
+
+
+_Part = tuple[NDArray[np.float64], list[int]]
+"""Scores of rows that were held back together, and their labels."""
+
+
+def _held_back(job: _Job, *, seed: int, told: Tell) -> tuple[float, list[_Part]]:
+    """The best penalty, and what each part is told by models of the others."""
+    count = len(job.texts)
+    order = np.arange(count) if job.in_time else np.random.default_rng(seed).permutation(count)
+    folds = min(FOLDS, count)
+    parts = [part[:: max(1, count // MOST_HELD)] for part in np.array_split(order, folds)]
+    last = parts[-1]
+    tried = {}
+    for inverse_penalty in INVERSE_PENALTIES:
+        told(f"penalty 1/{inverse_penalty:g}")
+        tried[inverse_penalty] = _scores_without(job, order, last, inverse_penalty)
+    losses = {one: _loss(scores_NC, [job.labels[n] for n in last]) for one, scores_NC in tried.items()}
+    best = min(losses, key=lambda one: losses[one])
+    found = []
+    for number, part in enumerate(parts[:-1], start=1):
+        told(f"learning without part {number} of {folds}")
+        found.append((_scores_without(job, order, part, best), [job.labels[n] for n in part]))
+    return best, [*found, (tried[best], [job.labels[n] for n in last])]
+
+
+def _scores_without(
+    job: _Job, order: NDArray[np.int64], part: NDArray[np.int64], inverse_penalty: float
+) -> NDArray[np.float64]:
+    away = set(part.tolist())
+    rest = [n for n in order.tolist() if n not in away] or order.tolist()
+    vocabulary = learn_vocabulary([job.texts[n] for n in rest])
+    weight_VC, bias_C = fit(
+        [vocabulary.vector(job.texts[n]) for n in rest],
+        [job.labels[n] for n in rest],
+        width=len(vocabulary.terms),
+        classes=job.classes,
+        inverse_penalty=inverse_penalty,
+    )
+    rows = [vocabulary.vector(job.texts[n]) for n in part.tolist()]
+    scores = [values @ weight_VC[columns] + bias_C for columns, values in rows]
+    return np.array(scores, dtype=np.float64).reshape(len(rows), job.classes)
+
+
+def _loss(scores_NC: NDArray[np.float64], labels: Sequence[int]) -> float:
+    """Smallest loss that a calibration reaches: the temperature comes later."""
+    probabilities_NC = fit_calibration(scores_NC, labels).probabilities(scores_NC)
+    return float(-np.log(np.maximum(probabilities_NC[np.arange(len(labels)), list(labels)], 1e-12)).mean())
+
+
+def _calibrated(parts: Sequence[_Part]) -> tuple[Held, Calibration]:
+    found, labels = [], []  # type: tuple[list[NDArray[np.float64]], list[int]]
+    for number, (scores_NC, gold) in enumerate(parts):
+        others = [one for place, one in enumerate(parts) if place != number] or list(parts)
+        calibration = fit_calibration(
+            np.concatenate([scores for scores, _ in others]), [one for _, some in others for one in some]
+        )
+        found.append(calibration.probabilities(scores_NC))
+        labels += gold
+    everything = fit_calibration(
+        np.concatenate([scores for scores, _ in parts]), [one for _, some in parts for one in some]
+    )
+    return Held(labels=tuple(labels), probabilities_NC=np.concatenate(found)), everything

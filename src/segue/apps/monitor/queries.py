@@ -1,0 +1,258 @@
+"""What pages ask of the database: trends, texts, alarms. Every function is work for one transaction."""
+
+import json
+import math
+import sqlite3
+import time as clock
+from collections.abc import Sequence
+from typing import Any
+
+from segue.apps.monitor.store import TEXT, shown_text, texts_of
+from segue.apps.monitor.watch import DAY, HOUR, WEEK
+
+FINE = 14 * DAY
+"""Up to so long a time is shown by the hour."""
+WEEKS = 8
+"""Weeks of its own history that a time is compared with."""
+SURE = 1.96
+"""Deviations on each side of a 95 % interval."""
+MOST_POINTS = 3000
+_SUMS = "sum(texts), sum(repeats), sum(negative), sum(positive), sum(score), sum(square)"
+
+
+def figures(texts: int, repeats: int, negative: int, positive: int, score: float, square: float) -> dict[str, Any]:
+    """Volume, and mean sentiment with its 95 % interval."""
+    found = {"texts": int(texts), "repeats": int(repeats), "negative": int(negative), "positive": int(positive)}
+    if texts <= 0:
+        return {**found, "mean": None, "low": None, "high": None}
+    mean = score / texts
+    variance = max(0.0, square / texts - mean * mean) * texts / max(1, texts - 1)
+    half = SURE * math.sqrt(variance / texts) if texts > 1 else 1.0
+    return {**found, "mean": mean, "low": max(-1.0, mean - half), "high": min(1.0, mean + half)}
+
+
+def overview(connection: sqlite3.Connection, *, start: float, end: float, limit: int) -> list[dict[str, Any]]:
+    """Entities with most texts between two times, by whole days, each with the time of the same length before."""
+    first, last = start // DAY * DAY, math.ceil(end / DAY) * DAY
+    rows = connection.execute(
+        f"SELECT entity, {_SUMS} FROM days WHERE start >= ? AND start < ? AND entity != '' GROUP BY entity "
+        "ORDER BY sum(texts) DESC, entity LIMIT ?",
+        (first, last, limit),
+    ).fetchall()
+    found = []
+    for entity, *sums in rows:
+        before = connection.execute(
+            f"SELECT {_SUMS} FROM days WHERE entity = ? AND start >= ? AND start < ?",
+            (entity, 2 * first - last, first),
+        ).fetchone()
+        found.append({"entity": entity, **figures(*sums), "before": figures(*(value or 0 for value in before))})
+    return found
+
+
+def topics(connection: sqlite3.Connection, *, start: float, end: float) -> list[dict[str, Any]]:
+    """Topics of all texts between two times."""
+    rows = connection.execute(
+        f"SELECT topic, {_SUMS} FROM days WHERE entity = '' AND start >= ? AND start < ? GROUP BY topic "
+        "ORDER BY sum(texts) DESC, topic",
+        (start // DAY * DAY, end),
+    ).fetchall()
+    return [{"topic": topic, **figures(*sums)} for topic, *sums in rows]
+
+
+def timeline(connection: sqlite3.Connection, *, entity: str, topic: str, start: float, end: float) -> dict[str, Any]:
+    """A point for each hour, or each day of long times, with what was usual: the mean number of texts at the same hour
+    and weekday of the weeks before."""
+    step = HOUR if end - start <= FINE else DAY
+    first = max(start // step * step, end - MOST_POINTS * step)
+    sums = _by_start(connection, "hours" if step == HOUR else "days", entity, topic, first - WEEKS * WEEK, end)
+    begun = min(sums, default=end)
+    points = []
+    place = first
+    while place < end:
+        past = [place - week * WEEK for week in range(1, WEEKS + 1) if place - week * WEEK >= begun]
+        usual = sum(sums.get(one, (0,))[0] for one in past) / len(past) if past else None
+        points.append({"start": place, **figures(*sums.get(place, (0, 0, 0, 0, 0.0, 0.0))), "usual": usual})
+        place += step
+    return {"step": step, "points": points}
+
+
+def _by_start(
+    connection: sqlite3.Connection, table: str, entity: str, topic: str, start: float, end: float
+) -> dict[float, tuple[Any, ...]]:
+    assert table in ("hours", "days")
+    more, values = (" AND topic = ?", (topic,)) if topic else ("", ())
+    rows = connection.execute(
+        f"SELECT start, {_SUMS} FROM {table} WHERE entity = ? AND start >= ? AND start < ?{more} GROUP BY start",
+        (entity, start, end, *values),
+    )
+    return {float(one): tuple(sums) for one, *sums in rows}
+
+
+def daily_means(connection: sqlite3.Connection, entity: str, *, start: float, end: float) -> dict[int, float]:
+    """Mean sentiment of each day that has a text; days are numbered from 1970 on."""
+    sums = _by_start(connection, "days", entity, "", start, end)
+    return {int(one // DAY): row[4] / row[0] for one, row in sums.items() if row[0] > 0}
+
+
+# --------------------------------------------------------------------------------------------------------------- texts
+
+
+def texts(
+    connection: sqlite3.Connection,
+    *,
+    entity: str = "",
+    topic: str = "",
+    sentiment: str = "",
+    start: float = -1e18,
+    before: tuple[float, int] = (1e18, 2**62),
+    limit: int = 50,
+) -> list[dict[str, Any]]:
+    """The last texts of a subject before a place, the latest first, with what is said of the entity in each."""
+    where, values = ["m.entity = ?"], [entity]  # type: tuple[list[str], list[Any]]
+    if topic:
+        where.append("m.topic = ?")
+        values.append(topic)
+    conditions = {
+        "negative": "m.negative >= 0.5",
+        "positive": "m.positive >= 0.5",
+        "neutral": "m.negative < 0.5 AND m.positive < 0.5",
+    }
+    if sentiment:
+        where.append(conditions[sentiment])
+    time, number = before
+    where.append("m.time >= ? AND m.time <= ? AND (m.time < ? OR m.number < ?)")
+    values += [start, time, time, number]
+    columns = ", ".join(f"t.{name}" for name in TEXT)
+    rows = connection.execute(
+        f"SELECT m.negative, m.positive, {columns} FROM mentions m JOIN texts t ON t.number = m.number "
+        f"WHERE {' AND '.join(where)} ORDER BY m.time DESC, m.number DESC LIMIT ?",
+        (*values, limit),
+    )
+    return [
+        {**shown_text(row), "said": {"negative": negative, "positive": positive}} for negative, positive, *row in rows
+    ]
+
+
+def latest(connection: sqlite3.Connection, *, after: int, limit: int) -> list[dict[str, Any]]:
+    """Texts that came after a number, in the order in which they came; the last ones, where there are more."""
+    rows = connection.execute(
+        f"SELECT {', '.join(TEXT)} FROM texts WHERE number > ? ORDER BY number DESC LIMIT ?", (after, limit)
+    ).fetchall()
+    return [shown_text(row) for row in reversed(rows)]
+
+
+def one_text(connection: sqlite3.Connection, number: int) -> dict[str, Any] | None:
+    """A text, how often it was repeated, and the label that somebody gave it."""
+    found = texts_of(connection, [number])
+    if not found:
+        return None
+    (repeated,) = connection.execute("SELECT count(*) FROM texts WHERE original = ?", (number,)).fetchone()
+    label = connection.execute("SELECT sentiment, topic, state FROM labels WHERE text = ?", (number,)).fetchone()
+    names = ("sentiment", "topic", "state")
+    return {**found[0], "repeated": repeated, "label": None if label is None else dict(zip(names, label, strict=True))}
+
+
+# -------------------------------------------------------------------------------------------------------------- alarms
+
+_ALARM = (
+    "number", "incident", "entity", "topic", "kind", "time", "since", "created", "figures", "state", "agent",
+    "acknowledged",
+)  # fmt: skip
+
+
+def _alarm(row: Sequence[Any]) -> dict[str, Any]:
+    found = dict(zip(_ALARM, row, strict=True))
+    found["figures"] = json.loads(found["figures"])
+    return found
+
+
+def alarms(
+    connection: sqlite3.Connection,
+    *,
+    entity: str | None = None,
+    topic: str = "",
+    state: str = "",
+    start: float = -1e18,
+    end: float = 1e18,
+    limit: int = 100,
+) -> list[dict[str, Any]]:
+    """Alarms between two times, the latest first; all, or those of a subject."""
+    where, values = ["time >= ?", "time < ?"], [start, end]  # type: tuple[list[str], list[Any]]
+    if entity is not None:
+        where += ["entity = ?", "topic = ?"]
+        values += [entity, topic]
+    if state:
+        where.append("state = ?")
+        values.append(state)
+    rows = connection.execute(
+        f"SELECT {', '.join(_ALARM)} FROM alarms WHERE {' AND '.join(where)} ORDER BY time DESC, number DESC LIMIT ?",
+        (*values, limit),
+    )
+    return [_alarm(row) for row in rows]
+
+
+def one_alarm(connection: sqlite3.Connection, number: int) -> dict[str, Any] | None:
+    """An alarm with its texts, its comments, and the alarms of the same incident."""
+    row = connection.execute(f"SELECT {', '.join(_ALARM)} FROM alarms WHERE number = ?", (number,)).fetchone()
+    if row is None:
+        return None
+    found = _alarm(row)
+    numbers = [text for (text,) in connection.execute("SELECT text FROM alarm_texts WHERE alarm = ?", (number,))]
+    comments = connection.execute(
+        "SELECT agent, created, text FROM comments WHERE alarm = ? ORDER BY number", (number,)
+    ).fetchall()
+    related = connection.execute(
+        "SELECT number, entity, topic, kind, time FROM alarms WHERE incident = ? AND number != ? ORDER BY number",
+        (found["incident"], number),
+    ).fetchall()
+    return {
+        **found,
+        "texts": texts_of(connection, numbers),
+        "comments": [dict(zip(("agent", "created", "text"), one, strict=True)) for one in comments],
+        "related": [dict(zip(("number", "entity", "topic", "kind", "time"), one, strict=True)) for one in related],
+    }
+
+
+def acknowledge(connection: sqlite3.Connection, number: int, agent: str) -> bool:
+    """Somebody has seen it, and all alarms of its incident; False if there is none."""
+    row = connection.execute("SELECT incident FROM alarms WHERE number = ?", (number,)).fetchone()
+    if row is None:
+        return False
+    connection.execute(
+        "UPDATE alarms SET state = 'acknowledged', agent = ?, acknowledged = ? WHERE incident = ? AND state = 'open'",
+        (agent, clock.time(), row[0]),
+    )
+    return True
+
+
+def comment(connection: sqlite3.Connection, number: int, agent: str, text: str) -> bool:
+    """Adds a comment to an alarm; False if there is none."""
+    if connection.execute("SELECT 1 FROM alarms WHERE number = ?", (number,)).fetchone() is None:
+        return False
+    connection.execute(
+        "INSERT INTO comments (alarm, agent, created, text) VALUES (?, ?, ?, ?)", (number, agent, clock.time(), text)
+    )
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------------- sources
+
+
+def sources(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """What came from each source."""
+    names = ("name", "taken", "known", "refused", "last", "problem")
+    rows = connection.execute(f"SELECT {', '.join(names)} FROM sources ORDER BY name")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def refused(connection: sqlite3.Connection, *, limit: int) -> list[dict[str, Any]]:
+    """The last rows that are no text."""
+    names = ("number", "source", "created", "reason", "given")
+    rows = connection.execute(f"SELECT {', '.join(names)} FROM refused ORDER BY number DESC LIMIT ?", (limit,))
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def span(connection: sqlite3.Connection) -> tuple[float, float] | None:
+    """Times of the first and the last text."""
+    first, last = connection.execute("SELECT min(time), max(time) FROM texts").fetchone()
+    return None if first is None else (float(first), float(last))

@@ -1,0 +1,94 @@
+"""What a model has learned: a report as markdown and HTML, and the numbers that are kept with it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from segue.apps.monitor.entities import Entities
+from segue.apps.monitor.labelled import SENTIMENTS, LabelledRows
+from segue.apps.monitor.learn import Held, Learned
+from segue.report.pages import Block, Bullets, Heading, Paragraph, Table
+
+TITLE = "What the monitor has learned"
+MOST_ROWS = 25
+BINS = 5
+WORDS = 15
+
+
+def summary(rows: LabelledRows, learned: Learned, entities: Entities) -> dict[str, Any]:
+    """The numbers that are kept with the model."""
+    counts = Counter(row.sentiment for row in rows.rows if row.sentiment is not None)
+    return {
+        "rows": len(rows.rows),
+        "sentiments": {SENTIMENTS[place]: counts[place] for place in sorted(counts)},
+        "topics": len(learned.topics),
+        "entities": len(entities.all),
+        "left_out": rows.left_out,
+        **{name: held.numbers() for name, held in learned.held.items()},
+    }
+
+
+def report(rows: LabelledRows, learned: Learned, numbers: Mapping[str, Any]) -> list[Block]:
+    """All of it."""
+    kinds = ", ".join(f"{count:,} {name}" for name, count in numbers["sentiments"].items())
+    lines = [
+        f"{numbers['rows']:,} rows: {kinds}; {numbers['topics']:,} topics, {numbers['entities']:,} entities.",
+        *(f"Left out or mended: {count:,} {reason}." for reason, count in rows.left_out.items()),
+    ]
+    blocks: list[Block] = [Heading(text="What it knows"), Bullets(texts=lines)]
+    names = {"sentiment": SENTIMENTS, "topic": learned.topics}
+    for name, held in learned.held.items():
+        blocks += _quality(name, held, names[name], numbers[name])
+    blocks += _words(learned)
+    return blocks
+
+
+def _quality(name: str, held: Held, classes: tuple[str, ...], numbers: Mapping[str, Any]) -> list[Block]:
+    answers = held.probabilities_NC.argmax(axis=1)
+    gold = np.array(held.labels)
+    rows = []
+    for place, label in enumerate(classes):
+        own = gold == place
+        if own.any():
+            told = answers == place
+            found = int((own & told).sum())
+            precision = f"{found / max(1, int(told.sum())):.1%}"
+            rows.append((label, f"{int(own.sum()):,}", f"{found / int(own.sum()):.1%}", precision))
+    sure = held.probabilities_NC.max(axis=1)
+    bins = []
+    for low in np.arange(BINS) / BINS:
+        here = (sure >= low) & (sure < low + 1 / BINS if low + 1 / BINS < 1 else sure <= 1)
+        if here.any():
+            right = float((answers == gold)[here].mean())
+            bins.append((f"{low:.0%} to {low + 1 / BINS:.0%}", f"{int(here.sum()):,}", f"{sure[here].mean():.1%}",
+                         f"{right:.1%}"))  # fmt: skip
+    return [
+        Heading(text=f"How good it is on what it had not seen: {name}"),
+        Paragraph(
+            text=f"{numbers['held_back']:,} rows were held back in turn. Right: {numbers['accuracy']:.1%}; mean F1 of "
+            f"the classes {numbers['macro_f1']:.1%}; expected calibration error {numbers['calibration_error']:.1%}."
+        ),
+        Table(
+            header=("class", "rows", "found", "right where told"),
+            rows=rows[:MOST_ROWS],
+            numbers=frozenset({1, 2, 3}),
+        ),
+        Paragraph(text="What a probability means: rows by how sure the model was, and how many of them were right."),
+        Table(header=("sure", "rows", "mean probability", "right"), rows=bins, numbers=frozenset({1, 2, 3})),
+    ]
+
+
+def _words(learned: Learned) -> list[Block]:
+    """The terms that decide most, for each sentiment."""
+    terms = learned.linear.vocabulary.terms
+    weight_VC = learned.linear.weight_VC[:, : len(SENTIMENTS)]
+    whole = [place for place, term in enumerate(terms) if not term.startswith("~")]
+    rows = []
+    for place, label in enumerate(SENTIMENTS):
+        weights = weight_VC[whole, place] - weight_VC[whole].mean(axis=1)
+        best = np.argsort(-weights)[:WORDS]
+        if len(best) and weights[best[0]] > 0:
+            rows.append((label, ", ".join(terms[whole[n]] for n in best.tolist() if weights[n] > 0)))
+    return [Heading(text="Words that decide most"), Table(header=("sentiment", "terms"), rows=rows)]

@@ -1,0 +1,117 @@
+"""Labels that people corrected, looked at by another before they are learned; and the texts of a person."""
+
+import json
+import sqlite3
+import time
+from typing import Any
+
+from segue.apps.monitor import store
+from segue.apps.monitor.model import Reading, Sentiment
+from segue.apps.monitor.texts import Text
+
+
+def correct(
+    connection: sqlite3.Connection, number: int, *, sentiment: str | None, topic: str | None, agent: str
+) -> bool:
+    """Somebody says what a text should have been; False if there is no such text."""
+    if connection.execute("SELECT 1 FROM texts WHERE number = ?", (number,)).fetchone() is None:
+        return False
+    connection.execute(
+        "INSERT INTO labels (text, sentiment, topic, agent, created) VALUES (?, ?, ?, ?, ?) ON CONFLICT (text) DO "
+        "UPDATE SET sentiment = excluded.sentiment, topic = excluded.topic, agent = excluded.agent, "
+        "created = excluded.created, state = 'open', reviewer = NULL, learned_by = NULL",
+        (number, sentiment, topic, agent, time.time()),
+    )
+    return True
+
+
+def proposals(connection: sqlite3.Connection, *, state: str, limit: int) -> list[dict[str, Any]]:
+    """Corrections in a state (open, accepted, rejected), the oldest first, with their texts."""
+    names = ("text", "sentiment", "topic", "agent", "created", "state", "reviewer", "learned_by")
+    rows = connection.execute(
+        f"SELECT {', '.join(names)} FROM labels WHERE state = ? ORDER BY created, text LIMIT ?", (state, limit)
+    ).fetchall()
+    found = []
+    for row in rows:
+        one = dict(zip(names, row, strict=True))
+        found.append({**one, "about": store.texts_of(connection, [one["text"]])[0]})
+    return found
+
+
+def decide(connection: sqlite3.Connection, number: int, *, accepted: bool, reviewer: str) -> bool:
+    """Accepts a correction or rejects it; False if there is none that was not learned."""
+    cursor = connection.execute(
+        "UPDATE labels SET state = ?, reviewer = ? WHERE text = ? AND learned_by IS NULL",
+        ("accepted" if accepted else "rejected", reviewer, number),
+    )
+    return cursor.rowcount == 1
+
+
+def accepted(connection: sqlite3.Connection, model: str) -> list[dict[str, Any]]:
+    """Corrections that a model does not know yet; after a roll-back, those that later models learned too."""
+    rows = connection.execute(
+        "SELECT l.text, l.sentiment, l.topic, t.time, t.title, t.text FROM labels l JOIN texts t ON t.number = l.text "
+        "WHERE l.state = 'accepted' AND (l.learned_by IS NULL OR l.learned_by > ?) ORDER BY l.text",
+        (model,),
+    )
+    found = []
+    for number, sentiment, topic, when, title, text in rows:
+        whole = Text(id="", source="", time=when, title=title, text=text).whole
+        found.append({"number": number, "sentiment": sentiment, "topic": topic, "time": when, "text": whole})
+    return found
+
+
+def learned(connection: sqlite3.Connection, numbers: list[int], model: str) -> None:
+    """Notes which model has learned from them."""
+    connection.executemany("UPDATE labels SET learned_by = ? WHERE text = ?", [(model, one) for one in numbers])
+
+
+# ------------------------------------------------------------------------------------------------------ personal data
+
+
+def of_person(connection: sqlite3.Connection, author: str) -> dict[str, Any]:
+    """All texts of an author."""
+    rows = connection.execute(
+        f"SELECT {', '.join(store.TEXT)} FROM texts WHERE author = ? ORDER BY time, number", (author,)
+    )
+    return {"person": author, "texts": [store.shown_text(row) for row in rows]}
+
+
+def whole_texts(found: dict[str, Any]) -> set[str]:
+    """The texts of a person, as models learn them."""
+    return {Text(id="", source="", time=0.0, title=one["title"], text=one["text"]).whole for one in found["texts"]}
+
+
+def forget(connection: sqlite3.Connection, author: str) -> int:
+    """Deletes them, takes them out of all counts, and out of what was to be told; gives their number."""
+    columns = "number, id, source, time, topic, topic_probability, negative, positive, entities, original, late"
+    rows = connection.execute(f"SELECT {columns} FROM texts WHERE author = ?", (author,)).fetchall()
+    for number, id, source, when, topic, sure, negative, positive, entities, original, late in rows:
+        said = {code: _sentiment(*pair) for code, pair in json.loads(entities).items()}
+        reading = Reading(topic=topic, topic_probability=sure, sentiment=_sentiment(negative, positive), entities=said)
+        row = store.Row(
+            text=Text(id=id, source=source, time=when, text=""),
+            reading=reading,
+            fingerprint="",
+            original=original,
+            late=bool(late),
+            model="",
+            arrived=0.0,
+        )
+        store.count_texts(connection, [(number, row)], sign=-1)
+        told = connection.execute("SELECT alarm FROM alarm_texts WHERE text = ?", (number,)).fetchall()
+        for (alarm,) in told:
+            connection.execute(
+                "DELETE FROM outbox WHERE subject IN (SELECT 'incident ' || incident FROM alarms WHERE number = ?)",
+                (alarm,),
+            )
+            connection.execute("DELETE FROM mails WHERE id = ?", (f"alarm-{alarm}",))
+        for table, column in (("alarm_texts", "text"), ("labels", "text"), ("texts", "number")):
+            connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))
+    escaped = author.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    connection.execute("DELETE FROM refused WHERE given LIKE ? ESCAPE '!'", (f"%{escaped}%",))
+    return len(rows)
+
+
+def _sentiment(negative: float, positive: float) -> Sentiment:
+    return Sentiment(negative=negative, neutral=max(0.0, 1 - negative - positive), positive=positive)

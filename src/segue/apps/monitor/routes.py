@@ -1,0 +1,399 @@
+"""The routes of a monitor: trends, texts, sources, what is new. All need the key of an agent, or of an operator."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from datetime import UTC
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi import Path as PathParameter
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from segue.apps.keys import Caller
+from segue.apps.monitor import queries, reviews
+from segue.apps.monitor.daily import daily_report
+from segue.apps.monitor.export import AT_ONCE, csv_lines, exported, page_of, parquet_bytes
+from segue.apps.monitor.folder import models_with
+from segue.apps.monitor.labelled import SENTIMENTS
+from segue.apps.monitor.prices import beside
+from segue.apps.monitor.service import MonitorService
+from segue.apps.monitor.sources import POSTED
+from segue.apps.monitor.texts import Rows, Text
+from segue.apps.monitor.watch import DAY
+from segue.apps.web import caller_of, needs
+from segue.serve.answers import ERRORS, answer
+from segue.serve.errors import ApiError, not_ready, too_large
+from segue.serve.limits import LimitedRoute
+from segue.serve.sse import PING, EventStream, event
+
+router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
+LARGEST = 2**63 - 1
+Moment = Annotated[float, Query(ge=-1e12, le=1e12, allow_inf_nan=False)]
+Name = Annotated[str, Query(max_length=200)]
+Number = Annotated[int, PathParameter(ge=1, le=LARGEST)]
+SHOWN = 20
+"""Texts of an event."""
+
+
+class Strict(BaseModel):
+    """A body without fields that nobody knows."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Posted(Strict):
+    """Texts to be read."""
+
+    texts: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    """Each with `text`, and if there are any `title`, `time`, `author` and `id`: the same id is not read again."""
+
+
+class Label(Strict):
+    """What a text should have been told to be."""
+
+    sentiment: Literal["negative", "neutral", "positive"] | None = None
+    topic: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+
+
+class Decision(Strict):
+    """What becomes of a correction."""
+
+    accepted: bool
+
+
+def service_of(request: Request) -> MonitorService:
+    """The monitor behind a request."""
+    found: Any = request.app.state.service
+    assert isinstance(found, MonitorService)
+    return found
+
+
+def missing(what: str, number: int) -> ApiError:
+    """What is asked for is not there."""
+    return ApiError(404, f"{what} must be one that the monitor has; got {number}.", code="not_found")
+
+
+# -------------------------------------------------------------------------------------------------------------- trends
+
+
+@router.get("/v1/overview", tags=["trends"], dependencies=[needs("agent")])
+async def overview(
+    request: Request,
+    days: Annotated[float, Query(gt=0, le=3650)] = 7,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Response:
+    """Entities and topics of the last days, up to the newest text: volume, mean sentiment, and the time before."""
+    service = service_of(request)
+
+    def work(connection: Any) -> dict[str, Any]:
+        span = queries.span(connection)
+        end = span[1] if span is not None else time.time()
+        window = {"start": end - days * DAY, "end": end + 1}
+        return {
+            "span": span,
+            **window,
+            "entities": queries.overview(connection, **window, limit=limit),
+            "topics": queries.topics(connection, **window),
+            "open_alarms": len(queries.alarms(connection, state="open", limit=1000)),
+        }
+
+    found = await service.database.run(work)
+    names = {one.code: one.names[0] if one.names else one.code for one in service.model.entities.all}
+    for one in found["entities"]:
+        one["name"] = names.get(one["entity"], one["entity"])
+    return answer({**found, "model": service.model_name, "topic_names": list(service.model.topics)})
+
+
+@router.get("/v1/timeline", tags=["trends"], dependencies=[needs("agent")])
+async def timeline(
+    request: Request,
+    start: Moment,
+    end: Moment,
+    entity: Name = "",
+    topic: Name = "",
+) -> Response:
+    """Points by the hour or by the day, with alarms, and the price where there is one."""
+    service = service_of(request)
+    if not start < end <= start + 3650 * DAY:
+        raise ApiError(400, "end must be after start, by at most ten years; it is not.", code="invalid_value")
+
+    def work(connection: Any) -> dict[str, Any]:
+        found = queries.timeline(connection, entity=entity, topic=topic, start=start, end=end)
+        alarms = queries.alarms(connection, entity=entity, topic=topic, start=start, end=end)
+        means = queries.daily_means(connection, entity, start=start, end=end) if entity in service.prices else {}
+        return {**found, "alarms": alarms, "means": means}
+
+    found = await service.database.run(work)
+    means = found.pop("means")
+    closes = service.prices.get(entity, {})
+    kept = {day: close for day, close in closes.items() if start - 7 * DAY <= day * DAY < end}
+    price = await asyncio.to_thread(beside, means, kept) if kept and not topic else None
+    return answer({"entity": entity, "topic": topic, **found, "price": price})
+
+
+# --------------------------------------------------------------------------------------------------------------- texts
+
+
+@router.get("/v1/texts", tags=["texts"], dependencies=[needs("agent")])
+async def list_texts(
+    request: Request,
+    entity: Name = "",
+    topic: Name = "",
+    sentiment: Literal["", "negative", "neutral", "positive"] = "",
+    start: Moment = -1e12,
+    before: Moment = 1e12,
+    before_number: Annotated[int, Query(ge=0, le=LARGEST)] = LARGEST,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    """Texts of a subject, the latest first."""
+    found = await service_of(request).database.run(
+        lambda connection: queries.texts(
+            connection,
+            entity=entity,
+            topic=topic,
+            sentiment=sentiment,
+            start=start,
+            before=(before, before_number),
+            limit=limit,
+        )
+    )
+    return answer({"data": found})
+
+
+@router.post("/v1/texts", tags=["texts"], dependencies=[needs("agent")])
+async def post_texts(body: Posted, request: Request) -> Response:
+    """Reads texts; those with an id that was sent before are not read again."""
+    service = service_of(request)
+    if len(body.texts) > service.settings.max_texts:
+        raise too_large("texts", len(body.texts), service.settings.max_texts, what="texts", setting="max_texts")
+    written, refused = await service.post(body.texts, Rows(source=POSTED, zone=UTC))
+    return answer(
+        {
+            "texts": written.numbers,
+            "known": written.known,
+            "refused": [reason for reason, _ in refused],
+            "alarms": written.alarms,
+        }
+    )
+
+
+@router.get("/v1/texts/{number}", tags=["texts"], dependencies=[needs("agent")])
+async def read_text(number: Number, request: Request) -> Response:
+    """A text, with what each of its words adds to its sentiment."""
+    service = service_of(request)
+    found = await service.database.run(lambda connection: queries.one_text(connection, number))
+    if found is None:
+        raise missing("a text", number)
+    whole = Text(id="", source="", time=0.0, title=found["title"], text=found["text"]).whole
+    pieces = await asyncio.to_thread(highlighted, service, whole, found["sentiment"])
+    return answer({**found, "pieces": pieces})
+
+
+def highlighted(service: MonitorService, text: str, label: str) -> list[list[Any]]:
+    """The text in pieces, each with what it adds to the sentiment; the largest part of all is 1."""
+    words = service.model.deciding(text[:20_000], label=label)
+    largest = max((abs(one.weight) for one in words), default=0.0) or 1.0
+    found: list[list[Any]] = []
+    place = 0
+    for one in words:
+        if one.start > place:
+            found.append([text[place : one.start], 0.0])
+        found.append([text[one.start : one.end], round(one.weight / largest, 3)])
+        place = one.end
+    return [*found, [text[place:], 0.0]] if place < len(text) else found
+
+
+@router.put("/v1/texts/{number}/label", tags=["texts"])
+async def correct_label(
+    number: Number,
+    body: Label,
+    request: Request,
+    caller: Caller = needs("agent"),  # noqa: B008
+) -> Response:
+    """Says what a text should have been; it is learned after a review."""
+    service = service_of(request)
+    if body.sentiment is None and body.topic is None:
+        raise ApiError(400, "a correction must have a sentiment or a topic; got neither.", code="invalid_value")
+    if body.topic is not None and body.topic not in service.model.topics:
+        raise ApiError(400, "topic must be one that the monitor knows; it is not.", code="invalid_value", param="topic")
+    done = await service.database.run(
+        lambda connection: reviews.correct(
+            connection, number, sentiment=body.sentiment, topic=body.topic, agent=caller.name
+        )
+    )
+    if not done:
+        raise missing("a text", number)
+    return answer({"text": number, "sentiment": body.sentiment, "topic": body.topic})
+
+
+@router.get("/v1/events", tags=["texts"], dependencies=[needs("agent")])
+async def events(request: Request, after: Annotated[int, Query(ge=0, le=LARGEST)] = 0) -> Response:
+    """Texts as they come, and the number of alarms that nobody has acknowledged, in server-sent events."""
+    service = service_of(request)
+    waiting = service.listen()
+    state = {"after": after}
+
+    async def until_gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        waiting.set()
+
+    gone = asyncio.create_task(until_gone())
+
+    def look(connection: Any) -> dict[str, Any]:
+        return {
+            "texts": queries.latest(connection, after=state["after"], limit=SHOWN),
+            "open_alarms": len(queries.alarms(connection, state="open", limit=1000)),
+        }
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        while service.ready and not gone.done():
+            waiting.clear()
+            found = await service.database.run(look)
+            if found["texts"]:
+                state["after"] = found["texts"][-1]["number"]
+            yield event(found)
+            try:
+                async with asyncio.timeout(service.settings.ping):
+                    await waiting.wait()
+            except TimeoutError:
+                yield PING
+            await asyncio.sleep(0.2)  # a fast stream is shown in pieces that a person can see
+
+    async def finish() -> None:
+        gone.cancel()
+        service.unlisten(waiting)
+
+    return EventStream(pieces(), finish=finish, write_timeout=service.settings.write_timeout)
+
+
+# ---------------------------------------------------------------------------------------------------- tables and files
+
+
+@router.get("/v1/export", tags=["texts"], dependencies=[needs("agent")])
+async def export(
+    request: Request,
+    format: Literal["csv", "parquet"] = "csv",
+    entity: Name = "",
+    topic: Name = "",
+    start: Moment = -1e12,
+    end: Moment = 1e12,
+) -> Response:
+    """Texts between two times as a table, the latest first; at most as many as the setting `max_export` allows."""
+    service = service_of(request)
+    rows: list[dict[str, Any]] = []
+    before = (end, 0)
+    while len(rows) < service.settings.max_export:
+        found = await service.database.run(
+            lambda connection, before=before: page_of(  # type: ignore[misc]
+                connection, entity=entity, topic=topic, start=start, before=before
+            )
+        )
+        rows += [exported(one, entity) for one in found]
+        if len(found) < AT_ONCE:
+            break
+        before = (found[-1]["time"], found[-1]["number"])
+    rows = rows[: service.settings.max_export]
+    if format == "parquet":
+        data, media = await asyncio.to_thread(parquet_bytes, rows), "application/vnd.apache.parquet"
+    else:
+        data, media = csv_lines(rows, header=True).encode(), "text/csv; charset=utf-8"
+    headers = {"content-disposition": f'attachment; filename="texts.{format}"'}
+    return Response(data, media_type=media, headers=headers)
+
+
+@router.get("/v1/report", tags=["trends"], dependencies=[needs("agent")])
+async def report(request: Request, day: Moment) -> Response:
+    """The report of a day as HTML."""
+    page = await service_of(request).database.run(lambda connection: daily_report(connection, day))
+    return Response(page, media_type="text/html; charset=utf-8")
+
+
+@router.get("/v1/sources", tags=["service"], dependencies=[needs("agent")])
+async def sources(request: Request) -> Response:
+    """What came from each source, and the last rows that were no text."""
+    service = service_of(request)
+    found = await service.database.run(
+        lambda connection: {
+            "sources": queries.sources(connection),
+            "refused": queries.refused(connection, limit=20),
+        }
+    )
+    known = {one["name"] for one in found["sources"]}
+    for one in service.listed.source:
+        if one.name not in known:
+            empty = {"taken": 0, "known": 0, "refused": 0, "last": None, "problem": None}
+            found["sources"].append({"name": one.name, **empty})
+    return answer({**found, "summary": service.about["summary"], "model": service.model_name})
+
+
+# ----------------------------------------------------------------------------------------------------------- operators
+
+
+@router.get("/v1/reviews", tags=["operator"], dependencies=[needs("agent")])
+async def list_reviews(
+    request: Request,
+    state: Literal["open", "accepted", "rejected"] = "open",
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    """Labels that people corrected."""
+    found = await service_of(request).database.run(
+        lambda connection: reviews.proposals(connection, state=state, limit=limit)
+    )
+    return answer({"data": found, "sentiments": SENTIMENTS})
+
+
+@router.put("/v1/reviews/{number}", tags=["operator"])
+async def review(
+    number: Number,
+    body: Decision,
+    request: Request,
+    caller: Caller = needs("operator"),  # noqa: B008
+) -> Response:
+    """Accepts a correction, or rejects it."""
+    done = await service_of(request).database.run(
+        lambda connection: reviews.decide(connection, number, accepted=body.accepted, reviewer=caller.name)
+    )
+    if not done:
+        raise missing("a correction", number)
+    return answer({"text": number, "accepted": body.accepted})
+
+
+@router.get("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
+async def read_person(person: str, request: Request) -> Response:
+    """All texts of an author."""
+    return answer(await service_of(request).database.run(lambda connection: reviews.of_person(connection, person)))
+
+
+@router.delete("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
+async def forget_person(person: str, request: Request) -> Response:
+    """Deletes them, and takes them out of all counts; names the models that learned from corrections of them."""
+    service = service_of(request)
+    found = await service.database.run(lambda connection: reviews.of_person(connection, person))
+    count = await service.database.run(lambda connection: reviews.forget(connection, person))
+    await service.database.clean()
+    models = await asyncio.to_thread(models_with, service.folder, reviews.whole_texts(found))
+    return answer({"person": person, "deleted_texts": count, "models": models})
+
+
+@router.get("/v1/me", tags=["service"], dependencies=[needs("visitor")])
+async def me(request: Request) -> Response:
+    """Role and name of whoever asks."""
+    caller = caller_of(request)
+    return answer({"role": caller.role, "name": caller.name})
+
+
+@router.get("/health", tags=["service"])
+async def health() -> Response:
+    """Whether the process lives."""
+    return answer({"status": "ok"})
+
+
+@router.get("/ready", tags=["service"])
+async def ready(request: Request) -> Response:
+    """Whether it takes requests."""
+    if not service_of(request).ready:
+        raise not_ready()
+    return answer({"status": "ready"})

@@ -1,0 +1,293 @@
+"""A monitor that runs: its sources, the model in a thread, the database, and pages that wait for what is new.
+
+The database has the truth. A batch of texts is one transaction (`stream`); pages are woken afterwards and read from the
+database what is new. Texts come from the operator's sources and the POST route, one batch after the other.
+
+While texts come live (the newest is less than a day old) the clock moves the watermark too, so that the last texts of
+an evening are judged without waiting for the next morning.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from segue.apps.database import Database
+from segue.apps.monitor import store
+from segue.apps.monitor.feeds import Poller
+from segue.apps.monitor.folder import DATABASE, MODELS, current_model, read_about, read_model
+from segue.apps.monitor.growing import bad_reason, from_json, read_more
+from segue.apps.monitor.mail import Mails
+from segue.apps.monitor.prices import Closes, read_prices
+from segue.apps.monitor.reading import AT_ONCE, made_batch
+from segue.apps.monitor.settings import MonitorSettings
+from segue.apps.monitor.sources import Listed, Source
+from segue.apps.monitor.stream import NEWEST, Batch, Stream, Written
+from segue.apps.monitor.texts import Rows
+from segue.apps.monitor.watch import DAY
+from segue.apps.webhooks import Webhooks
+from segue.errors import SegueError
+from segue.serve.errors import ApiError, busy, not_ready
+
+T = TypeVar("T")
+log = logging.getLogger("segue.apps")
+WATCHED = 2.0
+"""Seconds between two looks at a file that may have grown, and at which model is in use."""
+CLOCK = 15.0
+"""Seconds between two moves of the watermark by the clock."""
+TROUBLED = 30.0
+"""Seconds before a source that cannot be read is tried again."""
+
+
+class MonitorService:
+    """One monitor."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: MonitorSettings,
+        *,
+        listed: Listed,
+        webhook: tuple[str, str] | None = None,
+        password: str = "",
+    ) -> None:
+        self.folder, self.settings, self.ready, self.listed = folder, settings, False, listed
+        self.database = Database(folder / DATABASE, name=store.NAME, steps=store.STEPS)
+        self.model_name = current_model(folder)
+        self.model = read_model(folder / MODELS / self.model_name)
+        self.about = read_about(folder / MODELS / self.model_name)
+        self.prices: dict[str, Closes] = {} if listed.prices is None else read_prices(Path(listed.prices.path))
+        self.waiting = 0
+        """Batches that are being read."""
+        self._stream = Stream(settings.rules())
+        self._turn = asyncio.Lock()
+        self._webhook, self._password = webhook, password
+        self._webhooks: Webhooks | None = None
+        self._mails: Mails | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-monitor")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listening: set[asyncio.Event] = set()
+
+    async def start(self) -> None:
+        """Opens the database, goes on with what was not told, and begins to read."""
+        await asyncio.to_thread(self.database.open)
+        if self._webhook is not None:
+            self._webhooks = Webhooks(self.database, url=self._webhook[0], secret=self._webhook[1])
+            self._webhooks.start()
+        if self.listed.mail is not None:
+            self._mails = Mails(self.database, self.listed.mail, password=self._password)
+            self._mails.start()
+        self.ready = True
+        jobs = [self._watch(), self._clock(), *(self._follow(one) for one in self.listed.source)]
+        self._tasks = [asyncio.create_task(job) for job in jobs]
+
+    async def stop(self) -> None:
+        """All that was taken is on disk."""
+        self.abandon()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for sender in (self._webhooks, self._mails):
+            if sender is not None:
+                await sender.stop()
+        async with self._turn:
+            self._thread.shutdown()
+        await self.database.close_later()
+
+    def abandon(self) -> None:
+        """Ends the streams."""
+        self.ready = False
+        self.wake()
+
+    # ----------------------------------------------------------------------------------------------------------- texts
+
+    async def post(self, rows: Sequence[Mapping[str, Any]], how: Rows) -> tuple[Written, list[tuple[str, Any]]]:
+        """Texts that were sent to the route: what was written, and what was refused."""
+        if not self.ready:
+            raise not_ready()
+        if self.waiting >= self.settings.max_queue:
+            raise busy()
+        batch = made_batch(how.source, rows, how)
+        return await self.take(batch), list(batch.refused)
+
+    async def take(self, batch: Batch) -> Written:
+        """One batch: looked at, read, written; then pages, webhooks and mails are woken."""
+        self.waiting += 1
+        try:
+            async with self._turn:
+                return await asyncio.shield(self._taken(batch))
+        finally:
+            self.waiting -= 1
+
+    async def _taken(self, batch: Batch) -> Written:
+        stream, model, name = self._stream, self.model, self.model_name
+        looked = await self.database.run(lambda connection: stream.look(connection, batch))
+        loop = asyncio.get_running_loop()
+        read = await loop.run_in_executor(self._thread, stream.read, batch, looked, model, name)
+        written = await self._write(lambda connection: stream.write(connection, read))
+        self.wake()
+        return written
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return await self.database.run(work)
+        except BaseException as error:
+            self._stream.forget()
+            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise ApiError(
+                    507,
+                    "the disk of the monitor must have room for texts; it is full. Make room, then send them again.",
+                    code="store_full",
+                    retry_after=60.0,
+                ) from None
+            raise
+
+    # --------------------------------------------------------------------------------------------------------- sources
+
+    async def _follow(self, source: Source) -> None:
+        """Reads a source as long as the monitor runs; what goes wrong is noted, and tried again."""
+        while True:
+            try:
+                if source.kind in ("file", "folder"):
+                    await self._grow(source)
+                elif source.kind == "stdin":
+                    await self._lines(source)
+                    return
+                else:
+                    await self._poll(source)
+                if not source.follow:
+                    return
+            except Exception as error:
+                problem = str(error) if isinstance(error, SegueError) else f"{type(error).__name__}: {error}"
+                log.warning("source %s: %s", source.name, problem)
+                await self._problem(source, problem)
+                await asyncio.sleep(TROUBLED)
+
+    async def _problem(self, source: Source, problem: str) -> None:
+        try:
+            await self.database.run(
+                lambda connection: store.note_source(connection, source.name, place=None, problem=problem)
+            )
+        except sqlite3.Error as error:
+            log.error("source %s: %s", source.name, error)
+
+    async def _grow(self, source: Source) -> None:
+        place = await self.database.run(lambda connection: store.place_of(connection, source.name))
+        more = read_more(source, place, most=AT_ONCE)
+        found = False
+        while (some := await asyncio.to_thread(next, more, None)) is not None:
+            found = True
+            await self.take(made_batch(source.name, some.rows, source.rows(), refused=some.refused, place=some.place))
+        if not found and source.follow:
+            await asyncio.sleep(WATCHED)
+
+    async def _poll(self, source: Source) -> None:
+        poller = Poller(source)
+        while True:
+            place = await self.database.run(lambda connection: store.place_of(connection, source.name))
+            found = await asyncio.to_thread(poller.look, place)
+            if found.problem is not None:
+                log.warning("source %s: %s", source.name, found.problem)
+                await self._problem(source, found.problem)
+            else:
+                for start in range(0, max(1, len(found.rows)), AT_ONCE):
+                    rows = found.rows[start : start + AT_ONCE]
+                    last = start + AT_ONCE >= len(found.rows)
+                    await self.take(made_batch(source.name, rows, source.rows(), place=found.place if last else None))
+            await asyncio.sleep(found.wait)
+
+    async def _lines(self, source: Source) -> None:
+        """Standard input: lines of JSON, or of text. There is no place to go on from: what was taken has its id."""
+        loop = asyncio.get_running_loop()
+        lines: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=10 * AT_ONCE)
+
+        def pump() -> None:
+            for line in sys.stdin.buffer:
+                asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
+            asyncio.run_coroutine_threadsafe(lines.put(None), loop).result()
+
+        threading.Thread(target=pump, daemon=True).start()
+        ended = False
+        while not ended:
+            some = [await lines.get()]
+            while len(some) < AT_ONCE and not lines.empty():
+                some.append(lines.get_nowait())
+            ended = None in some
+            rows, refused = [], []
+            for line in some:
+                text = (line or b"").decode(source.encoding, "replace").strip()
+                if not text:
+                    continue
+                row = from_json(text) if text.startswith("{") else {"text": text}
+                if (bad := bad_reason(row)) is not None:
+                    refused.append(bad)
+                else:
+                    rows.append(row)
+            await self.take(made_batch(source.name, rows, source.rows(), refused=refused))
+
+    # ---------------------------------------------------------------------------------------------------------- clocks
+
+    async def _clock(self) -> None:
+        while True:
+            await asyncio.sleep(CLOCK)
+            now = time.time()
+
+            def move(connection: sqlite3.Connection, now: float = now) -> list[int]:
+                newest = store.get_state(connection, NEWEST)
+                if newest is None or not now - DAY < newest < now:
+                    return []
+                return self._stream.move(connection, now)
+
+            async with self._turn:
+                try:
+                    if await self._write(move):
+                        self.wake()
+                except (ApiError, sqlite3.Error) as error:
+                    log.error("the clock did not move: %s", error)
+
+    async def _watch(self) -> None:
+        """Takes another model into use when the folder names one; where it cannot be read, the one before goes on."""
+        loop = asyncio.get_running_loop()
+        refused = ""
+        while True:
+            await asyncio.sleep(WATCHED)
+            try:
+                name = current_model(self.folder)
+                if name in (self.model_name, refused):
+                    continue
+                refused = name
+                model = await loop.run_in_executor(None, read_model, self.folder / MODELS / name)
+                about = read_about(self.folder / MODELS / name)
+            except (SegueError, OSError) as error:
+                log.error("the model in use goes on: %s", error)
+                continue
+            self.model, self.about, self.model_name, refused = model, about, name, ""
+            log.warning("model %s is in use now", name)
+
+    # --------------------------------------------------------------------------------------------------------- waiting
+
+    def wake(self) -> None:
+        """There is something new."""
+        for event in self._listening:
+            event.set()
+        for sender in (self._webhooks, self._mails):
+            if sender is not None:
+                sender.wake()
+
+    def listen(self) -> asyncio.Event:
+        """An event that is set when there is something new; to be given back with `unlisten`."""
+        if len(self._listening) >= self.settings.max_streams:
+            raise busy()
+        event = asyncio.Event()
+        self._listening.add(event)
+        return event
+
+    def unlisten(self, event: asyncio.Event) -> None:
+        """Ends it."""
+        self._listening.discard(event)

@@ -1,0 +1,131 @@
+"""The operator's list of sources, in TOML; no path and no address ever comes from data.
+
+[[source]]
+name = "wire"
+kind = "feed"                 # RSS or Atom; json: a list of objects; file, folder, stdin
+url = "https://news.example/rss"
+every = 300
+
+[[source]]
+name = "posts"
+kind = "folder"
+path = "posts"                # beside this file
+pattern = "*.jsonl"
+columns = {text = "body"}
+zone = "Asia/Shanghai"
+
+[mail]
+host = "mail.example"
+sender = "monitor@example.com"
+to = ["desk@example.com"]
+
+[prices]
+path = "prices.csv"           # date, symbol, close
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from segue.apps.monitor.texts import COLUMNS, Rows, zone_of
+from segue.apps.webhooks import check_webhook
+from segue.checkpoint.files import read_small
+from segue.config import Section, settings
+from segue.errors import ConfigError
+
+LARGEST = 1 << 20
+Kind = Literal["file", "folder", "feed", "json", "stdin"]
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w.-]+$")]
+POSTED = "post"
+"""The source of texts that were sent to the route."""
+
+
+class Source(Section):
+    """Where texts come from."""
+
+    name: Name
+    """A name of its own."""
+    kind: Kind
+    path: str = ""
+    """File or folder, beside the list."""
+    pattern: str = "*"
+    """Names of the files of a folder."""
+    url: str = ""
+    """Address of a feed, or of JSON."""
+    every: Annotated[float, Field(ge=10, le=86_400)] = 300.0
+    """Seconds between two looks at an address; at a file that grows it is two seconds."""
+    follow: bool = True
+    """Whether to look for more when all is read."""
+    encoding: str = "utf-8"
+    zone: str = "UTC"
+    """Zone of times that say none."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Columns by their roles (text, title, time, author, id), where their names do not say them."""
+
+    def rows(self) -> Rows:
+        """How its rows are understood."""
+        return Rows(source=self.name, columns=self.columns, zone=zone_of(self.zone))
+
+
+class Mail(Section):
+    """Where alarms are mailed. The password is in the environment variable SEGUE_MAIL_PASSWORD."""
+
+    host: Annotated[str, Field(min_length=1)]
+    port: Annotated[int, Field(ge=1, le=65_535)] = 587
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    """none: neither encrypted nor with a password, for a server on this machine."""
+    user: str = ""
+    sender: Annotated[str, Field(min_length=3, max_length=200, pattern=r"^[^\s@]+@[^\s@]+$")]
+    to: Annotated[list[Annotated[str, Field(pattern=r"^[^\s@]+@[^\s@]+$")]], Field(min_length=1, max_length=50)]
+
+
+class Prices(Section):
+    """A table with the columns date, symbol and close."""
+
+    path: Annotated[str, Field(min_length=1)]
+
+
+class Listed(Section):
+    """The whole list."""
+
+    source: list[Source] = Field(default_factory=list)
+    mail: Mail | None = None
+    prices: Prices | None = None
+
+
+def read_sources(path: Path) -> Listed:
+    """The list of a file; its paths become whole ones, from the folder of the file on."""
+    try:
+        values = tomllib.loads(read_small(path, limit=LARGEST).decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} must be a list of sources in TOML; got {str(error)[:120]}. Mend it.") from None
+    found = settings(Listed, values)
+    names: set[str] = set()
+    for one in found.source:
+        _check(one, path)
+        if one.name in names or one.name == POSTED:
+            raise ConfigError(f"{path}: every source must have a name of its own; got {one.name!r} again. Rename it.")
+        names.add(one.name)
+    placed = [
+        one.model_copy(update={"path": str(path.parent / one.path)}) if one.kind in ("file", "folder") else one
+        for one in found.source
+    ]
+    prices = None if found.prices is None else Prices(path=str(path.parent / found.prices.path))
+    return found.model_copy(update={"source": placed, "prices": prices})
+
+
+def _check(one: Source, path: Path) -> None:
+    where = f"{path}, source {one.name!r},"
+    if one.kind in ("file", "folder") and not one.path:
+        raise ConfigError(f"{where} must have a path; got none. Name the {one.kind}.")
+    if one.kind in ("feed", "json"):
+        check_webhook(one.url, "x" * 16)  # the same rule for addresses
+    if unknown := sorted(set(one.columns) - set(COLUMNS)):
+        raise ConfigError(f"{where} must name columns by {', '.join(COLUMNS)}; got {unknown[0]!r}. Use one of them.")
+    zone_of(one.zone)
+    try:
+        "".encode(one.encoding)
+    except LookupError:
+        raise ConfigError(f"{where} must have an encoding that Python knows; got {one.encoding!r}.") from None

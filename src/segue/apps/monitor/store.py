@@ -1,0 +1,410 @@
+"""Texts, trends and alarms in the database: every function is work for one transaction (`segue.apps.database`).
+
+All statements of a monitor are here, in `reviews` and in `queries`. A text is a row of `texts`, and of `mentions` for
+each of its entities and once for the entity "", which stands for all. `hours` and `days` count them by entity and
+topic, so that a page never reads more than a few thousand rows, however many texts there are.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from segue.apps import webhooks
+from segue.apps.monitor.model import Reading, Sentiment
+from segue.apps.monitor.texts import Text
+from segue.apps.monitor.watch import DAY, HOUR, Alarm, Seen
+
+NAME = "segue monitor"
+_COUNTS = (
+    "texts INTEGER NOT NULL, repeats INTEGER NOT NULL, negative INTEGER NOT NULL, positive INTEGER NOT NULL, "
+    "score REAL NOT NULL, square REAL NOT NULL, timely INTEGER NOT NULL, timely_negative INTEGER NOT NULL"
+)
+STEPS = (
+    f"""
+CREATE TABLE texts (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, source TEXT NOT NULL, time REAL NOT NULL,
+  arrived REAL NOT NULL, language TEXT NOT NULL, author TEXT, title TEXT NOT NULL, text TEXT NOT NULL,
+  fingerprint TEXT NOT NULL, original INTEGER, topic TEXT NOT NULL, topic_probability REAL NOT NULL,
+  sentiment TEXT NOT NULL, negative REAL NOT NULL, positive REAL NOT NULL, entities TEXT NOT NULL,
+  late INTEGER NOT NULL, model TEXT NOT NULL);
+CREATE INDEX texts_by_time ON texts (time, number);
+CREATE INDEX texts_by_fingerprint ON texts (fingerprint);
+CREATE INDEX texts_by_author ON texts (author);
+CREATE TABLE mentions (
+  entity TEXT NOT NULL, topic TEXT NOT NULL, time REAL NOT NULL, number INTEGER NOT NULL, negative REAL NOT NULL,
+  positive REAL NOT NULL, late INTEGER NOT NULL, PRIMARY KEY (entity, time, number));
+CREATE INDEX mentions_by_topic ON mentions (entity, topic, time, number);
+CREATE TABLE hours (
+  entity TEXT NOT NULL, topic TEXT NOT NULL, start INTEGER NOT NULL, {_COUNTS}, PRIMARY KEY (entity, start, topic));
+CREATE TABLE days (
+  entity TEXT NOT NULL, topic TEXT NOT NULL, start INTEGER NOT NULL, {_COUNTS}, PRIMARY KEY (entity, start, topic));
+CREATE INDEX days_by_start ON days (start, entity);
+CREATE TABLE subjects (
+  entity TEXT NOT NULL, topic TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (entity, topic));
+CREATE TABLE alarms (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, incident INTEGER, entity TEXT NOT NULL, topic TEXT NOT NULL,
+  kind TEXT NOT NULL, time REAL NOT NULL, since REAL NOT NULL, created REAL NOT NULL, figures TEXT NOT NULL,
+  state TEXT NOT NULL DEFAULT 'open', agent TEXT, acknowledged REAL);
+CREATE INDEX alarms_by_time ON alarms (time);
+CREATE INDEX alarms_of_entity ON alarms (entity, topic, time);
+CREATE TABLE alarm_texts (alarm INTEGER NOT NULL, text INTEGER NOT NULL, PRIMARY KEY (alarm, text));
+CREATE INDEX alarms_of_text ON alarm_texts (text);
+CREATE TABLE comments (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, alarm INTEGER NOT NULL, agent TEXT NOT NULL, created REAL NOT NULL,
+  text TEXT NOT NULL);
+CREATE INDEX comments_of_alarm ON comments (alarm, number);
+CREATE TABLE labels (
+  text INTEGER PRIMARY KEY, sentiment TEXT, topic TEXT, agent TEXT NOT NULL, created REAL NOT NULL,
+  state TEXT NOT NULL DEFAULT 'open', reviewer TEXT, learned_by TEXT);
+CREATE INDEX labels_by_state ON labels (state, text);
+CREATE TABLE sources (
+  name TEXT PRIMARY KEY, place TEXT NOT NULL, taken INTEGER NOT NULL, known INTEGER NOT NULL,
+  refused INTEGER NOT NULL, last REAL, problem TEXT);
+CREATE TABLE refused (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, created REAL NOT NULL, reason TEXT NOT NULL,
+  given TEXT NOT NULL);
+CREATE TABLE state (name TEXT PRIMARY KEY, value REAL NOT NULL);
+CREATE TABLE mails (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, subject TEXT NOT NULL, body TEXT NOT NULL,
+  tries INTEGER NOT NULL DEFAULT 0, next_try REAL NOT NULL, delivered REAL, given_up REAL);
+"""
+    + webhooks.TABLE,
+)
+"""How the schema came to be; a new version adds a step, and never changes one."""
+MOST_REFUSED = 10_000
+"""Rows that could not be read and are kept; older ones go."""
+_UPSERT = (
+    "INSERT INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (entity, start, topic) DO UPDATE SET "
+    "texts = {table}.texts + excluded.texts, repeats = {table}.repeats + excluded.repeats, "
+    "negative = {table}.negative + excluded.negative, positive = {table}.positive + excluded.positive, "
+    "score = {table}.score + excluded.score, square = {table}.square + excluded.square, "
+    "timely = {table}.timely + excluded.timely, timely_negative = {table}.timely_negative + excluded.timely_negative"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A text to be written."""
+
+    text: Text
+    reading: Reading
+    fingerprint: str
+    original: int | None
+    late: bool
+    model: str
+    arrived: float
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+def known_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> set[str]:
+    """Which of them are there."""
+    found: set[str] = set()
+    for start in range(0, len(ids), 500):
+        some = ids[start : start + 500]
+        marks = ", ".join("?" * len(some))
+        found.update(id for (id,) in connection.execute(f"SELECT id FROM texts WHERE id IN ({marks})", some))
+    return found
+
+
+def originals(connection: sqlite3.Connection, fingerprints: Sequence[str]) -> dict[str, tuple[int, Reading]]:
+    """The first text with each of these fingerprints, and what was read in it."""
+    found: dict[str, tuple[int, Reading]] = {}
+    names = "fingerprint, number, topic, topic_probability, negative, positive, entities"
+    for start in range(0, len(fingerprints), 500):
+        some = fingerprints[start : start + 500]
+        marks = ", ".join("?" * len(some))
+        rows = connection.execute(
+            f"SELECT {names} FROM texts WHERE fingerprint IN ({marks}) AND original IS NULL ORDER BY number", some
+        )
+        for fingerprint, number, *values in rows:
+            found.setdefault(fingerprint, (number, _reading(*values)))
+    return found
+
+
+def reading_of(connection: sqlite3.Connection, number: int) -> Reading:
+    """What was read in a text."""
+    row = connection.execute(
+        "SELECT topic, topic_probability, negative, positive, entities FROM texts WHERE number = ?", (number,)
+    ).fetchone()
+    return _reading(*row)
+
+
+def _reading(topic: str, sure: float, negative: float, positive: float, entities: str) -> Reading:
+    return Reading(
+        topic=topic,
+        topic_probability=sure,
+        sentiment=_sentiment(negative, positive),
+        entities={code: _sentiment(*pair) for code, pair in json.loads(entities).items()},
+    )
+
+
+def _sentiment(negative: float, positive: float) -> Sentiment:
+    return Sentiment(negative=negative, neutral=max(0.0, 1 - negative - positive), positive=positive)
+
+
+def add_text(connection: sqlite3.Connection, row: Row) -> int:
+    """Writes a text; gives its number."""
+    text, reading = row.text, row.reading
+    entities = {code: [round(one.negative, 5), round(one.positive, 5)] for code, one in reading.entities.items()}
+    (number,) = connection.execute(
+        "INSERT INTO texts (id, source, time, arrived, language, author, title, text, fingerprint, original, topic, "
+        "topic_probability, sentiment, negative, positive, entities, late, model) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
+        (
+            text.id,
+            text.source,
+            text.time,
+            row.arrived,
+            text.language,
+            text.author,
+            text.title,
+            text.text,
+            row.fingerprint,
+            row.original,
+            reading.topic,
+            round(reading.topic_probability, 5),
+            reading.sentiment.label,
+            round(reading.sentiment.negative, 5),
+            round(reading.sentiment.positive, 5),
+            json.dumps(entities, ensure_ascii=False),
+            int(row.late),
+            row.model,
+        ),
+    ).fetchone()
+    return int(number)
+
+
+def subjects_of(reading: Reading) -> dict[str, Sentiment]:
+    """The entities of a text with what is said of each; "" is the text itself."""
+    return {"": reading.sentiment, **reading.entities}
+
+
+def count_texts(connection: sqlite3.Connection, written: Iterable[tuple[int, Row]], *, sign: int = 1) -> None:
+    """Adds texts to the mentions, hours and days; with a sign of -1 takes them away."""
+    mentions, counts = [], {"hours": {}, "days": {}}  # type: tuple[list[Any], dict[str, dict[Any, list[float]]]]
+    for number, row in written:
+        for entity, sentiment in subjects_of(row.reading).items():
+            negative, positive = round(sentiment.negative, 5), round(sentiment.positive, 5)
+            key = (entity, row.reading.topic, row.text.time, number)
+            mentions.append((*key, negative, positive, int(row.late)) if sign > 0 else (entity, row.text.time, number))
+            score = positive - negative
+            is_negative = negative >= 0.5
+            added = (
+                1,
+                row.original is not None,
+                is_negative,
+                positive >= 0.5,
+                score,
+                score * score,
+                not row.late,
+                is_negative and not row.late,
+            )
+            for table, length in (("hours", HOUR), ("days", DAY)):
+                place = (entity, row.reading.topic, int(row.text.time // length * length))
+                sums = counts[table].setdefault(place, [0.0] * len(added))
+                for column, value in enumerate(added):
+                    sums[column] += sign * value
+    if sign > 0:
+        connection.executemany("INSERT INTO mentions VALUES (?, ?, ?, ?, ?, ?, ?)", mentions)
+    else:
+        connection.executemany("DELETE FROM mentions WHERE entity = ? AND time = ? AND number = ?", mentions)
+    for table, places in counts.items():
+        connection.executemany(_UPSERT.format(table=table), [(*place, *sums) for place, sums in places.items()])
+
+
+def refuse(connection: sqlite3.Connection, source: str, reason: str, row: Any) -> None:
+    """Keeps what could not be read, to be looked at."""
+    shown = row if isinstance(row, str) else json.dumps(row, ensure_ascii=False, default=str)
+    (number,) = connection.execute(
+        "INSERT INTO refused (source, created, reason, given) VALUES (?, ?, ?, ?) RETURNING number",
+        (source, time.time(), reason[:500], shown.replace("\0", "")[:4000]),
+    ).fetchone()
+    connection.execute("DELETE FROM refused WHERE number <= ?", (number - MOST_REFUSED,))
+
+
+def note_source(
+    connection: sqlite3.Connection,
+    name: str,
+    *,
+    place: Mapping[str, Any] | None,
+    taken: int = 0,
+    known: int = 0,
+    refused: int = 0,
+    problem: str | None = None,
+) -> None:
+    """Where the reading of a source is now, and what came of it."""
+    connection.execute(
+        "INSERT INTO sources (name, place, taken, known, refused) VALUES (?, '{}', 0, 0, 0) ON CONFLICT (name) "
+        "DO NOTHING",
+        (name,),
+    )
+    connection.execute(
+        "UPDATE sources SET taken = taken + ?, known = known + ?, refused = refused + ?, last = ?, problem = ? "
+        "WHERE name = ?",
+        (taken, known, refused, time.time(), None if problem is None else problem[:500], name),
+    )
+    if place is not None:
+        connection.execute("UPDATE sources SET place = ? WHERE name = ?", (json.dumps(dict(place)), name))
+
+
+def place_of(connection: sqlite3.Connection, name: str) -> dict[str, Any]:
+    """Where the reading of a source is."""
+    row = connection.execute("SELECT place FROM sources WHERE name = ?", (name,)).fetchone()
+    found: dict[str, Any] = {} if row is None else json.loads(row[0])
+    return found
+
+
+def get_state(connection: sqlite3.Connection, name: str) -> float | None:
+    """A number that is remembered."""
+    row = connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+    return None if row is None else float(row[0])
+
+
+def set_state(connection: sqlite3.Connection, name: str, value: float) -> None:
+    """Remembers it."""
+    connection.execute(
+        "INSERT INTO state VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ watching
+
+
+def to_judge(connection: sqlite3.Connection, after: float, until: float) -> list[tuple[int, float, Reading]]:
+    """Texts between two times that are not late, in the order of their times."""
+    rows = connection.execute(
+        "SELECT number, time, topic, topic_probability, negative, positive, entities FROM texts WHERE time > ? AND "
+        "time <= ? AND late = 0 ORDER BY time, number",
+        (after, until),
+    )
+    return [(number, time, _reading(*values)) for number, time, *values in rows]
+
+
+def _where(entity: str, topic: str) -> tuple[str, tuple[str, ...]]:
+    return ("entity = ? AND topic = ?", (entity, topic)) if topic else ("entity = ?", (entity,))
+
+
+def history(
+    connection: sqlite3.Connection, entity: str, topic: str, *, start: float, end: float, most: int
+) -> list[Seen]:
+    """The last texts of a subject from a time on and before another, in their order; no late ones."""
+    where, values = _where(entity, topic)
+    rows = connection.execute(
+        f"SELECT time, number, negative, positive FROM mentions WHERE {where} AND time >= ? AND time < ? AND late = 0 "
+        "ORDER BY time DESC, number DESC LIMIT ?",
+        (*values, start, end, most),
+    ).fetchall()
+    names = ("time", "number", "negative", "positive")
+    return [Seen(**dict(zip(names, row, strict=True))) for row in reversed(rows)]
+
+
+def negatives(
+    connection: sqlite3.Connection, entity: str, topic: str, *, start: float, end: float
+) -> tuple[list[tuple[float, int]], int]:
+    """Negative texts of a subject by the hour, and the number of all; no late ones."""
+    where, values = _where(entity, topic)
+    rows = connection.execute(
+        f"SELECT start, sum(timely_negative), sum(timely) FROM hours WHERE {where} AND start >= ? AND start < ? "
+        "GROUP BY start ORDER BY start",
+        (*values, start // HOUR * HOUR, end // HOUR * HOUR),
+    ).fetchall()
+    return [(float(hour), int(negative)) for hour, negative, _ in rows], sum(int(count) for _, _, count in rows)
+
+
+def subject_state(connection: sqlite3.Connection, entity: str, topic: str) -> dict[str, Any] | None:
+    """What is remembered of a subject."""
+    row = connection.execute("SELECT state FROM subjects WHERE entity = ? AND topic = ?", (entity, topic)).fetchone()
+    return None if row is None else json.loads(row[0])
+
+
+def set_subject_state(connection: sqlite3.Connection, entity: str, topic: str, state: Mapping[str, Any]) -> None:
+    """Remembers it."""
+    connection.execute(
+        "INSERT INTO subjects VALUES (?, ?, ?) ON CONFLICT (entity, topic) DO UPDATE SET state = excluded.state",
+        (entity, topic, json.dumps(dict(state))),
+    )
+
+
+def add_alarm(connection: sqlite3.Connection, entity: str, topic: str, alarm: Alarm, *, near: float) -> tuple[int, int]:
+    """Writes an alarm; gives its number and that of the incident that it belongs to: its own, or that of an alarm of
+    the last `near` seconds that shares half of the texts with it."""
+    (number,) = connection.execute(
+        "INSERT INTO alarms (entity, topic, kind, time, since, created, figures) VALUES (?, ?, ?, ?, ?, ?, ?) "
+        "RETURNING number",
+        (entity, topic, alarm.kind, alarm.time, alarm.since, time.time(), json.dumps(alarm.figures)),
+    ).fetchone()
+    own = set(alarm.numbers)
+    connection.executemany("INSERT INTO alarm_texts VALUES (?, ?)", [(number, text) for text in sorted(own)])
+    incident = number
+    earlier = connection.execute(
+        "SELECT number, incident FROM alarms WHERE time >= ? AND time <= ? AND number < ? ORDER BY number",
+        (alarm.time - near, alarm.time, number),
+    ).fetchall()
+    for other, found in earlier:
+        theirs = {text for (text,) in connection.execute("SELECT text FROM alarm_texts WHERE alarm = ?", (other,))}
+        if 2 * len(own & theirs) >= min(len(own), len(theirs)):
+            incident = found
+            break
+    connection.execute("UPDATE alarms SET incident = ? WHERE number = ?", (incident, number))
+    return int(number), int(incident)
+
+
+def add_mail(connection: sqlite3.Connection, id: str, subject: str, body: str) -> None:
+    """A mail to be sent."""
+    connection.execute("INSERT INTO mails (id, subject, body, next_try) VALUES (?, ?, ?, 0)", (id, subject, body))
+
+
+TEXT = (
+    "number",
+    "source",
+    "time",
+    "arrived",
+    "language",
+    "author",
+    "title",
+    "text",
+    "original",
+    "topic",
+    "topic_probability",
+    "sentiment",
+    "negative",
+    "positive",
+    "entities",
+    "late",
+    "model",
+)
+"""Columns of a text that are shown."""
+
+
+def shown_text(row: Sequence[Any]) -> dict[str, Any]:
+    """A row of `TEXT` as it is shown."""
+    found = dict(zip(TEXT, row, strict=True))
+    found["entities"] = json.loads(found["entities"])
+    found["late"] = bool(found["late"])
+    return found
+
+
+def texts_of(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Texts by their numbers, in the order of their times."""
+    marks = ", ".join("?" * len(numbers))
+    rows = connection.execute(
+        f"SELECT {', '.join(TEXT)} FROM texts WHERE number IN ({marks}) ORDER BY time, number", list(numbers)
+    )
+    return [shown_text(row) for row in rows]
+
+
+def last_originals(connection: sqlite3.Connection, most: int) -> list[tuple[int, str, list[str]]]:
+    """The last texts that repeat none, in the order in which they came: number, title and text, entities."""
+    rows = connection.execute(
+        "SELECT number, title, text, entities FROM texts WHERE original IS NULL ORDER BY number DESC LIMIT ?", (most,)
+    ).fetchall()
+    found = []
+    for number, title, text, entities in reversed(rows):
+        whole = Text(id="", source="", time=0.0, title=title, text=text).whole
+        found.append((number, whole, list(json.loads(entities))))
+    return found

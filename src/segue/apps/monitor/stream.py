@@ -1,0 +1,266 @@
+"""Texts come in, are read, counted and watched: replay of the past and live reading are this same code.
+
+A batch is one transaction: its texts, what they are counted in, the place of its source, the alarms that it raises and
+what tells of them are all written or nothing is. So nothing is lost or doubled whenever the process is killed.
+
+The rule for late texts: `lateness` seconds behind the newest time that was seen lies the watermark. Texts are judged in
+the order of their own times when the watermark passes them; so texts that come in another order within that time are
+judged the same. What comes later still is late: it is kept and counted, but no alarm looks at it. Nothing that is
+decided hangs on a text with a later time than the watermark's.
+"""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from segue.apps import webhooks
+from segue.apps.monitor import store
+from segue.apps.monitor.describe import alarm_mail, alarm_reason
+from segue.apps.monitor.model import MonitorModel, Reading
+from segue.apps.monitor.repeats import Known, Near, fingerprint, known
+from segue.apps.monitor.texts import Text
+from segue.apps.monitor.watch import AGAIN, DAY, HISTORY, MOST_HISTORY, Seen, Subject, learn_usual, usual_of
+
+TRIED_AGAIN = 3 * DAY
+"""Seconds until a subject with too little history is looked at again."""
+NEWEST, JUDGED = "newest", "judged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What the operator sets."""
+
+    lateness: float
+    budget: float
+    """False alarms of a subject in 30 days."""
+    cool_down: float
+    near_texts: int
+    """Texts that a new one is compared with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What a source gave."""
+
+    source: str
+    texts: Sequence[Text]
+    refused: Sequence[tuple[str, Any]] = ()
+    """Reasons, and the rows."""
+    place: Mapping[str, Any] | None = None
+    """Where the reading of the source is after it."""
+    arrived: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """What the database knows of a batch before it is read."""
+
+    texts: list[Text]
+    """Those that are new."""
+    known: int
+    prints: list[str]
+    originals: dict[str, tuple[int, Reading]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """A batch that was read."""
+
+    batch: Batch
+    looked: Looked
+    readings: list[tuple[Reading, Known] | None]
+    """None for texts with the words of an earlier one: they are not read again."""
+    model: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What came of a batch."""
+
+    numbers: list[int] = field(default_factory=list)
+    known: int = 0
+    alarms: list[int] = field(default_factory=list)
+
+
+class Stream:
+    """All that is remembered between batches; it can be built again from the database."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._near: Near | None = None
+        self._subjects: dict[tuple[str, str], Subject] = {}
+        self._tried: dict[tuple[str, str], float] = {}
+
+    def forget(self) -> None:
+        """After a transaction that failed: what is in memory may be ahead of the database."""
+        self._near, self._subjects, self._tried = None, {}, {}
+
+    def look(self, connection: sqlite3.Connection, batch: Batch) -> Looked:
+        """First: what is new."""
+        there = store.known_ids(connection, [one.id for one in batch.texts])
+        new: dict[str, Text] = {}
+        for one in batch.texts:
+            if one.id not in there:
+                new.setdefault(one.id, one)
+        texts = list(new.values())
+        prints = [fingerprint(one.whole) for one in texts]
+        found = store.originals(connection, list(dict.fromkeys(prints)))
+        return Looked(texts=texts, known=len(batch.texts) - len(texts), prints=prints, originals=found)
+
+    def read(self, batch: Batch, looked: Looked, model: MonitorModel, name: str) -> Read:
+        """Second, without the database: reads what nobody has read."""
+        seen = set(looked.originals)
+        readings: list[tuple[Reading, Known] | None] = []
+        for one, print in zip(looked.texts, looked.prints, strict=True):
+            if print in seen:
+                readings.append(None)
+                continue
+            seen.add(print)
+            reading = model.read(one.whole)
+            readings.append((reading, known(one.whole, list(reading.entities))))
+        return Read(batch=batch, looked=looked, readings=readings, model=name)
+
+    def write(self, connection: sqlite3.Connection, read: Read) -> Written:
+        """Third: writes the batch, and judges what the watermark has passed."""
+        near = self._near_texts(connection)
+        judged = store.get_state(connection, JUDGED)
+        newest = store.get_state(connection, NEWEST)
+        originals = dict(read.looked.originals)
+        written = []
+        for one, print, found in zip(read.looked.texts, read.looked.prints, read.readings, strict=True):
+            original: int | None = None
+            if found is None:
+                original, reading = originals[print]
+            else:
+                reading, compared = found
+                original = near.find(compared)
+                if original is not None:
+                    reading = store.reading_of(connection, original)
+            row = store.Row(
+                text=one,
+                reading=reading,
+                fingerprint=print,
+                original=original,
+                late=judged is not None and one.time <= judged,
+                model=read.model,
+                arrived=read.batch.arrived,
+            )
+            number = store.add_text(connection, row)
+            originals.setdefault(print, (number if original is None else original, reading))
+            if original is None and found is not None:
+                near.add(number, found[1])
+            written.append((number, row))
+            newest = one.time if newest is None else max(newest, one.time)
+        store.count_texts(connection, written)
+        for reason, refused in read.batch.refused:
+            store.refuse(connection, read.batch.source, reason, refused)
+        store.note_source(
+            connection,
+            read.batch.source,
+            place=read.batch.place,
+            taken=len(written),
+            known=read.looked.known,
+            refused=len(read.batch.refused),
+        )
+        alarms = [] if newest is None else self.move(connection, newest)
+        return Written(numbers=[number for number, _ in written], known=read.looked.known, alarms=alarms)
+
+    def move(self, connection: sqlite3.Connection, newest: float) -> list[int]:
+        """Moves the watermark on with the newest time, and judges what it passes; gives the numbers of alarms."""
+        before = store.get_state(connection, NEWEST)
+        if before is None or newest > before:
+            store.set_state(connection, NEWEST, newest)
+        judged, watermark = store.get_state(connection, JUDGED), newest - self.rules.lateness
+        if judged is not None and watermark <= judged:
+            return []
+        alarms = []
+        touched: set[tuple[str, str]] = set()
+        for number, time, reading in store.to_judge(connection, -1e18 if judged is None else judged, watermark):
+            said = store.subjects_of(reading)
+            subjects = {(entity, ""): one for entity, one in said.items()}
+            if reading.topic:
+                subjects["", reading.topic] = reading.sentiment
+            for key, sentiment in subjects.items():
+                one = Seen(time=time, number=number, negative=sentiment.negative, positive=sentiment.positive)
+                alarm = self._judge(connection, key, one)
+                touched.add(key)
+                if alarm is not None:
+                    alarms.append(alarm)
+        store.set_state(connection, JUDGED, watermark)
+        for key in sorted(touched):
+            self._remember(connection, key)
+        return alarms
+
+    # ------------------------------------------------------------------------------------------------------- subjects
+
+    def _judge(self, connection: sqlite3.Connection, key: tuple[str, str], one: Seen) -> int | None:
+        subject = self._subject(connection, key, one)
+        self._learn(connection, key, subject, one)
+        alarm = subject.see(one)
+        if alarm is None or one.time < subject.quiet_until:
+            return None
+        subject.quiet_until = one.time + self.rules.cool_down
+        entity, topic = key
+        number, incident = store.add_alarm(connection, entity, topic, alarm, near=self.rules.cool_down)
+        reason = alarm_reason(entity, topic, alarm.kind, alarm.figures)
+        values = {"alarm": number, "incident": incident, "entity": entity, "topic": topic, "kind": alarm.kind}
+        values |= {"time": alarm.time, "since": alarm.since, "figures": alarm.figures, "reason": reason}
+        shown = store.texts_of(connection, alarm.numbers[-5:])
+        webhooks.put(connection, "alarm", f"incident {incident}", {**values, "texts": shown})
+        if incident == number:
+            store.add_mail(connection, f"alarm-{number}", *alarm_mail(reason, alarm, shown))
+        return number
+
+    def _subject(self, connection: sqlite3.Connection, key: tuple[str, str], now: Seen) -> Subject:
+        """The watch of a subject; after a start it sees again what it saw since it last began."""
+        if key in self._subjects:
+            return self._subjects[key]
+        state = store.subject_state(connection, *key)
+        subject = Subject()
+        if state is not None and state["usual"] is not None:
+            subject.usual, subject.quiet_until = usual_of(state["usual"]), state["quiet_until"]
+            subject.begin(state["begun"], state["first"])
+            after, first = subject.begun, subject.first
+            past = store.history(connection, *key, start=after, end=now.time, most=1_000_000)
+            for one in past:
+                if (one.time, one.number) > (after, first):
+                    subject.see(one)
+        self._tried[key] = -1e18 if state is None else state["tried"]
+        self._subjects[key] = subject
+        return subject
+
+    def _learn(self, connection: sqlite3.Connection, key: tuple[str, str], subject: Subject, now: Seen) -> None:
+        """What is usual for a subject, where it is time to learn it again; from what was before."""
+        due = now.time - subject.usual.learned >= AGAIN if subject.usual is not None else now.time >= self._tried[key]
+        if not due:
+            return
+        self._tried[key] = now.time + TRIED_AGAIN
+        start = now.time - HISTORY
+        by_hour, texts = store.negatives(connection, *key, start=start, end=now.time)
+        past = store.history(connection, *key, start=start, end=now.time, most=MOST_HISTORY)
+        usual = learn_usual(past, by_hour, texts=texts, now=now.time, budget=self.rules.budget)
+        if usual is not None:
+            subject.usual = usual
+            subject.begin(now.time, now.number - 1)
+
+    def _remember(self, connection: sqlite3.Connection, key: tuple[str, str]) -> None:
+        subject = self._subjects[key]
+        state = {
+            "usual": None if subject.usual is None else subject.usual.to_values(),
+            "begun": subject.begun,
+            "first": subject.first,
+            "quiet_until": subject.quiet_until,
+            "tried": self._tried[key],
+        }
+        store.set_subject_state(connection, *key, state)
+
+    # --------------------------------------------------------------------------------------------------------- repeats
+
+    def _near_texts(self, connection: sqlite3.Connection) -> Near:
+        """The last texts that were no repeats, to be compared with."""
+        if self._near is None:
+            self._near = Near(self.rules.near_texts)
+            for number, whole, entities in store.last_originals(connection, self.rules.near_texts):
+                self._near.add(number, known(whole, entities))
+        return self._near

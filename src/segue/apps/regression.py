@@ -1,0 +1,52 @@
+"""Logistic regression with a penalty, on sparse or dense rows: the linear part of the applications' models.
+
+In: products with the rows, and what is right for each. Out: weights and biases. The loss is the mean cross entropy plus
+half the squared weights, divided by C and the number of rows; the bias costs nothing.
+"""
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Floats = NDArray[np.float32]
+MOST_STEPS = 60
+
+
+class RowProducts(Protocol):
+    """Products of the rows [N, V] with a matrix, as `segue.evaluation.baselines.Products` has them."""
+
+    def forward(self, right_VT: Tensor, /) -> Tensor:
+        """[N, T]."""
+
+    def backward(self, right_NT: Tensor, /) -> Tensor:
+        """[V, T]."""
+
+
+def fit_regression(
+    products: RowProducts, gold_NT: Tensor, *, width: int, inverse_penalty: float, steps: int = MOST_STEPS
+) -> tuple[Floats, Floats]:
+    """Weights [V, T] and biases [T]; the rows of `gold_NT` are probabilities."""
+    rows, topics = gold_NT.shape
+    parameters_VT = torch.zeros(width + 1, topics)
+    penalty = 1 / (inverse_penalty * rows)
+    optimizer = torch.optim.LBFGS(
+        [parameters_VT], max_iter=steps, max_eval=2 * steps, tolerance_change=0.0, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        weight_VT = parameters_VT[:-1]
+        scores_NT = products.forward(weight_VT) + parameters_VT[-1]
+        loss = -(scores_NT.log_softmax(dim=1) * gold_NT).sum() / rows
+        error_NT = (scores_NT.softmax(dim=1) - gold_NT) / rows
+        parameters_VT.grad = torch.cat(
+            [products.backward(error_NT) + penalty * weight_VT, error_NT.sum(dim=0, keepdim=True)]
+        )
+        return loss + penalty / 2 * weight_VT.square().sum()
+
+    with torch.no_grad():
+        optimizer.step(closure)  # type: ignore[no-untyped-call]
+    found = parameters_VT.numpy()
+    return np.ascontiguousarray(found[:-1]), found[-1].copy()

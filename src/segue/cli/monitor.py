@@ -1,0 +1,371 @@
+"""`segue monitor`: what is being said, by topic and company, and an alarm when it turns."""
+
+import json
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+from rich.console import Console
+
+from segue.cli.console import say
+from segue.cli.options import ReplaceFileOption
+from segue.cli.serve import check_installed, is_local
+from segue.config import settings as settings_of
+from segue.errors import ConfigError
+
+SECRET, PASSWORD = "SEGUE_WEBHOOK_SECRET", "SEGUE_MAIL_PASSWORD"
+MonitorArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="MONITOR", help="Folder of the monitor.")]
+OutOption: TypeAlias = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write; it must not exist yet.")]
+SetOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Rule or limit, e.g. false_alarms=1; repeatable."),
+]
+
+
+def monitor() -> None:
+    """Watch what is said of companies and topics, with an alarm when it turns.
+
+    \b
+    Example:
+      segue monitor learn labelled.csv --entities companies.csv --out monitor
+      segue monitor run monitor --sources sources.toml
+    """
+
+
+def learn(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Tables (csv, tsv, jsonl, json, parquet) with text and sentiment; title, topic and time if any.",
+        ),
+    ],
+    out: OutOption,
+    entities: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Table with code and names, several with | between them. Default: none."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of what is held back.")] = 0,
+) -> None:
+    """Learn a monitor from labelled texts, and measure it.
+
+    \b
+    Example:
+      segue monitor learn labelled.csv --entities companies.csv --out monitor
+    """
+    from segue.apps.monitor.interface import learn_monitor
+
+    found = learn_monitor(files, out, entities=entities, seed=seed)
+    console, numbers = Console(highlight=False), found.numbers
+    kinds = ", ".join(f"{count:,} {name}" for name, count in numbers["sentiments"].items())
+    say(console, f"{numbers['rows']:,} rows ({kinds}), {numbers['topics']:,} topics, {numbers['entities']:,} entities.")
+    for name in ("sentiment", "topic"):
+        if name in numbers:
+            one = numbers[name]
+            say(console, f"{name}, {one['held_back']:,} held-back rows: right {one['accuracy']:.1%}, mean F1 "
+                f"{one['macro_f1']:.1%}, calibration error {one['calibration_error']:.1%}.")  # fmt: skip
+    say(console, f"Report: {found.page}, and report.md beside it.")
+
+
+def tell(
+    monitor: MonitorArgument,
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was read as JSON lines.")] = False,
+) -> None:
+    """Say what a text is about: sentiment, topic, entities, and the words that decided.
+
+    \b
+    Example:
+      segue monitor tell monitor "Profit fell, and Acme cut its forecast"
+    """
+    from segue.apps.monitor.interface import open_monitor
+
+    model, console = open_monitor(monitor), Console(highlight=False)
+    for text in texts:
+        found = model.read(text)
+        words = sorted(model.deciding(text), key=lambda one: -one.weight)
+        deciding = [(text[one.start : one.end], one.weight) for one in words if one.weight > 0][:5]
+        if as_json:
+            row = {
+                "text": text,
+                "sentiment": vars(found.sentiment) | {"label": found.sentiment.label},
+                "topic": found.topic,
+                "topic_probability": found.topic_probability,
+                "entities": {code: vars(one) for code, one in found.entities.items()},
+                "deciding": [{"text": word, "weight": weight} for word, weight in deciding],
+            }
+            console.print(json.dumps(row, ensure_ascii=False), markup=False, soft_wrap=True)
+            continue
+        sure = max(vars(found.sentiment).values())
+        say(console, f"{found.sentiment.label} {sure:.1%}" + (f", {found.topic}" if found.topic else ""))
+        if deciding:
+            shown = ", ".join(f"{word} {weight:+.2f}" for word, weight in deciding)
+            say(console, f"words that decided: {shown}", indent=2)
+        for code, one in found.entities.items():
+            say(console, f"{code}: {one.label}, negative {one.negative:.1%}, positive {one.positive:.1%}", indent=2)
+
+
+def read(
+    monitor: MonitorArgument,
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Files or folders of texts (csv, tsv, jsonl, parquet, txt)."),
+    ],
+    settings: SetOption = None,
+) -> None:
+    """Read files of texts into a monitor, and raise alarms where they turn.
+
+    What was read before is not read again. Replay of the past and live reading are the same code.
+
+    \b
+    Example:
+      segue monitor read monitor texts.jsonl --set false_alarms=1
+    """
+    from segue.apps.monitor.interface import feed_monitor
+    from segue.apps.monitor.settings import MonitorSettings
+    from segue.apps.monitor.watch import check_river
+
+    check_river()
+    found = feed_monitor(monitor, files, settings=settings_of(MonitorSettings, {}, settings or []))
+    say(Console(highlight=False), f"{found.texts:,} new texts, {found.known:,} known, {found.refused:,} refused; "
+        f"{found.alarms:,} alarms.")  # fmt: skip
+
+
+def run(
+    monitor: Annotated[
+        Path | None,
+        typer.Argument(metavar="MONITOR", help="Folder of the monitor. Default: with --demo, a temporary one."),
+    ] = None,
+    sources: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="List of sources, mail and prices, in TOML. Default: the POST route alone."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine needs --keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8090,
+    keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File with lines ROLE NAME KEY: agent, operator. Default: no keys."),
+    ] = None,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help=f"Where alarms are sent, signed with the secret in {SECRET}. Default: nowhere."
+        ),
+    ] = None,
+    settings: SetOption = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Learn a monitor and read real texts first, if it is not there.")
+    ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="For --demo: a folder with labelled.csv, texts.csv and if any entities.csv and prices.csv.",
+        ),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Load the monitor, open what is needed, and stop.")] = False,
+) -> None:
+    """Run a monitor: its sources, its page, HTTP.
+
+    Ctrl-C or SIGTERM lets requests end and stops; kill -9 loses nothing either.
+
+    \b
+    Example:
+      segue monitor run monitor --sources sources.toml
+      segue monitor run --demo --data FOLDER
+    """
+    check_installed("segue monitor")
+    from segue.apps.keys import read_role_keys
+    from segue.apps.monitor.run import run_monitor
+    from segue.apps.monitor.settings import MonitorSettings
+    from segue.apps.monitor.sources import Listed, read_sources
+    from segue.apps.monitor.watch import check_river
+
+    check_river()
+    console = Console(stderr=True, highlight=False)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="segue: %(levelname)s %(message)s")
+    chosen = settings_of(MonitorSettings, {}, settings or [])
+    if not is_local(host) and keys is None:
+        raise ConfigError(
+            f"a monitor that others can reach must have keys; got --host {host} without. Give --keys FILE, with lines "
+            "ROLE NAME KEY, or leave --host out."
+        )
+    if webhook is not None and not os.environ.get(SECRET):
+        raise ConfigError(f"--webhook needs a secret of at least 16 characters in {SECRET}; got none. Set it.")
+    if monitor is None and not demo:
+        raise ConfigError("segue monitor run must have a monitor; got none. Name its folder, or try --demo.")
+    folder = monitor if monitor is not None else Path(tempfile.mkdtemp(prefix="segue-monitor-")) / "monitor"
+    listed = Listed() if sources is None else read_sources(sources)
+    if demo:
+        from segue.apps.monitor.demo import prepare_demo
+
+        if data is None:
+            raise ConfigError(
+                "--demo must have real texts; got none. Give --data FOLDER, with labelled.csv (text, sentiment) and "
+                "texts.csv (text, time)."
+            )
+        listed = prepare_demo(folder, data, listed, told=lambda said: console.print(said, soft_wrap=True))
+
+    def started(address: str) -> None:
+        console.print(f"serving on {address}  (Ctrl-C stops it)", soft_wrap=True)
+
+    run_monitor(
+        folder,
+        listed=listed,
+        host=host,
+        port=port,
+        keys=None if keys is None else read_role_keys(keys),
+        local=is_local(host),
+        settings=chosen,
+        webhook=None if webhook is None else (webhook, os.environ[SECRET]),
+        password=os.environ.get(PASSWORD, ""),
+        started=started,
+        check=check,
+    )
+
+
+def report(
+    monitor: MonitorArgument,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="HTML file to write.")],
+    day: Annotated[
+        str | None, typer.Option(metavar="DAY", help="Day of UTC, as 2024-05-01. Default: yesterday.")
+    ] = None,
+    replace: ReplaceFileOption = False,
+) -> None:
+    """Write the report of a day as HTML.
+
+    \b
+    Example:
+      segue monitor report monitor --day 2024-05-01 --out day.html
+    """
+    from segue.apps.monitor.interface import report_monitor
+
+    say(Console(highlight=False), f"Report: {report_monitor(monitor, out, day=day, replace=replace)}.")
+
+
+def export(
+    monitor: MonitorArgument,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .csv or .parquet.")],
+    entity: Annotated[str, typer.Option(metavar="CODE", help="Entity. Default: all texts.")] = "",
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Topic. Default: all.")] = "",
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Time from which on. Default: the first.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Time before which. Default: the last.")
+    ] = None,
+    replace: ReplaceFileOption = False,
+) -> None:
+    """Write texts with what was read in them, as csv or parquet.
+
+    \b
+    Example:
+      segue monitor export monitor --entity AAPL --from 2024-05-01 --out texts.csv
+    """
+    from segue.apps.monitor.interface import export_monitor
+
+    count = export_monitor(monitor, out, entity=entity, topic=topic, start=start, end=end, replace=replace)
+    say(Console(highlight=False), f"{out}: {count:,} rows.")
+
+
+def improve(
+    monitor: MonitorArgument, seed: Annotated[int, typer.Option(help="Seed of what is held back.")] = 0
+) -> None:
+    """Learn again with labels that people corrected, and switch if it is no worse.
+
+    \b
+    Example:
+      segue monitor improve monitor
+    """
+    from segue.apps.monitor.interface import improve_monitor
+
+    found = improve_monitor(monitor, seed=seed)
+    console = Console(highlight=False)
+    say(console, f"{found.learned:,} accepted corrections learned.")
+    say(
+        console, f"Of {found.asked:,} held-back rows right: before {found.right_before:.1%}, now {found.right_now:.1%}."
+    )
+    if found.switched:
+        say(console, f"Model {found.model} is in use now. segue monitor roll-back {monitor} goes back.")
+    else:
+        say(console, f"The model in use stays. The new one is kept as {found.model}.")
+
+
+def roll_back(
+    monitor: MonitorArgument,
+    to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the model. Default: the one before the one in use.")
+    ] = None,
+) -> None:
+    """Go back to an earlier model of a monitor.
+
+    \b
+    Example:
+      segue monitor roll-back monitor
+    """
+    from segue.apps.monitor.interface import roll_back_monitor
+
+    say(Console(highlight=False), f"Model {roll_back_monitor(monitor, to=to)} is in use now.")
+
+
+def back_up(monitor: MonitorArgument, out: OutOption) -> None:
+    """Copy a monitor, also while it runs.
+
+    \b
+    Example:
+      segue monitor back-up monitor --out monitor-copy
+    """
+    from segue.apps.monitor.interface import copy_monitor
+
+    copy_monitor(monitor, out)
+    say(Console(highlight=False), f"{out} is a copy of {monitor}, and can be restored or run.")
+
+
+def restore(
+    copy: Annotated[Path, typer.Argument(metavar="COPY", help="Folder that segue monitor back-up wrote.")],
+    out: OutOption,
+) -> None:
+    """Make a monitor of a back-up, after its files were checked.
+
+    \b
+    Example:
+      segue monitor restore monitor-copy --out monitor
+    """
+    from segue.apps.monitor.interface import copy_monitor
+
+    copy_monitor(copy, out, check=True)
+    say(Console(highlight=False), f"{out} is as it was when {copy} was made.")
+
+
+def person(
+    monitor: MonitorArgument,
+    person: Annotated[str, typer.Argument(metavar="ID", help="Id of the author.")],
+    delete: Annotated[bool, typer.Option("--delete", help="Delete all of it.")] = False,
+) -> None:
+    """Show, export or delete the texts that a monitor keeps of a person.
+
+    They are printed as JSON; to export them, write them to a file.
+
+    \b
+    Example:
+      segue monitor person monitor user-17 > user-17.json
+      segue monitor person monitor user-17 --delete
+    """
+    from segue.apps.monitor.interface import person_in_monitor
+
+    found = person_in_monitor(monitor, person, delete=delete)
+    console = Console(highlight=False)
+    if delete:
+        say(console, f"{len(found['texts']):,} texts deleted.")
+        for name in found["models"]:
+            say(
+                console,
+                f"Model {name} has learned from corrections of these texts, and still has them: delete "
+                f"{monitor / 'models' / name} when another model is in use, or learn the monitor anew.",
+            )
+    else:
+        console.print(json.dumps(found, ensure_ascii=False, indent=1), markup=False, soft_wrap=True)

@@ -1,0 +1,39 @@
+"""A real monitor in a process of its own."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.serve.running import SECONDS, Server
+
+
+def start_monitor(monitor: Path, folder: Path, *options: object, secret: str = "", port: int = 0) -> Server:
+    """Waits until it takes requests."""
+    log = folder / f"monitor-{time.monotonic_ns()}.log"
+    command = [sys.executable, "-m", "segue", "monitor", "run", str(monitor), "--port", str(port), *map(str, options)]
+    with log.open("w") as file:
+        environment = os.environ | {"SEGUE_WEBHOOK_SECRET": secret}
+        process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL, text=True, env=environment)
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        if found := re.search(r"serving on (http://\S+)", log.read_text()):
+            return Server(process, found[1], log)
+        time.sleep(0.02)
+    process.kill()
+    raise AssertionError(log.read_text())
+
+
+@contextmanager
+def running_monitor(monitor: Path, folder: Path, *options: object, secret: str = "") -> Iterator[Server]:
+    server = start_monitor(monitor, folder, *options, secret=secret)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()

@@ -1,0 +1,156 @@
+"""The page of a monitor in Chromium: live texts, timelines, alarms, corrections, in both languages."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import segue
+from tests.apps.monitor.news import DAY, START, entities, labelled, stream
+from tests.apps.monitor.running import running_monitor
+from tests.browser.conftest import MARKUP, Open
+from tests.serve.running import Server
+
+AGENT = "agent-alice-0123456789"
+OPERATOR = "operator-bob-0123456789"
+PHONE = {"width": 390, "height": 780}
+SHOTS = os.environ.get("SEGUE_SCREENSHOTS")
+"""A folder for pictures of the page, to be looked at."""
+
+
+@pytest.fixture(scope="module")
+def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    pytest.importorskip("river", reason="river is not installed: pip install 'segue[monitor]'")
+    folder = tmp_path_factory.mktemp("monitor")
+    segue.learn_monitor(labelled(), folder / "monitor", entities=entities(), progress=False)
+    (folder / "keys").write_text(f"agent alice {AGENT}\noperator bob {OPERATOR}\n")
+    (folder / "prices.csv").write_text(
+        "date,symbol,close\n"
+        + "".join(f"2023-{month}-{day:02d},ACME,{100 + day % 7}\n" for month in (11, 12) for day in range(1, 31))
+    )
+    (folder / "list.toml").write_text('[prices]\npath = "prices.csv"\n')
+    with running_monitor(
+        folder / "monitor", folder, "--keys", folder / "keys", "--sources", folder / "list.toml"
+    ) as one:
+        rows = stream(days=50, bad_from=40)
+        hostile = {"text": f"Acme {MARKUP} posts a heavy loss", "author": MARKUP, "time": START + 50 * DAY - 5}
+        with one.client(AGENT) as client:
+            for start in range(0, len(rows), 300):
+                assert client.post("/v1/texts", json={"texts": rows[start : start + 300]}).status_code == 200
+            assert client.post("/v1/texts", json={"texts": [hostile, {"text": ""}]}).status_code == 200
+        yield one
+
+
+def opened(open_page: Open, monitor: Server, key: str = AGENT, **options: Any) -> Any:
+    page = open_page(monitor.url, ready=False, **options)
+    page.wait_for_selector("#key-form:not([hidden])")
+    page.fill("#key-field", key)
+    page.press("#key-field", "Enter")
+    page.wait_for_selector("html[data-ready]")
+    return page
+
+
+def shot(page: Any, name: str) -> None:
+    if SHOTS:
+        page.wait_for_timeout(300)
+        page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
+
+
+def test_texts_come_in_live_and_companies_are_listed(open_page: Open, monitor: Server) -> None:
+    page = opened(open_page, monitor)
+    page.wait_for_selector("#stream .item")
+    page.wait_for_selector("#entities tr")
+    assert MARKUP in page.inner_text("#stream")
+    with monitor.client(AGENT) as client:
+        client.post("/v1/texts", json={"texts": [{"text": "Globex wins a very large order", "time": START + 50 * DAY}]})
+    page.wait_for_selector("#stream .item:first-child:has-text('very large order')")
+    shot(page, "monitor-now")
+    page.click("#stream .item:first-child")
+    page.wait_for_selector("#panel-now #reader:not([hidden]) .word.for")
+    page.click("#entities tr[data-entity='ACME'] .link")
+    page.wait_for_selector("#timeline svg .mean")
+
+
+def test_a_timeline_has_alarms_price_and_the_texts_of_a_moment(open_page: Open, monitor: Server) -> None:
+    page = opened(open_page, monitor)
+    page.click("#tab-trends")
+    page.fill("#entity", "ACME")
+    page.press("#entity", "Enter")
+    page.press("#entity", "Tab")
+    page.wait_for_selector("#timeline svg .alarm")
+    page.wait_for_selector("#timeline svg .price")
+    assert "p = " in page.inner_text("#price")
+    page.wait_for_selector("#texts .item")
+    before = page.inner_text("#here")
+    page.focus("#cursor")
+    for _ in range(4):
+        page.press("#cursor", "ArrowLeft")
+    page.wait_for_function("before => document.querySelector('#here').innerText !== before", arg=before)
+    page.select_option("#tone", "negative")
+    page.wait_for_selector("#texts .item .badge.negative")
+    page.click("#texts .item")
+    page.wait_for_selector("#panel-trends #reader:not([hidden]) .word.for")
+    shot(page, "monitor-trends")
+
+
+def test_an_alarm_is_acknowledged_and_commented(open_page: Open, monitor: Server) -> None:
+    page = opened(open_page, monitor)
+    page.click("#tab-alarms")
+    page.click("#alarms .item")
+    page.wait_for_selector("#alarm:not([hidden]) #reason")
+    assert "usual" in page.inner_text("#reason")
+    page.wait_for_selector("#alarm .group .item")
+    shot(page, "monitor-alarm")
+    page.fill("#comment", MARKUP)
+    page.click("#say")
+    page.wait_for_selector("#comments li")
+    assert MARKUP in page.inner_text("#comments")
+    page.click("#acknowledge")
+    page.wait_for_selector("#alarm .badge:has-text('alice')")
+
+
+def test_a_label_is_corrected_and_accepted(open_page: Open, monitor: Server) -> None:
+    page = opened(open_page, monitor, OPERATOR)
+    page.wait_for_selector("#stream .item")
+    page.click("#stream .item")
+    page.select_option("#panel-now #new-tone", "neutral")
+    page.click("#panel-now #correct")
+    page.wait_for_selector("#panel-now #corrected span")
+    page.click("#tab-corrections")
+    page.click("#corrections button.main")
+    page.wait_for_selector("#corrections .missing")
+
+
+def test_companies_side_by_side_and_sources(open_page: Open, monitor: Server) -> None:
+    page = opened(open_page, monitor)
+    page.click("#tab-compare")
+    page.wait_for_selector("#comparison svg .mean[data-place='2']")
+    assert page.locator("#compare-rows tr").count() == 3
+    page.click("#tab-sources")
+    page.wait_for_selector("#sources td:has-text('post')")
+    assert "must have a text" in page.inner_text("#sources")
+    assert not page.is_visible("#tab-authors")
+
+
+def test_a_person_is_found(open_page: Open, monitor: Server) -> None:
+    page = opened(open_page, monitor, OPERATOR)
+    page.click("#tab-authors")
+    page.fill("#person", "writer-2")
+    page.press("#person", "Enter")
+    page.wait_for_selector("#delete-person")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_chinese_phone_and_keyboard(open_page: Open, monitor: Server, scheme: str) -> None:
+    page = opened(open_page, monitor, locale="zh-CN", viewport=PHONE, color_scheme=scheme)
+    page.wait_for_selector("#entities tr")
+    assert "舆情监测" in page.inner_text("header")
+    page.focus("#tab-now")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#timeline svg .mean")
+    shot(page, f"monitor-phone-{scheme}")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
+    page.click("#language")
+    assert "Monitor" in page.inner_text("header")
