@@ -18,7 +18,7 @@ FINETUNED = ["chnsenticorp", "imdb"]
 WITH_DATA = [f"{what}-{name}" for what in ("finetuning", "finetuning-accuracy") for name in FINETUNED]
 """Questions that need data sets which not everyone has: their parts are left out where there is no result."""
 SERVING = [f"serving-{part}" for part in ("fork", "overhead", "busy", "first-token", "clients", "idle", "length")]
-SERVING += ["serving-isolation", "serving-overload"]
+SERVING += ["serving-isolation", "serving-isolation-llama", "serving-overload"]
 """Questions about the server, which need peers of their own: left out where there is no result."""
 
 

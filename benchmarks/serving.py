@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.provenance import RESULTS, newest, of_this_code, origin
-from benchmarks.serving_isolation import isolation
+from benchmarks.serving_isolation import isolation, isolation_llama
 from benchmarks.serving_load import idle, overload
 from benchmarks.serving_parts import Part, Row, busy, clients, first_token, fork, length, overhead
 from benchmarks.serving_servers import LLAMA, TRANSFORMERS
@@ -39,9 +39,10 @@ PARTS: dict[str, Part] = {
     "idle": idle,
     "length": length,
     "isolation": isolation,
+    "isolation-llama": isolation_llama,
     "overload": overload,
 }
-PEERS = {"clients": TRANSFORMERS, "length": LLAMA, "isolation": LLAMA}
+PEERS = {"clients": TRANSFORMERS, "length": LLAMA, "isolation-llama": LLAMA}
 
 
 def name_of(part: str) -> str:

@@ -144,9 +144,14 @@ async def _idle(server: Running, *, many: int, active: int, looked_at: int, cap:
     url = server.url
     await session_with(url, "idle", text(seed=1, count=100))
     before = server.resident()
-    ids = [await session_with(url, "idle", text(seed=1000 + number, count=40)) for number in range(many)]
-    chosen = ids[:: max(1, many // looked_at)]
-    first = {id: await _score(url, id) for id in chosen}
+    ids: list[str] = []
+    first: dict[str, float] = {}
+    """What some of them give when they are new: those that come after drive them out of memory."""
+    for number in range(many):
+        ids.append(await session_with(url, "idle", text(seed=1000 + number, count=40)))
+        if number % max(1, many // looked_at) == 0:
+            first[ids[-1]] = await _score(url, ids[-1])
+    chosen = list(first)
     while await _bytes_in_memory(url) > cap:
         await asyncio.sleep(0.2)
     writers = ids[1 :: max(1, many // active)][:active]
