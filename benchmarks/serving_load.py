@@ -110,7 +110,7 @@ async def _overload(server: Running, *, seconds: float, quick: bool) -> list[Row
 
 async def _capacity(one: Any, *, seconds: float) -> float:
     """Requests a second that can be answered by as many clients as the server takes. One that is refused, because the
-    place of an answered request is not free yet, waits a little: asking again at once would take time from the others."""
+    place of an answered request is not free yet, waits a little: asking at once would take time from the others."""
     end = time.perf_counter() + seconds
     done = 0
 
