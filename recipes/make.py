@@ -69,14 +69,7 @@ MODELS: dict[str, Pretrained | Head] = {
     ),
     "sentiment-en": Head(trunk="xlnet-mini-en", task="classify", sample="english-sentiment", language="en"),
     "sentiment-zh": Head(trunk="xlnet-mini-zh", task="classify", sample="chinese-sentiment", language="zh"),
-    "entities-zh": Head(
-        trunk="xlnet-mini-zh",
-        task="tag",
-        sample="chinese-entities",
-        language="zh",
-        settings=("train.epochs=3", "task.cut_pieces=true"),
-        rank=16,
-    ),
+    "entities-zh": Head(trunk="xlnet-mini-zh", task="tag", sample="chinese-entities", language="zh", rank=16),
 }
 TEST = 1000
 """The first examples of a sample are for the test of a head."""
