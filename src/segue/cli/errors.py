@@ -82,8 +82,8 @@ def ended(app: Callable[[], object]) -> int:
 
 @contextmanager
 def _interrupts_between_imports() -> Iterator[None]:
-    """Where SIGINT raises KeyboardInterrupt, it ends the process instead while a module is imported: Python code that C++
-    calls while torch starts must not raise, or C++ aborts the process."""
+    """Where SIGINT raises KeyboardInterrupt, it ends the process instead while a module is imported: Python code that
+    C++ calls while torch starts must not raise, or C++ aborts the process."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
