@@ -1,18 +1,54 @@
+import gc
 import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the commands that tests start; before torch reads it
 
 import pytest
-import torch
 
-from segue.data import samples
+IN_MEMORY = "/dev/shm"
+ROOM = 4 * 2**30
 
-torch.set_num_threads(1)  # the models of the tests are so small that a second thread only waits
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):  # not the one that starts workers
+        import torch
+
+        torch.set_num_threads(1)  # the models of the tests are so small that a second thread only waits
+    if has_room(IN_MEMORY):  # where syncing takes no time: tests save thousands of small folders
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
+
+
+def has_room(place: str) -> bool:
+    """Whether the folders of tests can be there; programs must be allowed in them."""
+    if sys.platform != "linux" or not os.access(place, os.W_OK):
+        return False
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize >= ROOM and not found.f_flag & os.ST_NOEXEC
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.collect()
+    gc.freeze()  # modules and tests stay; what the tests make is looked through without them
+
+
+@pytest.fixture(scope="session")
+def few_modules(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[tuple[str, ...], list[str]]]:
+    """What the English samples are made from, of a part of the standard library: to read all of it takes seconds."""
+    from segue.data import samples
+
+    library, part = Path(sysconfig.get_path("stdlib")), tmp_path_factory.mktemp("library")
+    for name in ("asyncio", "email", "pydoc_data"):
+        shutil.copytree(library / name, part / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return [(inside, texts[:40]) for inside, texts in samples._texts_of(part)]
 
 
 @pytest.fixture
-def few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The English samples are made from a part of the standard library, with which training takes seconds."""
-    kept = ("pydoc_data", "email", "asyncio")
-    library = [(inside, texts[:40]) for inside, texts in samples._library() if inside[0] in kept]
-    monkeypatch.setattr(samples, "_library", lambda: library)
+def few_texts(monkeypatch: pytest.MonkeyPatch, few_modules: list[tuple[tuple[str, ...], list[str]]]) -> None:
+    """The English samples are small, so that training takes seconds."""
+    from segue.data import samples
+
+    monkeypatch.setattr(samples, "_library", lambda: few_modules)

@@ -19,7 +19,7 @@ from tests.tasks.models import write_model
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 ARGUMENTS = {
-    "pretrain.py": ["text.txt", "--steps", "12"],
+    "pretrain.py": ["text.txt", "--steps", "10"],
     "stream.py": ["causal"],
     "orders.py": ["permutation"],
     "classify.py": ["permutation-chinese"],
@@ -27,8 +27,8 @@ ARGUMENTS = {
 }
 IN_A_PROCESS = "stream.py"
 """Run as a user does; the others run here."""
-SHORTER = {"STEPS = 400": "STEPS = 12"}
-"""What notebooks train less in a test."""
+SHORTER = {"STEPS = 400": "STEPS = 12", "topics.values()": "list(topics.values())[::12]"}
+"""What notebooks read and train less in a test."""
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +88,8 @@ def test_a_notebook_runs(name: str, place: Path) -> None:
     program = "\n".join(cells)
     shorter = program
     for text, other in SHORTER.items():
+        assert (text in program) == (name == "memory.ipynb")
         shorter = shorter.replace(text, other)
-    assert (shorter != program) == (name == "memory.ipynb")
     (place / f"{name}.py").write_text(shorter, encoding="utf-8")
     output = run_here(place, place / f"{name}.py")
     if name == "permutation.ipynb":

@@ -3,38 +3,45 @@
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
-from tests.forked import forked_call, verb
-from tests.serve.running import SECONDS, Server
+from tests.forked import forked_call
+from tests.serve.running import SECONDS, Server, serving
 
 
-def start_desk(desk: Path, folder: Path, *options: object, secret: str = "", port: int = 0) -> Server:
-    """Waits until it takes requests. It is forked, which saves its imports."""
-    log = folder / f"desk-{time.monotonic_ns()}.log"
-    log.touch()
-    arguments = ["desk", "run", str(desk), "--port", str(port), *map(str, options)]
-    process = forked_call(partial(_run, log, arguments), environment={"SEGUE_WEBHOOK_SECRET": secret})
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end and process.poll() is None:
-        if found := re.search(r"serving on (http://\S+)", log.read_text()):
-            return Server(process, found[1], log)
-        time.sleep(0.02)
-    process.kill()
-    raise AssertionError(log.read_text())
+class ReadyDesk:
+    """A process that is forked, which must be done before there are other threads, and waits for its start."""
 
+    def __init__(self, desk: Path, folder: Path, *options: object, secret: str = "") -> None:
+        self._log = folder / f"desk-{time.monotonic_ns()}.log"
+        self._log.touch()
+        port, self._port = os.pipe()
 
-def _run(log: Path, arguments: Sequence[str]) -> int:
-    os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
-    return verb(arguments)
+        def work() -> int:
+            arguments = ["desk", "run", str(desk), "--port", os.read(port, 8).decode(), *map(str, options)]
+            return serving(self._log, arguments)
+
+        self.process = forked_call(work, environment={"SEGUE_WEBHOOK_SECRET": secret})
+        os.close(port)
+
+    def start(self, port: int = 0) -> Server:
+        """Waits until it takes requests."""
+        os.write(self._port, str(port).encode())
+        os.close(self._port)
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end and self.process.poll() is None:
+            if found := re.search(r"serving on (http://\S+)", self._log.read_text()):
+                return Server(self.process, found[1], self._log)
+            time.sleep(0.02)
+        self.process.kill()
+        raise AssertionError(self._log.read_text())
 
 
 @contextmanager
 def running_desk(desk: Path, folder: Path, *options: object, secret: str = "") -> Iterator[Server]:
-    server = start_desk(desk, folder, *options, secret=secret)
+    server = ReadyDesk(desk, folder, *options, secret=secret).start()
     try:
         yield server
     finally:

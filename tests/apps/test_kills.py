@@ -15,7 +15,7 @@ from segue.apps.database import Connection
 from segue.apps.desk import store
 from tests.apps.conftest import with_database
 from tests.apps.receiver import Receiver
-from tests.apps.running import start_desk
+from tests.apps.running import ReadyDesk
 
 SECRET = "a secret of sixteen and more"
 QUESTIONS = (
@@ -73,24 +73,31 @@ def killed(desk: Path, folder: Path, *, times: int) -> None:
         "--set",
         "max_open=1000",
     )
-    with Receiver(SECRET) as receiver:
-        options = (*options, "--webhook", receiver.url)
-        server = start_desk(desk, folder, *options, secret=SECRET)
-        visitors = [Visitor(server.url, number, stop) for number in range(3)]
-        for one in visitors:
-            one.start()
-        for _ in range(times):
-            time.sleep(draw.uniform(0.05, 0.5))
-            server.process.kill()
-            server.process.wait()
-            receiver.refuse = draw.randrange(2)
-            server = start_desk(desk, folder, *options, secret=SECRET, port=server.port)
-        time.sleep(0.3)
-        stop.set()
-        for one in visitors:
-            one.join(20)
-        checked(desk, visitors, receiver)
-        assert server.stop() == 0
+    receiver = Receiver(SECRET)
+    options = (*options, "--webhook", receiver.url)
+    first, *others = [ReadyDesk(desk, folder, *options, secret=SECRET) for _ in range(1 + times)]
+    try:
+        with receiver:
+            server = first.start()
+            visitors = [Visitor(server.url, number, stop) for number in range(3)]
+            for one in visitors:
+                one.start()
+            for other in others:
+                time.sleep(draw.uniform(0.05, 0.5))
+                server.process.kill()
+                server.process.wait()
+                receiver.refuse = draw.randrange(2)
+                server = other.start(server.port)
+            time.sleep(0.3)
+            stop.set()
+            for one in visitors:
+                one.join(20)
+            checked(desk, visitors, receiver)
+            assert server.stop() == 0
+    finally:
+        for ready in (first, *others):
+            ready.process.kill()
+            ready.process.wait()
 
 
 def checked(desk: Path, visitors: list[Visitor], receiver: Receiver) -> None:

@@ -231,15 +231,15 @@ def test_the_widget_stands_on_the_page_of_another_site(chromium: Any, desk: Serv
 
 
 def test_a_server_that_comes_back_loses_nothing(open_page: Open, tmp_path: Path) -> None:
-    from tests.apps.running import start_desk
+    from tests.apps.running import ReadyDesk
 
     segue.learn_desk(rows(), tmp_path / "desk", model="none", error=0.05, progress=False)
-    server = start_desk(tmp_path / "desk", tmp_path)
+    server = ReadyDesk(tmp_path / "desk", tmp_path).start()
     page = open_page(f"{server.url}/")
     ask(page, "where is my parcel")
     server.process.kill()
     server.process.wait()
-    server = start_desk(tmp_path / "desk", tmp_path, port=server.port)
+    server = ReadyDesk(tmp_path / "desk", tmp_path).start(server.port)
     try:
         assert ask(page, "I lost my card").locator(".bubble").inner_text() == "Block the card in the app."
         assert page.locator(".message").count() == 4

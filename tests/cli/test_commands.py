@@ -1,4 +1,4 @@
-"""The verbs that need no data: `models`, `doctor` and `tour`; the first of each through the installed script."""
+"""The verbs that need no data: `models`, `doctor` and `tour`; some through the installed script."""
 
 import tomllib
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_models_prints_a_config_that_loads(tmp_path) -> None:
 
 
 def test_doctor_on_small_models_in_a_narrow_terminal() -> None:
-    result = script("doctor", width=44)
+    result = command("doctor", width=44)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "All is well." in result.stdout
     assert "FAILED" not in result.stdout

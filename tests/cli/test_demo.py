@@ -12,9 +12,14 @@ from tests.cli.test_pretrain import both, segue
 
 
 @pytest.mark.usefixtures("few_texts")
-def test_the_demo_goes_from_packaged_models_to_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("languages", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_the_demo_goes_from_packaged_models_to_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, languages: int
+) -> None:
     """Reviews come in packages; where no index is reachable, the demo says so and goes on."""
+    monkeypatch.setattr(demo, "REVIEWS", demo.REVIEWS[:languages])
     monkeypatch.setattr(demo, "TEST", 40)
+    monkeypatch.setattr(demo, "EPOCHS", {"train.epochs": 1})
     output = segue("demo", "--out", tmp_path / "demo", "--steps", 2, "--rows", 60)
     for model in (*demo.WRITERS, *demo.GAPS, demo.TAGGER):
         assert f"{model}: " in output

@@ -20,7 +20,7 @@ from segue.errors import ConfigError, DataError
 from segue.model.named import named_models
 from tests.cli.test_pretrain import both, segue
 from tests.command import command
-from tests.forked import forked_call
+from tests.forked import forked_call, verb
 
 COMMAND = [sys.executable, "-m", "segue"]
 
@@ -116,10 +116,15 @@ def test_a_lack_of_memory_without_a_word() -> None:
 
 
 def test_the_tour_works_in_any_encoding() -> None:
-    result = run("tour", environment={"PYTHONIOENCODING": "ascii"})
-    assert result.returncode == 0, result.stderr
-    assert "memory 6   ...... ###### ###### ######  18 tokens" in result.stdout
-    assert "\\u" not in result.stdout
+    def tour() -> int:
+        sys.stdout = open(1, "w", encoding="ascii", closefd=False)  # noqa: SIM115
+        return verb(["tour"])
+
+    process = forked_call(tour, environment={"COLUMNS": "80"})
+    output, errors = process.communicate(120)
+    assert process.returncode == 0, errors
+    assert "memory 6   ...... ###### ###### ######  18 tokens" in output
+    assert "\\u" not in output
 
 
 def test_output_that_cannot_be_written(tmp_path: Path) -> None:
@@ -139,10 +144,16 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_rows_are_not_lost_in_a_closed_output(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text\na\n")
-    command = f"{sys.executable} -m segue predict {tmp_path} {tmp_path / 'a.csv'} >&-"
-    result = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
-    assert result.returncode == 2
-    assert "got one that is closed. Give --out FILE." in " ".join(result.stderr.split())
+
+    def predict() -> int:
+        os.close(1)
+        sys.stdout = None  # type: ignore[assignment]  # as Python has it then
+        return verb(["predict", str(tmp_path), str(tmp_path / "a.csv")])
+
+    process = forked_call(predict)
+    _, errors = process.communicate(120)
+    assert process.returncode == 2
+    assert "got one that is closed. Give --out FILE." in " ".join(errors.split())
 
 
 def test_a_misspelt_store_does_not_ask_for_the_vocabulary() -> None:

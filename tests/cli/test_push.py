@@ -1,4 +1,4 @@
-"""`segue push` as a user meets it: through the installed script, against a hub in a thread."""
+"""`segue push` as a user meets it: what is sent goes through the installed script, to a hub in a thread."""
 
 import os
 import subprocess
@@ -37,7 +37,9 @@ def test_a_rehearsal_then_the_push(tmp_path) -> None:
     save(LanguageModel(MODELS["gpt"]), tmp_path / "run" / "best")
     before = (tmp_path / "run" / "best" / "README.md").read_text()
     with running(Hub()) as hub:
-        rehearsal = push(tmp_path, hub.url, str(tmp_path / "run"), "me/model", "--license", "mit", "--dry-run")
+        where = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf")}
+        words = ("push", tmp_path / "run", "me/model", "--license", "mit", "--dry-run")
+        rehearsal = command(*words, width=200, environment=where)
         assert rehearsal.returncode == 0, rehearsal.stderr
         assert "12.9 kB  model.safetensors" in rehearsal.stdout
         assert "4 files of" in rehearsal.stdout

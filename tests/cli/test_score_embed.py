@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from segue.infer.embed import EmbedSettings, embed_texts
 from segue.infer.score import ScoreSettings, score_texts
 from segue.model import LanguageModel
 from segue.text.files import save_tokenizer
+from tests.command import command, standard_input
 from tests.infer.texts import TOKENIZER
 from tests.tiny import MODELS, noisy
 
@@ -105,18 +105,10 @@ def test_score_files_of_every_format_add_up(place: Path, tmp_path: Path, segue: 
 
 
 def test_score_standard_input(place: Path) -> None:
-    command = [str(Path(sys.executable).parent / "segue"), "score", str(place / "transformer-xl-enwik8-base"), "-"]
-    environment = {"COLUMNS": "100", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
-    environment |= {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-    done = subprocess.run(
-        [*command, "--documents", "line", "--to", "csv"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment,
-        timeout=300,
-        input=TEXT,
-    )
+    with standard_input(TEXT):
+        model = place / "transformer-xl-enwik8-base"
+        done = command("score", model, "-", "--documents", "line", "--to", "csv", width=100)
+    assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader(done.stdout.splitlines()))
     assert [row["text"] for row in rows] == ["ab 中文", "天地 cd", "人字gh"]
     assert {row["source"] for row in rows} == {"-"}

@@ -69,7 +69,7 @@ def start(
             command = [*before, sys.executable, "-m", *program, *arguments]
             process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL)
     else:  # forked, which saves the imports of each server
-        process = forked_call(partial(_serve, log, arguments))
+        process = forked_call(partial(serving, log, arguments))
     end = time.monotonic() + SECONDS
     while time.monotonic() < end and process.poll() is None:
         found = re.search(r"serving on (http://\S+)", log.read_text())
@@ -80,7 +80,8 @@ def start(
     raise AssertionError(log.read_text())
 
 
-def _serve(log: Path, arguments: Sequence[str]) -> int:
+def serving(log: Path, arguments: Sequence[str]) -> int:
+    """A verb that serves, with its standard error in a file."""
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
     return verb(arguments)
 

@@ -45,7 +45,7 @@ def test_sigterm_lets_streams_end_and_keeps_all_sessions(folders: dict[str, Path
 
         def stream(number: int) -> None:
             with server.client() as client:
-                body = {"model": "xl", "prompt": TEXT, "max_tokens": 1500, "stream": True, "logit_bias": ENDLESS}
+                body = {"model": "xl", "prompt": TEXT, "max_tokens": 600, "stream": True, "logit_bias": ENDLESS}
                 with client.stream("POST", "/v1/completions", json=body) as response:
                     own = events(response)
                     found[number] = [next(own)]
@@ -72,7 +72,7 @@ def test_sigterm_lets_streams_end_and_keeps_all_sessions(folders: dict[str, Path
         assert server.process.wait(300) == 0
         for chunks in found.values():
             assert chunks[-1]["choices"][0]["finish_reason"] == "length"
-            assert len(chunks) >= 1500
+            assert len(chunks) >= 600
     with running([folders["xl"]], tmp_path, "--sessions", str(store)) as server, server.client() as client:
         after = {one["id"]: one for one in client.get("/v1/sessions").json()["data"]}
         for old in before:
@@ -110,7 +110,7 @@ def test_after_kill_9_every_session_is_as_it_was_written(folders: dict[str, Path
             for _ in range(4):
                 id = new_session(client)
                 kept[id] = {0: score(client, id)}
-            end = time.monotonic() + chance.uniform(0.5, 1.5)
+            end = time.monotonic() + chance.uniform(0.3, 0.8)
             while time.monotonic() < end:
                 id = chance.choice([one["id"] for one in client.get("/v1/sessions").json()["data"]])
                 client.post(
@@ -450,7 +450,7 @@ OPTIONS = (
 def test_sessions_never_mix(folders: dict[str, Path], tmp_path: Path) -> None:
     """Four at a time, with so little memory that sessions go to disk and come back all the time."""
     with running([folders["xl"]], tmp_path, *OPTIONS) as server:
-        _isolated(server, folders["xl"], steps=80, sessions=12)
+        _isolated(server, folders["xl"], steps=40, sessions=12)
 
 
 @pytest.mark.long

@@ -1,15 +1,20 @@
-"""A study that is small enough for tests, its text, and a way to do its jobs in this process."""
+"""A study that is small enough for tests, its text, and ways to do its jobs: in this process, and in a forked one."""
 
 import os
+import signal
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from segue.study import worker
+from segue.study import pool, worker
 from segue.study.data import corpus_of, tables_of
 from segue.study.load import Study, open_study
 from segue.study.plan import Plan, plan_study
 from segue.study.pool import cores
 from segue.train.run_folder import Stop
+from tests.forked import forked_call
 from tests.tasks.models import ENGLISH
 
 STUDY = """
@@ -100,3 +105,26 @@ def do_jobs(plan: Plan, out: Path) -> int:
     finally:
         os.chdir(before)
     return count
+
+
+def forked_worker(folder: Path, *, threads: int) -> pool._Worker:
+    """In the place of `pool._started`: a real process, which has imported everything already."""
+    orders, own = os.pipe()
+    told, tell = os.pipe()
+    said = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
+
+    def work() -> int:
+        for number, other in enumerate((orders, tell, said.fileno())):
+            os.dup2(other, number)
+        os.closerange(3, 1024)  # as a new program has it: no other end of these pipes, no lock of the study
+        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+        os.setsid()
+        os.chdir(folder)
+        return worker.main()
+
+    process: Any = forked_call(work)
+    os.close(orders)
+    os.close(tell)
+    process.stdin, process.stdout = open(own, "wb"), open(told, "rb")  # noqa: SIM115
+    process.terminate = lambda: process.send_signal(signal.SIGTERM)
+    return pool._Worker(process=process, said=said)

@@ -1,6 +1,9 @@
 """Small models with tokenisers, as folders: what a pretraining run leaves, without the time it takes."""
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -32,19 +35,39 @@ OBJECTIVES = {
 }
 
 
-def write_model(folder: Path, *, objective: str = "permutation", language: str = "english", width: int = 32) -> Path:
-    """A model folder: two layers, new weights, a tokeniser trained on a few sentences."""
+def write_model(
+    folder: Path, *, objective: str = "permutation", language: str = "english", width: int = 32, layers: int = 2
+) -> Path:
+    """A model folder: new weights, a tokeniser trained on a few sentences. What is made once is written
+    again; random numbers go on as if it had been made anew."""
+    made = _made(objective, language, width, layers)
+    for name, content in made.files.items():
+        path = folder.parent / f"{folder.name}{name}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    torch.set_rng_state(made.random)
+    return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Made:
+    files: dict[str, bytes]
+    """By what follows the name of the folder: those in it, and in the folder of the tokeniser beside it."""
+    random: torch.Tensor
+
+
+@functools.cache
+def _made(objective: str, language: str, width: int, layers: int) -> _Made:
     text = {"english": ENGLISH, "chinese": CHINESE}[language]
     lines = text.splitlines() * 3
     tokenizer = train_pieces(lines, kind="unigram", vocabulary_size=370 if language == "english" else 367)
-    save_tokenizer(tokenizer, folder.with_name(f"{folder.name}-tokenizer"))
     choices = dict(OBJECTIVES[objective])
     words = {"size": tokenizer.size} | dict(choices.pop("vocabulary", {}))  # type: ignore[call-overload]
     memory = {} if objective == "masked" else {"memory": {"length": 32}}
     config = model_config(
         objective=objective,
         vocabulary=words,
-        num_layers=2,
+        num_layers=layers,
         width=width,
         num_heads=2,
         inner_width=2 * width,
@@ -53,6 +76,11 @@ def write_model(folder: Path, *, objective: str = "permutation", language: str =
         **choices,
     )
     torch.manual_seed(0)
-    save(LanguageModel(config), folder, tokenizer=folder.with_name(f"{folder.name}-tokenizer"))
-    assert load_tokenizer(folder / "tokenizer").size == tokenizer.size
-    return folder
+    with TemporaryDirectory() as place:
+        folder = Path(place, "model")
+        save_tokenizer(tokenizer, f"{folder}-tokenizer")
+        save(LanguageModel(config), folder, tokenizer=Path(f"{folder}-tokenizer"))
+        assert load_tokenizer(folder / "tokenizer").size == tokenizer.size
+        paths = [path for path in Path(place).rglob("*") if path.is_file()]
+        files = {str(path).removeprefix(str(folder)): path.read_bytes() for path in paths}
+    return _Made(files=files, random=torch.get_rng_state())

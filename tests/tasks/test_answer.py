@@ -460,7 +460,7 @@ def test_the_table_is_described(english_model: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------- learning
 
 
-@pytest.mark.parametrize("objective", ["permutation", "causal"])
+@pytest.mark.parametrize("objective", ["permutation", pytest.param("causal", marks=pytest.mark.long)])
 def test_a_run_learns_what_the_question_asks_for(
     model_of_each_objective: dict[str, Path], tmp_path: Path, objective: str
 ) -> None:
@@ -478,7 +478,7 @@ def test_a_run_learns_what_the_question_asks_for(
 def test_a_run_learns_when_there_is_no_answer_in_windows_longer_than_a_segment(
     english_model: Path, tmp_path: Path
 ) -> None:
-    train = write_rows(tmp_path / "train.jsonl", travels(240, seed=0, impossible=True))
+    train = write_rows(tmp_path / "train.jsonl", travels(160, seed=0, impossible=True))
     test = write_rows(tmp_path / "test.jsonl", travels(60, seed=1, impossible=True))
     overrides = ["train.epochs=6", "read.segment_length=8"]
     end = run(ANSWER, english_model, tmp_path / "run", *overrides, train=train, test=test)

@@ -376,7 +376,7 @@ def run(folder: Path, model: Path, pairs: list[tuple[str, str]], *overrides: str
 
 @pytest.mark.parametrize(
     ("language", "objective", "epochs"),
-    [("english", "causal", 6), ("chinese", "permutation", 3)],
+    [pytest.param("english", "causal", 6, marks=pytest.mark.long), ("chinese", "permutation", 3)],
 )
 def test_a_model_learns_to_translate_and_comes_back_from_disk(
     tmp_path: Path,

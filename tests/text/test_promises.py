@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from segue.errors import DataError
 from segue.text.stream import StreamDecoder
+from tests.examples import examples
 from tests.text.samples import CHINESE, ENGLISH, HARD, KINDS, LOSSLESS, TILED, any_text, make, repaired
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 lossless = pytest.mark.parametrize("kind", LOSSLESS)
-tries = settings(max_examples=80, deadline=None)
+tries = settings(max_examples=examples(80), deadline=None)
 
 
 @every_kind

@@ -17,6 +17,7 @@ from segue.train.pretrain import Ended, Event, pretrain
 from tests.train.runs import config_of, write_inputs
 
 ABSURD = "train.learning_rate=1e12"
+VALIDATED = ["train.validate_every=1", "train.validation_steps=2"]
 
 
 @pytest.fixture(scope="module")
@@ -45,20 +46,20 @@ def assert_finite(run: Path) -> None:
 @pytest.mark.parametrize("save_every", [1, 5])
 def test_after_divergence_the_remedy_works(work: Path, save_every: int) -> None:
     """The step that spoils the weights is finite itself, and so are the weights that it leaves."""
-    run, settings = f"remedy-{save_every}", [f"train.save_every={save_every}", "train.validate_every=1"]
-    list(events(work, run, "train.steps=10", *settings))
+    run, settings = f"remedy-{save_every}", [f"train.save_every={save_every}", *VALIDATED]
+    list(events(work, run, "train.steps=5", *settings))
     before = contents(work / run, "last", "best")
     seen: list[Event] = []
     with pytest.raises(
         DivergedError, match=r"5 steps in a row.*lower train.learning_rate.*last is a sound state, of s"
     ):
-        seen.extend(events(work, run, "train.steps=30", ABSURD, *settings))
+        seen.extend(events(work, run, "train.steps=15", ABSURD, *settings))
     reports = [event for event in seen if isinstance(event, StepReport)]
     assert [report.skipped for report in reports] == [False] + [True] * 5
     assert contents(work / run, "last", "best") == before
 
-    ended = list(events(work, run, "train.steps=30", *settings))
-    assert [event.step for event in ended if isinstance(event, StepReport)] == list(range(11, 31))
+    ended = list(events(work, run, "train.steps=15", *settings))
+    assert [event.step for event in ended if isinstance(event, StepReport)] == list(range(6, 16))
     assert all(math.isfinite(event.loss) and not event.skipped for event in ended if isinstance(event, StepReport))
     assert isinstance(ended[-1], Ended)
     assert ended[-1].finished
@@ -66,7 +67,7 @@ def test_after_divergence_the_remedy_works(work: Path, save_every: int) -> None:
 
 
 def test_divergence_before_the_first_state_leaves_nothing_to_resume(work: Path) -> None:
-    settings = ["train.steps=12", "train.save_every=1", "train.validate_every=1"]
+    settings = ["train.steps=12", "train.save_every=1", *VALIDATED]
     with pytest.raises(DivergedError, match=r"No state had been saved yet.*from the beginning"):
         list(events(work, "early", ABSURD, *settings))
     assert not (work / "early/last").exists()

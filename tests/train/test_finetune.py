@@ -116,14 +116,16 @@ def test_other_objectives_learn_too(objective: str, tmp_path: Path) -> None:
     assert end.judged[0].metrics["accuracy"].value > 0.9
 
 
-@pytest.mark.parametrize("pool", ["last", "mean", "max", "attention"])
+@pytest.mark.parametrize(
+    "pool", ["last", *(pytest.param(name, marks=pytest.mark.long) for name in ("mean", "max", "attention"))]
+)
 def test_long_documents_are_read_to_their_end(pool: str, model: Path, tmp_path: Path) -> None:
     """The word that decides is far behind the first segment."""
     rows = [
         {"text": "the film was and the story " * 4 + row["text"], "label": row["label"]} for row in reviews(64, words=2)
     ]
     train = table(tmp_path / "train.jsonl", rows)
-    overrides = [*FAST, "read.segment_length=16", f"read.pool={pool}", "train.epochs=16"]
+    overrides = [*FAST, "read.segment_length=16", f"read.pool={pool}", "train.epochs=10"]
     end = ended(finetune(request(model, train, *overrides, valid=train), tmp_path / "run"))
     assert end.judged[0].metrics["accuracy"].value > 0.9
     assert end.truncated == 0
@@ -231,7 +233,7 @@ def test_several_labels_at_once(model: Path, tmp_path: Path) -> None:
         labels = ["film"] * ("film" in row["text"]) + ["room"] * ("room" in row["text"])
         rows.append({"text": row["text"], "labels": labels})
     train = table(tmp_path / "train.jsonl", rows)
-    overrides = [*FAST, "train.epochs=24", "task.multiple=true", "train.class_weights=true"]
+    overrides = [*FAST, "train.epochs=12", "task.multiple=true", "train.class_weights=true"]
     end = ended(finetune(request(model, train, *overrides, valid=train), tmp_path / "run"))
     assert end.judged[0].metrics["micro_f1"].value > 0.9
 

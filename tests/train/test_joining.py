@@ -99,7 +99,7 @@ def test_a_model_that_is_better_stays_alone_unless_asked(model: Path, tmp_path: 
             rows.append({"text": " ".join(words), "label": "good" if number % 2 else "bad"})
         return rows
 
-    train, valid = (table(tmp_path / f"{name}.jsonl", ordered(n)) for name, n in (("train", 400), ("valid", 60)))
+    train, valid = (table(tmp_path / f"{name}.jsonl", ordered(n)) for name, n in (("train", 240), ("valid", 60)))
     wanted = request(model, train, *FAST, valid=valid, wide=None)
     events, end = finished(wanted, tmp_path / "alone")
     (compared,) = [event for event in events if isinstance(event, Compared)]

@@ -1,7 +1,7 @@
 """Two processes, stopped in every way and resumed: to the bit the run that was never stopped.
 
-`make test` stops by signals, with all that a state holds, in one start, and kills one process of a run that torchrun
-started. `make test-long` tries every way to stop with every way to divide the work.
+`make test` stops by signals, with all that a state holds, in one start, and kills one of two processes.
+`make test-long` tries every way to stop with every way to divide the work, in runs that torchrun starts.
 """
 
 import os
@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,9 +24,10 @@ from tests.train import stopped_runs
 from tests.train.runs import arguments, config_of, finish, wait_for_step, write_inputs
 
 ROOT = Path(__file__).parents[2]
-STEPS = 24
+STEPS, FEW_STEPS = 24, 14
 COMMON = [f"train.steps={STEPS}", "model.dropout=0.1", "train.save_every=5", "train.validate_every=8"]
 COMMON += ["train.validation_steps=4"]
+FEW = [*COMMON, f"train.steps={FEW_STEPS}"]
 SETTINGS = {  # of the work that two processes share
     "plain": [],
     "accumulated": ["train.accumulate=2"],
@@ -35,7 +37,8 @@ SETTINGS = {  # of the work that two processes share
     "all-sharded": ["train.accumulate=2", "model.memory.backprop_segments=1", "train.sharded=true"],
 }
 QUICK = ("all", "all-sharded")
-STOPS = [(6, "SIGTERM", 1), (13, "SIGINT", 0)]
+STOPS = [(4, "SIGTERM", 1), (9, "SIGINT", 0)]
+LOST = "segue: all processes of a run must keep running; process {} lost the connection"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
@@ -54,12 +57,12 @@ def command(work: Path, run: str, name: str) -> subprocess.Popen[str]:
     return launched("segue", "pretrain", *arguments(work, run, *COMMON, *SETTINGS[name]))
 
 
-def runs(work: Path, names: list[str], *, stopped: bool) -> None:
+def runs(work: Path, names: Iterable[str], common: Sequence[str], *, stopped: bool) -> None:
     """One that is never stopped for each of the settings, and one that is, all in one start."""
     jobs: list[stopped_runs.Run] = []
     for name in names:
         path = work / f"{name}.toml"
-        path.write_text(dump(config_of(work, *COMMON, *SETTINGS[name])), encoding="utf-8")
+        path.write_text(dump(config_of(work, *common, *SETTINGS[name])), encoding="utf-8")
         jobs.append((path, work / f"straight-{name}", []))
         if stopped:
             jobs.append((path, work / f"stopped-{name}", STOPS))
@@ -68,19 +71,21 @@ def runs(work: Path, names: list[str], *, stopped: bool) -> None:
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of a few steps."""
     folder = write_inputs(tmp_path_factory.mktemp("resume"))
-    runs(folder, list(QUICK), stopped=True)
+    runs(folder, QUICK, FEW, stopped=True)
     return folder
 
 
 @pytest.fixture(scope="module")
-def straight(work: Path) -> Path:
-    """With the other settings too."""
-    runs(work, [name for name in SETTINGS if name not in QUICK], stopped=False)
-    return work
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With all settings, of more steps."""
+    folder = write_inputs(tmp_path_factory.mktemp("resume-often"))
+    runs(folder, SETTINGS, COMMON, stopped=False)
+    return folder
 
 
-def assert_equal(work: Path, run: str, name: str) -> None:
+def assert_equal(work: Path, run: str, name: str, *, steps: int) -> None:
     """All tensors of a run, the random states among them, and its logged losses, to the bit."""
     one, other = work / f"straight-{name}", work / run
     files = {path.relative_to(one) for path in one.rglob("*.safetensors")}
@@ -90,12 +95,12 @@ def assert_equal(work: Path, run: str, name: str) -> None:
     }
     for file in files:
         assert (one / file).read_bytes() == (other / file).read_bytes(), (run, file)
-    assert losses(one) == losses(other)
+    assert losses(one, steps) == losses(other, steps)
 
 
-def losses(run: Path) -> list[tuple[int, float]]:
+def losses(run: Path, steps: int) -> list[tuple[int, float]]:
     lines = read_metrics(run / "metrics.jsonl")
-    assert [line["step"] for line in lines if "loss" in line] == list(range(1, STEPS + 1))
+    assert [line["step"] for line in lines if "loss" in line] == list(range(1, steps + 1))
     return [(line["step"], line.get("loss", line.get("validation_loss"))) for line in lines]
 
 
@@ -127,7 +132,7 @@ def kill_one(process: subprocess.Popen[str], rank: int) -> None:
         time.sleep(0.05)
     code, _, errors = finish(process)
     assert code == 1  # that of torchrun
-    assert f"segue: all processes of a run must keep running; process {1 - rank} lost the connection" in errors
+    assert LOST.format(1 - rank) in errors
     assert "Start the same command again" in errors
     assert "pretrain.py" not in errors  # no traceback besides torchrun's own
 
@@ -157,17 +162,23 @@ WAYS = {  # by the step after which a run is stopped; the first state is that of
 @pytest.mark.parametrize("name", QUICK)
 def test_signals_in_one_of_two_processes_stop_both_and_nothing_is_lost(work: Path, name: str) -> None:
     """Dropout, parts of a batch, gradients through memory, averaged weights; weights whole or divided."""
-    assert_equal(work, f"stopped-{name}", name)
+    assert_equal(work, f"stopped-{name}", name, steps=FEW_STEPS)
 
 
 def test_one_of_two_processes_is_killed(work: Path) -> None:
-    process = command(work, "killed", "all")
-    wait_for_step(work / "killed", 12, process)
-    kill_one(process, 1)
-    words = ["pretrain", *arguments(work, "killed", *COMMON, *SETTINGS["all"])]
+    words = ["pretrain", *arguments(work, "killed", *FEW, *SETTINGS["all"])]
+    first, second = (forked(*words, environment=rank) for rank in ranks(2))
+    wait_for_step(work / "killed", 7, first)
+    second.kill()
+    assert second.wait(30) == -signal.SIGKILL
+    code, _, errors = finish(first)  # which ends by itself
+    assert code == 2
+    assert LOST.format(0) in errors
+    assert "Start the same command again" in errors
+    assert "Traceback" not in errors
     _, errors = together([forked(*words, environment=rank) for rank in ranks(2)])
     assert "resumes at step" in errors
-    assert_equal(work, "killed", "all")
+    assert_equal(work, "killed", "all", steps=FEW_STEPS)
 
 
 @pytest.mark.long
@@ -181,28 +192,30 @@ def test_every_way_to_stop_with_every_way_to_divide_the_work(straight: Path, nam
         way(process)
     code, _, errors = finish(command(straight, run, name))
     assert code == 0, errors[-3000:]
-    assert_equal(straight, run, name)
+    assert_equal(straight, run, name, steps=STEPS)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["all", "all-sharded"])
-def test_the_number_of_processes_may_change_twice(work: Path, name: str) -> None:
+def test_the_number_of_processes_may_change_twice(straight: Path, name: str) -> None:
     """Two, one, two: without dropout, whose random numbers hang on it, up to rounding in float32."""
     run = f"changed-{name}"
     settings = [*COMMON, *SETTINGS[name], "model.dropout=0.0", "train.schedule=constant"]
     one = [sys.executable, "-m", "segue", "pretrain"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}"}
-    subprocess.run([*one, *arguments(work, f"one-{name}", *settings)], check=True, env=environment, capture_output=True)
+    subprocess.run(
+        [*one, *arguments(straight, f"one-{name}", *settings)], check=True, env=environment, capture_output=True
+    )
     for count, steps in ((2, 8), (1, 16), (2, STEPS)):
-        chosen = arguments(work, run, *settings, f"train.steps={steps}")
+        chosen = arguments(straight, run, *settings, f"train.steps={steps}")
         if count == 1:
             subprocess.run([*one, *chosen], check=True, env=environment, capture_output=True)
         else:
             code, _, errors = finish(launched("segue", "pretrain", *chosen))
             assert code == 0, errors[-3000:]
-    first, second = losses(work / f"one-{name}"), losses(work / run)
+    first, second = losses(straight / f"one-{name}", STEPS), losses(straight / run, STEPS)
     # The shorter parts were validated at their ends too, which are multiples of 8.
     assert [step for step, _ in second] == [step for step, _ in first]
     assert [loss for _, loss in second] == pytest.approx([loss for _, loss in first], abs=1e-4)
-    one_file, other = (load_file(work / which / "last/model.safetensors") for which in (f"one-{name}", run))
+    one_file, other = (load_file(straight / which / "last/model.safetensors") for which in (f"one-{name}", run))
     assert max(abs(one_file[key] - other[key]).max() for key in one_file) < 1e-3

@@ -275,15 +275,18 @@ gradcheck_shapes = {
 
 
 @each_kernel
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)], ids=["projected", "every"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("name", gradcheck_shapes)
-def test_gradcheck(kernel: ModuleType, name: str, dropout: float) -> None:
+def test_gradcheck(kernel: ModuleType, name: str, dropout: float, every: bool) -> None:
+    """Against differences, in a random direction, or number by number."""
     case = make(gradcheck_shapes[name])
 
     def function(*tensors: Tensor) -> Tensor:
         return Case(dict(zip(case.leaves, tensors, strict=True)), case.view).run(kernel, dropout=dropout)
 
-    assert torch.autograd.gradcheck(function, tuple(case.leaves.values()), check_undefined_grad=False)
+    leaves = tuple(case.leaves.values())
+    assert torch.autograd.gradcheck(function, leaves, check_undefined_grad=False, fast_mode=not every)
 
 
 # ----------------------------------------------------------------------------------------------- layouts and modes
