@@ -23,6 +23,8 @@ INVERSE_PENALTY = 20.0
 """C of the regression."""
 MOST_TERMS = 40_000
 MOST_STEPS = 60
+HISTORY = 10
+"""Steps that L-BFGS remembers. With a hundred it takes nearly three times as long, and finds as many intents."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,7 @@ def _fit(
         max_iter=MOST_STEPS,
         max_eval=2 * MOST_STEPS,
         tolerance_change=0.0,
+        history_size=HISTORY,
         line_search_fn="strong_wolfe",
     )
 
