@@ -247,7 +247,8 @@ def test_a_network_is_tried_where_there_are_enough_questions(tmp_path: Path, mon
 
 def test_vectors_are_matched_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four of sixteen directions tell the topics apart; the others are louder, and say nothing."""
-    monkeypatch.setattr(matcher, "ROUNDS", 2)
+    monkeypatch.setattr(matcher, "STEPS", 80)
+    monkeypatch.setattr(matcher, "RATE", 0.02)
     draw = np.random.default_rng(0)
     meanings = draw.normal(size=(60, 4))
 

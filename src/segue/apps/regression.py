@@ -13,6 +13,8 @@ from torch import Tensor
 
 Floats = NDArray[np.float32]
 MOST_STEPS = 60
+_HISTORY = 10
+"""Steps that L-BFGS remembers. With a hundred it takes nearly three times as long, and finds as many intents."""
 
 
 class RowProducts(Protocol):
@@ -33,7 +35,12 @@ def fit_regression(
     parameters_VT = torch.zeros(width + 1, topics)
     penalty = 1 / (inverse_penalty * rows)
     optimizer = torch.optim.LBFGS(
-        [parameters_VT], max_iter=steps, max_eval=2 * steps, tolerance_change=0.0, line_search_fn="strong_wolfe"
+        [parameters_VT],
+        max_iter=steps,
+        max_eval=2 * steps,
+        tolerance_change=0.0,
+        history_size=_HISTORY,
+        line_search_fn="strong_wolfe",
     )
 
     def closure() -> Tensor:

@@ -15,20 +15,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Floats = NDArray[np.float32]
-ROUNDS = 6
+ROUNDS = 3
 """Times that mistakes are looked up,"""
-STEPS = 100
+STEPS = 30
 """and updates after each."""
-BATCH = 128
+BATCH = 64
 MISTAKES = 16
 """Wrong entries that a question is nearest to, from which its negatives are drawn."""
 NEGATIVES = 2
 """Of each question in a batch; those of the others count too."""
 SCALE = 16.0
 """Products of vectors times this are logits."""
-RATE = 5e-3
+RATE = 3e-3
 PENALTY = 0.01
-"""For matrices that are far from doing nothing."""
+"""For matrices that are far from doing nothing. Rates from 0.003 to 0.01 and penalties from 0.01 to 0.1 gave about the
+same on a fifth of the questions that BQ lets a desk learn from: a mean reciprocal rank by the vectors alone of 0.134 to
+0.139, and 0.131 without."""
 MOST = 10_000
 """Questions that are learned from."""
 MOST_ENTRIES = 20_000
