@@ -39,9 +39,14 @@ class ReadyDesk:
         raise AssertionError(self._log.read_text())
 
 
+def start_desk(desk: Path, folder: Path, *options: object, secret: str = "", port: int = 0) -> Server:
+    """Waits until it takes requests."""
+    return ReadyDesk(desk, folder, *options, secret=secret).start(port)
+
+
 @contextmanager
 def running_desk(desk: Path, folder: Path, *options: object, secret: str = "") -> Iterator[Server]:
-    server = ReadyDesk(desk, folder, *options, secret=secret).start()
+    server = start_desk(desk, folder, *options, secret=secret)
     try:
         yield server
     finally:

@@ -21,7 +21,9 @@ from segue.cli.app import APPLICATIONS, command_of
 from segue.cli.app import VERBS as ALL_VERBS
 from segue.data import samples
 from segue.data.store import Store
+from segue.study import pool
 from tests.command import command
+from tests.study.studies import forked_worker
 from tests.tasks.models import ENGLISH, write_model
 from tests.train.test_finetune import reviews, table
 
@@ -227,9 +229,10 @@ def lost(before: dict[str, bytes], after: dict[str, bytes], *, own: set[str] = f
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_nothing_of_others_is_lost(verb: str, world: Callable[[], Path]) -> None:
+def test_nothing_of_others_is_lost(verb: str, world: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     if verb == "tune":
         pytest.importorskip("optuna")
+    monkeypatch.setattr(pool, "_started", forked_worker)  # of studies
     how, draw = VERBS[verb], random.Random(verb)
     options = [(), ("--replace",)] if how.replace else [()]
 

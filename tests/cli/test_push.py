@@ -66,11 +66,13 @@ def test_paths_of_this_machine_are_named(tmp_path) -> None:
     assert "only their last names go up: the command in README.md." in result.stdout
 
 
-def test_errors_are_one_message(tmp_path) -> None:
+def test_errors_are_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(LanguageModel(MODELS["gpt"]), tmp_path / "model")
     with running(Hub()) as hub:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
         hub.broken = [("/api/repos/create", 401)]
-        refused = push(tmp_path, hub.url, str(tmp_path / "model"), "me/model")
+        refused = command("push", tmp_path / "model", "me/model", width=200)
+        assert hub.requests
     for result, message in (
         (refused, "Log in with"),
         (command("push", tmp_path / "model", "model"), "must be named owner/name"),

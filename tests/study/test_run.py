@@ -122,7 +122,7 @@ def test_torchrun_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 # ------------------------------------------------------------------------------------------------ processes
-# Forked here; tests/cli/test_outputs.py and the guide start them as a user does.
+# Forked here; the guide starts them as a user does (tests/test_guides.py).
 
 
 def go_on(settings: list[str]) -> None:
