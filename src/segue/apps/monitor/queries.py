@@ -191,6 +191,12 @@ def alarms(
     return [_alarm(row) for row in rows]
 
 
+def open_incidents(connection: sqlite3.Connection) -> int:
+    """Incidents that nobody has acknowledged."""
+    (found,) = connection.execute("SELECT count(DISTINCT incident) FROM alarms WHERE state = 'open'").fetchone()
+    return int(found)
+
+
 def one_alarm(connection: sqlite3.Connection, number: int) -> dict[str, Any] | None:
     """An alarm with its texts, its comments, and the alarms of the same incident."""
     row = connection.execute(f"SELECT {', '.join(_ALARM)} FROM alarms WHERE number = ?", (number,)).fetchone()

@@ -96,7 +96,7 @@ async def overview(
             **window,
             "entities": queries.overview(connection, **window, limit=limit),
             "topics": queries.topics(connection, **window),
-            "open_alarms": len(queries.alarms(connection, state="open", limit=1000)),
+            "open_alarms": queries.open_incidents(connection),
         }
 
     found = await service.database.run(work)
@@ -245,7 +245,7 @@ async def events(request: Request, after: Annotated[int, Query(ge=0, le=LARGEST)
     def look(connection: Any) -> dict[str, Any]:
         return {
             "texts": queries.latest(connection, after=state["after"], limit=SHOWN),
-            "open_alarms": len(queries.alarms(connection, state="open", limit=1000)),
+            "open_alarms": queries.open_incidents(connection),
         }
 
     async def pieces() -> AsyncGenerator[bytes]:
