@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 import segue
 from segue.apps.database import Database
 from segue.apps.monitor import queries, reviews, store
-from segue.apps.monitor.folder import read_model
 from segue.apps.monitor.levels import DELTA, FORGET, THRESHOLDS, WARM, alarms, threshold_for
 from segue.apps.monitor.model import MonitorModel
 from segue.apps.monitor.reading import made_batch, open_database, take
@@ -282,5 +282,13 @@ def test_a_failed_transaction_leaves_nothing(
     assert fed.counts() == whole.counts() != before
 
 
-def test_models_are_read_from_the_folder(learned: Path) -> None:
-    assert read_model(learned / "models" / "0001").entities.all
+def test_organisations_that_are_not_in_the_list_are_counted(model: MonitorModel, tmp_path: Path) -> None:
+    fed = Fed(tmp_path, model, replace(RULES, find_names="entities-zh"))
+    text = "新华社记者报道，外交部发言人在北京表示，国务院总理访问日本。"
+    fed.feed([
+        {"text": text, "time": START},
+        {"text": f"长江电力：{text}", "time": START + 60},
+        {"text": "Xinhua reports", "time": START + 120},
+    ])  # fmt: skip
+    found = fed.database.do(lambda connection: queries.names(connection, limit=10))
+    assert {one["name"]: one["texts"] for one in found}["新华社"] == 1

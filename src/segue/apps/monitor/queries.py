@@ -258,6 +258,13 @@ def refused(connection: sqlite3.Connection, *, limit: int) -> list[dict[str, Any
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
+def names(connection: sqlite3.Connection, *, limit: int) -> list[dict[str, Any]]:
+    """Names that are not in the list, those of most texts first."""
+    columns = ("name", "texts", "first", "last")
+    rows = connection.execute(f"SELECT {', '.join(columns)} FROM names ORDER BY texts DESC, name LIMIT ?", (limit,))
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
 def span(connection: sqlite3.Connection) -> tuple[float, float] | None:
     """Times of the first and the last text."""
     first, last = connection.execute("SELECT min(time), max(time) FROM texts").fetchone()

@@ -319,6 +319,7 @@ async def sources(request: Request) -> Response:
         lambda connection: {
             "sources": queries.sources(connection),
             "refused": queries.refused(connection, limit=20),
+            "names": queries.names(connection, limit=30),
         }
     )
     known = {one["name"] for one in found["sources"]}

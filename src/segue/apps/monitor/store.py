@@ -66,6 +66,7 @@ CREATE TABLE sources (
 CREATE TABLE refused (
   number INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, created REAL NOT NULL, reason TEXT NOT NULL,
   given TEXT NOT NULL);
+CREATE TABLE names (name TEXT PRIMARY KEY, texts INTEGER NOT NULL, first REAL NOT NULL, last REAL NOT NULL);
 CREATE TABLE state (name TEXT PRIMARY KEY, value REAL NOT NULL);
 CREATE TABLE mails (
   number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, subject TEXT NOT NULL, body TEXT NOT NULL,
@@ -257,6 +258,15 @@ def place_of(connection: sqlite3.Connection, name: str) -> dict[str, Any]:
     row = connection.execute("SELECT place FROM sources WHERE name = ?", (name,)).fetchone()
     found: dict[str, Any] = {} if row is None else json.loads(row[0])
     return found
+
+
+def count_names(connection: sqlite3.Connection, names: Sequence[str], when: float) -> None:
+    """Counts names that are not in the list."""
+    connection.executemany(
+        "INSERT INTO names VALUES (?, 1, ?, ?) ON CONFLICT (name) DO UPDATE SET texts = names.texts + 1, "
+        "last = excluded.last",
+        [(name, when, when) for name in names],
+    )
 
 
 def get_state(connection: sqlite3.Connection, name: str) -> float | None:
