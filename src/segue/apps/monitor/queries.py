@@ -267,5 +267,6 @@ def names(connection: sqlite3.Connection, *, limit: int) -> list[dict[str, Any]]
 
 def span(connection: sqlite3.Connection) -> tuple[float, float] | None:
     """Times of the first and the last text."""
-    first, last = connection.execute("SELECT min(time), max(time) FROM texts").fetchone()
+    (first,) = connection.execute("SELECT min(time) FROM texts").fetchone()  # each by the index, together by all rows
+    (last,) = connection.execute("SELECT max(time) FROM texts").fetchone()
     return None if first is None else (float(first), float(last))

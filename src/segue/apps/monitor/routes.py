@@ -81,7 +81,7 @@ def missing(what: str, number: int) -> ApiError:
 @router.get("/v1/overview", tags=["trends"], dependencies=[needs("agent")])
 async def overview(
     request: Request,
-    days: Annotated[float, Query(gt=0, le=3650)] = 7,
+    days: Annotated[float, Query(gt=0, le=92)] = 7,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
     """Entities and topics of the last days, up to the newest text: volume, mean sentiment, and the time before."""

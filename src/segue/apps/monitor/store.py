@@ -32,7 +32,8 @@ CREATE TABLE texts (
   late INTEGER NOT NULL, model TEXT NOT NULL);
 CREATE INDEX texts_by_time ON texts (time, number);
 CREATE INDEX texts_by_fingerprint ON texts (fingerprint);
-CREATE INDEX texts_by_author ON texts (author);
+CREATE INDEX texts_by_author ON texts (author) WHERE author IS NOT NULL;
+CREATE INDEX texts_by_original ON texts (original) WHERE original IS NOT NULL;
 CREATE TABLE mentions (
   entity TEXT NOT NULL, topic TEXT NOT NULL, time REAL NOT NULL, number INTEGER NOT NULL, negative REAL NOT NULL,
   positive REAL NOT NULL, late INTEGER NOT NULL, PRIMARY KEY (entity, time, number));
