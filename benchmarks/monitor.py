@@ -13,6 +13,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,7 @@ def calibration(data: Path) -> Result:
     }
 
 
+@cache
 def english_monitor(data: Path) -> MonitorModel:
     """Learned from financial_phrasebank, with the companies of stocknet."""
     rows = [Labelled(text=text, sentiment=SENTIMENTS.index(label)) for text, label in phrasebank(data)]

@@ -93,7 +93,7 @@ def _pages(database: Database) -> dict[str, Any]:
     draw = random.Random(0)
     asked: dict[str, Callable[[Any], Any]] = {
         "overview, 7 days": lambda c: queries.overview(c, start=last - 7 * DAY, end=last, limit=100),
-        "overview, a year": lambda c: queries.overview(c, start=last - 365 * DAY, end=last, limit=100),
+        "overview, 90 days": lambda c: queries.overview(c, start=last - 90 * DAY, end=last, limit=100),
         "topics": lambda c: queries.topics(c, start=last - 7 * DAY, end=last),
         "timeline, 14 days": lambda c: queries.timeline(
             c, entity=f"E{draw.randrange(50)}", topic="", start=last - 14 * DAY, end=last

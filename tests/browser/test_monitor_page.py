@@ -79,9 +79,10 @@ def test_a_timeline_has_alarms_price_and_the_texts_of_a_moment(open_page: Open, 
     page.fill("#entity", "ACME")
     page.press("#entity", "Enter")
     page.press("#entity", "Tab")
-    page.wait_for_selector("#timeline svg .alarm")
-    page.wait_for_selector("#timeline svg .price")
+    page.wait_for_selector("#timeline svg .alarm", state="attached")
+    page.wait_for_selector("#timeline svg .price", state="attached")
     assert "p = " in page.inner_text("#price")
+    shot(page, "monitor-trends")
     page.wait_for_selector("#texts .item")
     before = page.inner_text("#here")
     page.focus("#cursor")
@@ -92,7 +93,6 @@ def test_a_timeline_has_alarms_price_and_the_texts_of_a_moment(open_page: Open, 
     page.wait_for_selector("#texts .item .badge.negative")
     page.click("#texts .item")
     page.wait_for_selector("#panel-trends #reader:not([hidden]) .word.for")
-    shot(page, "monitor-trends")
 
 
 def test_an_alarm_is_acknowledged_and_commented(open_page: Open, monitor: Server) -> None:

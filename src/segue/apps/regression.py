@@ -28,16 +28,18 @@ class RowProducts(Protocol):
 
 
 def fit_regression(
-    products: RowProducts, gold_NT: Tensor, *, width: int, inverse_penalty: float, steps: int = MOST_STEPS
+    products: RowProducts, gold_NT: Tensor, *, width: int, inverse_penalty: float, smallest_gradient: float = 1e-7
 ) -> tuple[Floats, Floats]:
-    """Weights [V, T] and biases [T]; the rows of `gold_NT` are probabilities."""
+    """Weights [V, T] and biases [T]; the rows of `gold_NT` are probabilities. It ends where the largest number of the
+    gradient is `smallest_gradient`."""
     rows, topics = gold_NT.shape
     parameters_VT = torch.zeros(width + 1, topics)
     penalty = 1 / (inverse_penalty * rows)
     optimizer = torch.optim.LBFGS(
         [parameters_VT],
-        max_iter=steps,
-        max_eval=2 * steps,
+        max_iter=MOST_STEPS,
+        max_eval=2 * MOST_STEPS,
+        tolerance_grad=smallest_gradient,
         tolerance_change=0.0,
         history_size=_HISTORY,
         line_search_fn="strong_wolfe",

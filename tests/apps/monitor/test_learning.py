@@ -48,8 +48,9 @@ def test_contributions_add_up_to_the_score(learned: Path) -> None:
         others = [place for place in range(3) if place != chosen]
         expected = model.sentiment.scale * (scores_C[chosen] - scores_C[others].mean())
         assert total == pytest.approx(expected, abs=1e-4)
-    words = {TEXT[one.start : one.end]: one.weight for one in model.deciding("a heavy loss", label="negative")
-             for TEXT in ["a heavy loss"]}  # fmt: skip
+    text = "a heavy loss，亏损Acme扩大"
+    words = {text[one.start : one.end]: one.weight for one in model.deciding(text, label="negative")}
+    assert list(words) == ["a", "heavy", "loss", "，", "亏", "损", "Acme", "扩", "大"]
     assert words["loss"] > words["a"]
 
 

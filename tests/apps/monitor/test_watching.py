@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ import pytest
 import segue
 from segue.apps.database import Database
 from segue.apps.monitor import queries, reviews, store
-from segue.apps.monitor.folder import read_model
-from segue.apps.monitor.levels import DELTA, FORGET, THRESHOLDS, WARM, alarms, threshold_for
+from segue.apps.monitor.levels import FORGET, THRESHOLDS, WARM, alarms, threshold_for
 from segue.apps.monitor.model import MonitorModel
 from segue.apps.monitor.reading import made_batch, open_database, take
 from segue.apps.monitor.stream import Batch, Rules, Stream
@@ -35,7 +35,7 @@ def test_the_detectors_side_by_side_are_rivers() -> None:
             test = None
             for value in values[row].tolist():
                 if test is None:
-                    test = drift.PageHinkley(min_instances=1, delta=DELTA, threshold=threshold, alpha=FORGET, mode="up")
+                    test = drift.PageHinkley(min_instances=1, delta=0.2, threshold=threshold, alpha=FORGET, mode="up")
                     for _ in range(WARM):
                         test.update(0.0)
                 test.update(value)
@@ -43,23 +43,23 @@ def test_the_detectors_side_by_side_are_rivers() -> None:
                     expected[row, place] += 1
                     test = None
     assert expected.sum() > 5
-    np.testing.assert_array_equal(alarms(values, thresholds), expected)
+    np.testing.assert_array_equal(alarms(values, thresholds, 0.2), expected)
 
 
 def test_thresholds_keep_the_budget_on_history_and_rise_with_a_smaller_one() -> None:
     history = np.random.default_rng(1).normal(size=600)
-    found = [threshold_for(history, a_month=200, budget=budget, seed=0) for budget in (4.0, 1.0, 0.1)]
+    found = [threshold_for(history, delta=0.2, a_month=200, budget=budget, seed=0) for budget in (4.0, 1.0, 0.1)]
     assert found == sorted(found)
     assert found[0] < found[-1]
     fresh = np.random.default_rng(2).normal(size=(40, 200))
-    assert alarms(fresh, np.array([found[1]])).mean() <= 2.0
-    assert threshold_for(np.full(50, 100.0), a_month=50, budget=0.01, seed=0) <= THRESHOLDS[-1]
+    assert alarms(fresh, np.array([found[1]]), 0.2).mean() <= 2.0
+    assert threshold_for(np.full(50, 100.0), delta=0.2, a_month=50, budget=0.01, seed=0) <= THRESHOLDS[-1]
 
 
 def test_what_is_expected_adds_up_over_hours_and_weeks() -> None:
     usual = Usual(
         learned=0.0, rate=14.0, weekdays=(2.0, *(5 / 6,) * 6), hours=(13.0, *(11 / 23,) * 23), mean=0.0,
-        deviation=1.0, surge=1.0, shift=1.0, cautious=0.1, texts=1,
+        share=0.1, centre=-0.1, deviation=1.0, surge=1.0, shift=1.0, cautious=0.1, texts=1,
     )  # fmt: skip
     monday = 345_600.0 + 100 * WEEK
     assert usual.expected(monday, monday + WEEK) == pytest.approx(14.0)
@@ -282,5 +282,13 @@ def test_a_failed_transaction_leaves_nothing(
     assert fed.counts() == whole.counts() != before
 
 
-def test_models_are_read_from_the_folder(learned: Path) -> None:
-    assert read_model(learned / "models" / "0001").entities.all
+def test_organisations_that_are_not_in_the_list_are_counted(model: MonitorModel, tmp_path: Path) -> None:
+    fed = Fed(tmp_path, model, replace(RULES, find_names="entities-zh"))
+    text = "新华社记者报道，外交部发言人在北京表示，国务院总理访问日本。"
+    fed.feed([
+        {"text": text, "time": START},
+        {"text": f"长江电力：{text}", "time": START + 60},
+        {"text": "Xinhua reports", "time": START + 120},
+    ])  # fmt: skip
+    found = fed.database.do(lambda connection: queries.names(connection, limit=10))
+    assert {one["name"]: one["texts"] for one in found}["新华社"] == 1

@@ -32,18 +32,24 @@ class Calibration:
         return found_NC
 
 
-def fit_calibration(scores_NC: NDArray[np.floating], labels: Sequence[int]) -> Calibration:
-    """By the smallest loss; few rows change little."""
+def fit_calibration(
+    scores_NC: NDArray[np.floating], labels: Sequence[int], weights: Sequence[float] | None = None
+) -> Calibration:
+    """By the smallest loss; few rows change little. `weights` are what each row counts. Default: all the same."""
     classes = scores_NC.shape[1]
     scores = torch.from_numpy(np.ascontiguousarray(scores_NC, dtype=np.float64))
     gold = torch.tensor(list(labels), dtype=torch.int64)
+    counts = torch.ones(len(gold), dtype=torch.float64)
+    if weights is not None:
+        counts = torch.tensor(list(weights), dtype=torch.float64)
+    counts = counts / counts.sum()
     parameters = torch.zeros(1 + classes, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([parameters], max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        found = torch.nn.functional.cross_entropy(parameters[0].exp() * scores + parameters[1:], gold)
-        loss: Tensor = found + parameters.square().sum() / len(gold)
+        found = torch.nn.functional.cross_entropy(parameters[0].exp() * scores + parameters[1:], gold, reduction="none")
+        loss: Tensor = found @ counts + parameters.square().sum() / len(gold)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 

@@ -3,7 +3,7 @@
 import csv
 import io
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -98,13 +98,22 @@ def pages(
 
 
 def write_export(
-    database: Database, out: Path, *, entity: str, topic: str, start: float, end: float, most: int, replace: bool
+    database: Database,
+    out: Path,
+    *,
+    entity: str,
+    topic: str,
+    start: float,
+    end: float,
+    most: int,
+    replace: bool,
+    inputs: Sequence[Path],
 ) -> int:
     """Writes a file, of the kind that its name says; gives the number of rows."""
     count = 0
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out must end with .csv or .parquet; got {out.name!r}. Choose another name.")
-    with new_file(out, replace=replace) as file:
+    with new_file(out, replace=replace, inputs=inputs) as file:
         kept: list[dict[str, Any]] = []
         for rows in pages(database, entity=entity, topic=topic, start=start, end=end, most=most):
             if out.suffix == ".csv":

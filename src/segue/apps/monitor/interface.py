@@ -19,7 +19,7 @@ from segue.apps.monitor.folder import DATABASE, MODELS, current_model, models_wi
 from segue.apps.monitor.improve import MonitorImprovement, improve, roll_back
 from segue.apps.monitor.labelled import read_labelled
 from segue.apps.monitor.model import MonitorModel
-from segue.apps.monitor.reading import ReadSummary, open_database
+from segue.apps.monitor.reading import ReadSummary, look_into, open_database
 from segue.apps.monitor.settings import MonitorSettings
 from segue.apps.monitor.sources import POSTED, Source
 from segue.apps.monitor.stream import Stream
@@ -365,7 +365,7 @@ def export_monitor(
     """
     current_model(Path(folder))
     times = [_time(start, -1e18), _time(end, 1e18)]
-    database = open_database(Path(folder), alone=False)
+    database = look_into(Path(folder))
     try:
         return write_export(
             database,
@@ -376,6 +376,7 @@ def export_monitor(
             end=times[1],
             most=MonitorSettings().max_export,
             replace=replace,
+            inputs=[Path(folder)],
         )
     finally:
         database.close()
@@ -407,12 +408,12 @@ def report_monitor(folder: str | Path, out: str | Path, *, day: str | None = Non
     """
     current_model(Path(folder))
     chosen = _time(day, time.time() - DAY)
-    database = open_database(Path(folder), alone=False)
+    database = look_into(Path(folder))
     try:
         page = database.do(lambda connection: daily_report(connection, chosen))
     finally:
         database.close()
-    with new_file(Path(out), replace=replace) as file:
+    with new_file(Path(out), replace=replace, inputs=[Path(folder)]) as file:
         file.write(page.encode())
     return Path(out)
 

@@ -86,7 +86,7 @@ def learn(rows: LabelledRows, *, seed: int, told: Tell) -> Learned:
     held, penalties, calibrations = {}, {}, {}
     for name, job in jobs.items():
         penalties[name], parts = _held_back(job, seed=seed, told=lambda said, name=name: told(f"{name}: {said}"))  # type: ignore[misc]
-        held[name], calibrations[name] = _calibrated(parts)
+        held[name], calibrations[name] = _calibrated(parts, in_time=in_time)
     told("learning from all rows")
     vocabulary = learn_vocabulary(terms)
     weights, biases = [], []
@@ -186,16 +186,20 @@ def _loss(scores_NC: NDArray[np.float64], labels: Sequence[int]) -> float:
     return float(-np.log(np.maximum(probabilities_NC[np.arange(len(labels)), list(labels)], 1e-12)).mean())
 
 
-def _calibrated(parts: Sequence[_Part]) -> tuple[Held, Calibration]:
-    found, labels = [], []  # type: tuple[list[NDArray[np.float64]], list[int]]
-    for number, (scores_NC, gold) in enumerate(parts):
-        others = [one for place, one in enumerate(parts) if place != number] or list(parts)
-        calibration = fit_calibration(
-            np.concatenate([scores for scores, _ in others]), [one for _, some in others for one in some]
-        )
-        found.append(calibration.probabilities(scores_NC))
-        labels += gold
-    everything = fit_calibration(
-        np.concatenate([scores for scores, _ in parts]), [one for _, some in parts for one in some]
-    )
-    return Held(labels=tuple(labels), probabilities_NC=np.concatenate(found)), everything
+def _calibrated(parts: Sequence[_Part], *, in_time: bool) -> tuple[Held, Calibration]:
+    """Each part measured with the calibration of the others, and that of all. Where parts are stretches of time each
+    counts twice as much as the one before it: the next months are most like the last ones."""
+    counts = [2.0**place if in_time else 1.0 for place in range(len(parts))]
+
+    def fitted(places: Sequence[int]) -> Calibration:
+        labels = [one for place in places for one in parts[place][1]]
+        weights = [counts[place] for place in places for _ in parts[place][1]]
+        return fit_calibration(np.concatenate([parts[place][0] for place in places]), labels, weights)
+
+    everything = list(range(len(parts)))
+    found = [
+        fitted([other for other in everything if other != place] or everything).probabilities(scores_NC)
+        for place, (scores_NC, _) in enumerate(parts)
+    ]
+    labels = tuple(one for _, some in parts for one in some)
+    return Held(labels=labels, probabilities_NC=np.concatenate(found)), fitted(everything)

@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-DELTA = 0.2
-"""Rise of the mean, in deviations, that is no change."""
 FORGET = 1 - 1e-4
 """What remains of the sum at each step, as river has it."""
 WARM = 30
 """Zeros before the first value: the mean of the past, which is 0."""
-THRESHOLDS = np.geomspace(2.0, 80.0, 16)
+THRESHOLDS = np.geomspace(1.5, 80.0, 24)
 DRAWS = 20
 BLOCK = 8
 """Values that are drawn together, because one follows from the other."""
@@ -27,12 +25,13 @@ LONGEST = 400
 MONTH = 30 * 86_400.0
 
 
-def threshold_for(values: Floats, *, a_month: float, budget: float, seed: int) -> float:
-    """The threshold for a budget of alarms in 30 days, in which `a_month` values come."""
+def threshold_for(values: Floats, *, delta: float, a_month: float, budget: float, seed: int) -> float:
+    """The threshold for a budget of alarms in 30 days, in which `a_month` values come. A rise of their mean by `delta`
+    is no change."""
     length = int(np.clip(a_month, WARM, LONGEST))
     allowed = budget * length / max(a_month, 1e-9)
     drawn_BN = draws(values, length=length, seed=seed)
-    counts_G = alarms(drawn_BN, THRESHOLDS).mean(axis=0)
+    counts_G = alarms(drawn_BN, THRESHOLDS, delta).mean(axis=0)
     fitting = np.flatnonzero(counts_G <= allowed)
     return float(THRESHOLDS[fitting[0]] if len(fitting) else THRESHOLDS[-1])
 
@@ -47,11 +46,11 @@ def draws(values: Floats, *, length: int, seed: int) -> Floats:
     return found
 
 
-def alarms(values_BN: Floats, thresholds_G: Floats) -> Floats:
+def alarms(values_BN: Floats, thresholds_G: Floats, delta: float) -> Floats:
     """How many alarms each threshold would have raised in each row [B, G]."""
     rows, steps = values_BN.shape
     size = (rows, len(thresholds_G))
-    start = _after_warming()
+    start = _after_warming(delta)
     seen, mean = np.full(size, float(WARM)), np.zeros(size)
     total, lowest = np.full(size, start), np.full(size, start)
     counts = np.zeros(size)
@@ -59,7 +58,7 @@ def alarms(values_BN: Floats, thresholds_G: Floats) -> Floats:
         value = values_BN[:, step, None]
         seen += 1
         mean += (value - mean) / seen
-        total = FORGET * total + (value - mean - DELTA)
+        total = FORGET * total + (value - mean - delta)
         np.minimum(lowest, total, out=lowest)
         raised = total - lowest > thresholds_G
         if raised.any():
@@ -68,8 +67,8 @@ def alarms(values_BN: Floats, thresholds_G: Floats) -> Floats:
     return counts
 
 
-def _after_warming() -> float:
+def _after_warming(delta: float) -> float:
     total = 0.0
     for _ in range(WARM):
-        total = FORGET * total - DELTA
+        total = FORGET * total - delta
     return total

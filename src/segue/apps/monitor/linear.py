@@ -23,6 +23,8 @@ MOST_TERMS = 150_000
 FEW = 500
 """Texts with which a term that only one of them has is kept."""
 SMALLEST = 1e-12
+SMALLEST_GRADIENT = 2e-5
+"""Of the regression; smaller ones change no answer that was looked at."""
 Sparse = tuple[NDArray[np.int64], Floats]
 """Columns in order, and their values."""
 
@@ -93,7 +95,13 @@ def fit_weights(
     """Weights [V, C] and biases [C]."""
     gold_NC = torch.zeros(len(labels), classes)
     gold_NC[torch.arange(len(labels)), torch.tensor(labels, dtype=torch.int64)] = 1
-    return fit_regression(Products(stacked(rows, width)), gold_NC, width=width, inverse_penalty=inverse_penalty)
+    return fit_regression(
+        Products(stacked(rows, width)),
+        gold_NC,
+        width=width,
+        inverse_penalty=inverse_penalty,
+        smallest_gradient=SMALLEST_GRADIENT,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,8 @@ MOST_ENTITIES = 20
 """Entities of one text whose sentiment is told."""
 _SENTENCE = re.compile(r"[。！？!?；;\n]+|\.(?=\s|$)")
 _CLAUSE = re.compile(r"[，,：:、]|\b(?:but|while|whereas|although|however)\b|但是?|而|然而")
-_UNIT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_]+|[^\w\s]")
+_HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_UNIT = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+|[^\w\s]|_")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -191,6 +191,12 @@ def alarms(
     return [_alarm(row) for row in rows]
 
 
+def open_incidents(connection: sqlite3.Connection) -> int:
+    """Incidents that nobody has acknowledged."""
+    (found,) = connection.execute("SELECT count(DISTINCT incident) FROM alarms WHERE state = 'open'").fetchone()
+    return int(found)
+
+
 def one_alarm(connection: sqlite3.Connection, number: int) -> dict[str, Any] | None:
     """An alarm with its texts, its comments, and the alarms of the same incident."""
     row = connection.execute(f"SELECT {', '.join(_ALARM)} FROM alarms WHERE number = ?", (number,)).fetchone()
@@ -252,7 +258,15 @@ def refused(connection: sqlite3.Connection, *, limit: int) -> list[dict[str, Any
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
+def names(connection: sqlite3.Connection, *, limit: int) -> list[dict[str, Any]]:
+    """Names that are not in the list, those of most texts first."""
+    columns = ("name", "texts", "first", "last")
+    rows = connection.execute(f"SELECT {', '.join(columns)} FROM names ORDER BY texts DESC, name LIMIT ?", (limit,))
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
 def span(connection: sqlite3.Connection) -> tuple[float, float] | None:
     """Times of the first and the last text."""
-    first, last = connection.execute("SELECT min(time), max(time) FROM texts").fetchone()
+    (first,) = connection.execute("SELECT min(time) FROM texts").fetchone()  # each by the index, together by all rows
+    (last,) = connection.execute("SELECT max(time) FROM texts").fetchone()
     return None if first is None else (float(first), float(last))

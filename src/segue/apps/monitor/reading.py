@@ -33,6 +33,15 @@ class ReadSummary:
     alarms: int = 0
 
 
+def look_into(folder: Path) -> Database:
+    """The database of a monitor, open, also while it runs; an empty one in memory where it has none yet."""
+    if (folder / DATABASE).is_file():
+        return open_database(folder, alone=False)
+    database = Database(Path(":memory:"), name=store.NAME, steps=store.STEPS, alone=False)
+    database.open()
+    return database
+
+
 def open_database(folder: Path, *, alone: bool = True) -> Database:
     """The database of a monitor, open."""
     database = Database(folder / DATABASE, name=store.NAME, steps=store.STEPS, alone=alone)

@@ -81,7 +81,7 @@ def missing(what: str, number: int) -> ApiError:
 @router.get("/v1/overview", tags=["trends"], dependencies=[needs("agent")])
 async def overview(
     request: Request,
-    days: Annotated[float, Query(gt=0, le=3650)] = 7,
+    days: Annotated[float, Query(gt=0, le=92)] = 7,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
     """Entities and topics of the last days, up to the newest text: volume, mean sentiment, and the time before."""
@@ -96,7 +96,7 @@ async def overview(
             **window,
             "entities": queries.overview(connection, **window, limit=limit),
             "topics": queries.topics(connection, **window),
-            "open_alarms": len(queries.alarms(connection, state="open", limit=1000)),
+            "open_alarms": queries.open_incidents(connection),
         }
 
     found = await service.database.run(work)
@@ -245,7 +245,7 @@ async def events(request: Request, after: Annotated[int, Query(ge=0, le=LARGEST)
     def look(connection: Any) -> dict[str, Any]:
         return {
             "texts": queries.latest(connection, after=state["after"], limit=SHOWN),
-            "open_alarms": len(queries.alarms(connection, state="open", limit=1000)),
+            "open_alarms": queries.open_incidents(connection),
         }
 
     async def pieces() -> AsyncGenerator[bytes]:
@@ -319,6 +319,7 @@ async def sources(request: Request) -> Response:
         lambda connection: {
             "sources": queries.sources(connection),
             "refused": queries.refused(connection, limit=20),
+            "names": queries.names(connection, limit=30),
         }
     )
     known = {one["name"] for one in found["sources"]}

@@ -22,6 +22,10 @@ class MonitorSettings(Section):
     near_texts: Count = 20_000
     """Texts that a new one is compared with, to see whether it nearly repeats one."""
 
+    find_names: str = ""
+    """Name or folder of a tagger that looks for organisations that are not in the list, where no known one is named:
+    entities-zh, or one of your own. It takes some hundredths of a second for each text. Default: none."""
+
     # -------------------------------------------------------------------------------------------------------- requests
     max_body: Bytes = 5_000_000
     """Bytes of a request."""
@@ -57,5 +61,9 @@ class MonitorSettings(Section):
     def rules(self) -> Rules:
         """What the stream goes by."""
         return Rules(
-            lateness=self.lateness, budget=self.false_alarms, cool_down=self.cool_down, near_texts=self.near_texts
+            lateness=self.lateness,
+            budget=self.false_alarms,
+            cool_down=self.cool_down,
+            near_texts=self.near_texts,
+            find_names=self.find_names,
         )

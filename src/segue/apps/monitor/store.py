@@ -15,7 +15,7 @@ from typing import Any
 from segue.apps import webhooks
 from segue.apps.monitor.model import Reading, Sentiment
 from segue.apps.monitor.texts import Text
-from segue.apps.monitor.watch import DAY, HOUR, Alarm, Seen
+from segue.apps.monitor.watch import DAY, HOUR, WEEK, Alarm, Seen
 
 NAME = "segue monitor"
 _COUNTS = (
@@ -32,7 +32,8 @@ CREATE TABLE texts (
   late INTEGER NOT NULL, model TEXT NOT NULL);
 CREATE INDEX texts_by_time ON texts (time, number);
 CREATE INDEX texts_by_fingerprint ON texts (fingerprint);
-CREATE INDEX texts_by_author ON texts (author);
+CREATE INDEX texts_by_author ON texts (author) WHERE author IS NOT NULL;
+CREATE INDEX texts_by_original ON texts (original) WHERE original IS NOT NULL;
 CREATE TABLE mentions (
   entity TEXT NOT NULL, topic TEXT NOT NULL, time REAL NOT NULL, number INTEGER NOT NULL, negative REAL NOT NULL,
   positive REAL NOT NULL, late INTEGER NOT NULL, PRIMARY KEY (entity, time, number));
@@ -66,6 +67,7 @@ CREATE TABLE sources (
 CREATE TABLE refused (
   number INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, created REAL NOT NULL, reason TEXT NOT NULL,
   given TEXT NOT NULL);
+CREATE TABLE names (name TEXT PRIMARY KEY, texts INTEGER NOT NULL, first REAL NOT NULL, last REAL NOT NULL);
 CREATE TABLE state (name TEXT PRIMARY KEY, value REAL NOT NULL);
 CREATE TABLE mails (
   number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, subject TEXT NOT NULL, body TEXT NOT NULL,
@@ -259,6 +261,15 @@ def place_of(connection: sqlite3.Connection, name: str) -> dict[str, Any]:
     return found
 
 
+def count_names(connection: sqlite3.Connection, names: Sequence[str], when: float) -> None:
+    """Counts names that are not in the list."""
+    connection.executemany(
+        "INSERT INTO names VALUES (?, 1, ?, ?) ON CONFLICT (name) DO UPDATE SET texts = names.texts + 1, "
+        "last = excluded.last",
+        [(name, when, when) for name in names],
+    )
+
+
 def get_state(connection: sqlite3.Connection, name: str) -> float | None:
     """A number that is remembered."""
     row = connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
@@ -331,8 +342,8 @@ def set_subject_state(connection: sqlite3.Connection, entity: str, topic: str, s
 
 
 def add_alarm(connection: sqlite3.Connection, entity: str, topic: str, alarm: Alarm, *, near: float) -> tuple[int, int]:
-    """Writes an alarm; gives its number and that of the incident that it belongs to: its own, or that of an alarm of
-    the last `near` seconds that shares half of the texts with it."""
+    """Writes an alarm; gives its number and that of the incident that it belongs to: its own, that of an alarm of the
+    last `near` seconds that shares half of the texts with it, or that of the same subject in the week before."""
     (number,) = connection.execute(
         "INSERT INTO alarms (entity, topic, kind, time, since, created, figures) VALUES (?, ?, ?, ?, ?, ?, ?) "
         "RETURNING number",
@@ -340,18 +351,32 @@ def add_alarm(connection: sqlite3.Connection, entity: str, topic: str, alarm: Al
     ).fetchone()
     own = set(alarm.numbers)
     connection.executemany("INSERT INTO alarm_texts VALUES (?, ?)", [(number, text) for text in sorted(own)])
-    incident = number
+    incident = _incident(connection, entity, topic, alarm, before=number, near=near)
+    connection.execute("UPDATE alarms SET incident = ? WHERE number = ?", (incident or number, number))
+    return int(number), int(incident or number)
+
+
+def _incident(
+    connection: sqlite3.Connection, entity: str, topic: str, alarm: Alarm, *, before: int, near: float
+) -> int | None:
+    """The incident of an earlier alarm that a new one belongs to."""
+    row = connection.execute(
+        "SELECT incident FROM alarms WHERE entity = ? AND topic = ? AND time >= ? AND number < ? ORDER BY number DESC "
+        "LIMIT 1",
+        (entity, topic, alarm.time - WEEK, before),
+    ).fetchone()
+    if row is not None:
+        return int(row[0])
+    own = set(alarm.numbers)
     earlier = connection.execute(
         "SELECT number, incident FROM alarms WHERE time >= ? AND time <= ? AND number < ? ORDER BY number",
-        (alarm.time - near, alarm.time, number),
+        (alarm.time - near, alarm.time, before),
     ).fetchall()
     for other, found in earlier:
         theirs = {text for (text,) in connection.execute("SELECT text FROM alarm_texts WHERE alarm = ?", (other,))}
         if 2 * len(own & theirs) >= min(len(own), len(theirs)):
-            incident = found
-            break
-    connection.execute("UPDATE alarms SET incident = ? WHERE number = ?", (incident, number))
-    return int(number), int(incident)
+            return int(found)
+    return None
 
 
 def add_mail(connection: sqlite3.Connection, id: str, subject: str, body: str) -> None:

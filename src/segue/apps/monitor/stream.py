@@ -18,6 +18,7 @@ from segue.apps import webhooks
 from segue.apps.monitor import store
 from segue.apps.monitor.describe import alarm_mail, alarm_reason
 from segue.apps.monitor.model import MonitorModel, Reading
+from segue.apps.monitor.names import NameFinder
 from segue.apps.monitor.repeats import Known, Near, fingerprint, known
 from segue.apps.monitor.texts import Text
 from segue.apps.monitor.watch import AGAIN, DAY, HISTORY, MOST_HISTORY, Seen, Subject, learn_usual, usual_of
@@ -37,6 +38,8 @@ class Rules:
     cool_down: float
     near_texts: int
     """Texts that a new one is compared with."""
+    find_names: str = ""
+    """Tagger that finds organisations that are not in the list; none where it is empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +75,8 @@ class Read:
     readings: list[tuple[Reading, Known] | None]
     """None for texts with the words of an earlier one: they are not read again."""
     model: str
+    names: list[str] = field(default_factory=list)
+    """Names of organisations that are not in the list."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +96,7 @@ class Stream:
         self._near: Near | None = None
         self._subjects: dict[tuple[str, str], Subject] = {}
         self._tried: dict[tuple[str, str], float] = {}
+        self._finder = NameFinder(rules.find_names) if rules.find_names else None
 
     def forget(self) -> None:
         """After a transaction that failed: what is in memory may be ahead of the database."""
@@ -112,6 +118,7 @@ class Stream:
         """Second, without the database: reads what nobody has read."""
         seen = set(looked.originals)
         readings: list[tuple[Reading, Known] | None] = []
+        nameless = []
         for one, print in zip(looked.texts, looked.prints, strict=True):
             if print in seen:
                 readings.append(None)
@@ -119,7 +126,10 @@ class Stream:
             seen.add(print)
             reading = model.read(one.whole)
             readings.append((reading, known(one.whole, list(reading.entities))))
-        return Read(batch=batch, looked=looked, readings=readings, model=name)
+            if self._finder is not None and not reading.entities and self._finder.reads(one.language):
+                nameless.append(one.whole)
+        names = [] if self._finder is None else self._finder.find(nameless)
+        return Read(batch=batch, looked=looked, readings=readings, model=name, names=names)
 
     def write(self, connection: sqlite3.Connection, read: Read) -> Written:
         """Third: writes the batch, and judges what the watermark has passed."""
@@ -153,6 +163,7 @@ class Stream:
             written.append((number, row))
             newest = one.time if newest is None else max(newest, one.time)
         store.count_texts(connection, written)
+        store.count_names(connection, read.names, read.batch.arrived)
         for reason, refused in read.batch.refused:
             store.refuse(connection, read.batch.source, reason, refused)
         store.note_source(

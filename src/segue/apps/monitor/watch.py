@@ -5,7 +5,9 @@ watched, both with mean 0 and deviation 1 as long as nothing changes:
 
 - surge: at each negative text, 1 minus the number of negative texts that were to be expected since the one before, by
   the subject's own history for the hour of the day and the day of the week;
-- shift: at each text, how negative it is against the subject's mean, in deviations.
+- shift: at each text, the logarithm of how much likelier it is if some of the texts were drawn from negative ones. As
+  probabilities are calibrated, that is 1 - s + s p / q for a text that is negative with probability p, where q is the
+  subject's mean and s the share, in deviations around its mean.
 
 `river`'s Page-Hinkley test tells a rise of either mean; its threshold follows from the budget (`levels`). `river`'s
 ADWIN looks at the second stream too, for changes too slow for it. Until there is enough history a subject is only
@@ -13,6 +15,7 @@ learned. What is usual is learned again every four weeks, from the past alone.
 """
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.apps.monitor.levels import DELTA, FORGET, MONTH, WARM, threshold_for
+from segue.apps.monitor.levels import FORGET, MONTH, WARM, threshold_for
 from segue.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -39,10 +42,18 @@ SMOOTH = 10.0
 """Texts that count for each weekday and hour before any was seen."""
 KEPT = 300
 """Values that are remembered, to say since when."""
+SMALL = 0.2
+"""Rise of ADWIN's mean, in deviations, that is no change."""
 CAUTIOUS = (1e-2, 1e-3, 1e-4, 1e-6)
 """What ADWIN's delta may be."""
-SHARES = {"surge": 0.45, "shift": 0.45, "drift": 0.1}
+SHARES = {"surge": 0.35, "shift": 0.55, "drift": 0.1}
 """Of the budget."""
+SURGE = 0.4
+"""Rise of the mean of the first stream that is no change: halfway to three times as many negative texts."""
+REPLACED = 0.4
+"""The share s that is looked for."""
+LEAST_SHARE = 0.01
+"""Smallest q."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +88,12 @@ class Usual:
     hours: tuple[float, ...]
     """Factors, of mean 1."""
     mean: float
-    deviation: float
     """Of the score."""
+    share: float
+    """Mean probability of being negative."""
+    centre: float
+    deviation: float
+    """Mean and deviation of the logarithms of the second stream."""
     surge: float
     shift: float
     """Thresholds."""
@@ -86,6 +101,15 @@ class Usual:
     """ADWIN's delta."""
     texts: int
     """Texts of the history."""
+
+    def shifted(self, negative: float) -> float:
+        """The value of the second stream."""
+        return (math.log(1 - REPLACED + REPLACED * negative / self.share) - self.centre) / self.deviation
+
+    @property
+    def slack(self) -> float:
+        """Rise of the mean of the second stream that is no change: with it the sums are those of the logarithms."""
+        return max(0.05, -self.centre / self.deviation)
 
     def expected(self, start: float, end: float) -> float:
         """Negative texts between two times."""
@@ -134,26 +158,31 @@ def learn_usual(
         return None
     rate = max(sum(count for _, count in negatives), 0.5) / (now - negatives[0][0]) * WEEK
     starts, counts = (np.array(column, dtype=np.float64) for column in zip(*negatives, strict=True))
-    scores = np.array([one.score for one in history])
-    mean, deviation = float(scores.mean()), max(float(scores.std()), 0.05)
+    chances = np.array([one.negative for one in history])
+    share = max(float(chances.mean()), LEAST_SHARE)
+    logs = np.log(1 - REPLACED + REPLACED * chances / share)
     values: dict[str, Any] = {
         "learned": now,
         "rate": rate,
         "weekdays": _factors((starts - MONDAY) % WEEK // DAY, counts, 7),
         "hours": _factors(starts % DAY // HOUR, counts, 24),
-        "mean": mean,
-        "deviation": deviation,
+        "mean": float(np.mean([one.score for one in history])),
+        "share": share,
+        "centre": float(logs.mean()),
+        "deviation": max(float(logs.std()), 0.05),
         "texts": texts,
     }
     usual = Usual(**values, surge=0.0, shift=0.0, cautious=0.0)
     month = MONTH / max(now - history[0].time, HOUR)
-    shifts = (scores - mean) / deviation
+    shifts = (logs - usual.centre) / usual.deviation
     gaps = _surges(usual, [one for one in history if one.is_negative], history[0].time)
     budgets = {kind: budget * share for kind, share in SHARES.items()}
     return Usual(
         **values,
-        surge=threshold_for(gaps, a_month=len(gaps) * month, budget=budgets["surge"], seed=texts),
-        shift=threshold_for(shifts, a_month=len(shifts) * month, budget=budgets["shift"], seed=texts),
+        surge=threshold_for(gaps, delta=SURGE, a_month=len(gaps) * month, budget=budgets["surge"], seed=texts),
+        shift=threshold_for(
+            shifts, delta=usual.slack, a_month=len(shifts) * month, budget=budgets["shift"], seed=texts
+        ),
         cautious=_cautious(shifts, a_month=len(shifts) * month, budget=budgets["drift"], seed=texts),
     )
 
@@ -234,10 +263,10 @@ class Subject:
         if one.is_negative:
             before = self.begun if self.last_negative is None else self.last_negative
             self.last_negative = one.time
-            if self._test("surge", usual.surge, 1 - usual.expected(before, one.time), one):
+            if self._test("surge", usual.surge, SURGE, 1 - usual.expected(before, one.time), one):
                 found = "surge"
-        shift = (one.score - usual.mean) / usual.deviation
-        if self._test("shift", usual.shift, shift, one) or self._drifts(usual, shift):
+        shift = usual.shifted(one.negative)
+        if self._test("shift", usual.shift, usual.slack, shift, one) or self._drifts(usual, shift):
             found = found or "shift"
         if found is None:
             return None
@@ -245,9 +274,9 @@ class Subject:
         self.begin(one.time, one.number)
         return alarm
 
-    def _test(self, kind: str, threshold: float, value: float, one: Seen) -> bool:
+    def _test(self, kind: str, threshold: float, delta: float, value: float, one: Seen) -> bool:
         if kind not in self._tests:
-            test = _river().PageHinkley(min_instances=1, delta=DELTA, threshold=threshold, alpha=FORGET, mode="up")
+            test = _river().PageHinkley(min_instances=1, delta=delta, threshold=threshold, alpha=FORGET, mode="up")
             for _ in range(WARM):
                 test.update(0.0)
             self._tests[kind], self._kept[kind] = test, deque(maxlen=KEPT)
@@ -262,13 +291,14 @@ class Subject:
             adwin = self._tests["drift"] = _river().ADWIN(delta=usual.cautious)
         before = adwin.estimation
         adwin.update(value)
-        return bool(adwin.drift_detected) and adwin.estimation > max(before, DELTA)
+        return bool(adwin.drift_detected) and adwin.estimation > max(before, SMALL)
 
     def _alarm(self, kind: str, last: Seen) -> Alarm:
         usual = self.usual
         assert usual is not None
         kept = list(self._kept[kind])
-        sums = np.cumsum([0.0, *(one.worth - DELTA for one in kept)])
+        delta = SURGE if kind == "surge" else usual.slack
+        sums = np.cumsum([0.0, *(one.worth - delta for one in kept)])
         first = min(int(np.argmin(sums[:-1])), len(kept) - 1)  # the change begins where the sum is lowest
         behind = kept[first:]
         scores = [one.seen.score for one in behind]

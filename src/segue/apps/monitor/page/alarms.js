@@ -63,7 +63,7 @@ export function alarmsPanel(shared) {
       alarm.related.length ? el("div", { class: "row" }, el("span", { class: "hint", t: "alarms.related" }),
         ...alarm.related.map((other) => el("button", { type: "button", class: "chip", text: `${other.entity || other.topic || "*"} · ${other.number}`, on: { click: () => open(other.number) } }))) : "",
       el("h2", { t: "alarms.texts" }),
-      ...alarm.groups.map((group) => el("details", { class: "group", open: alarm.groups.length < 4 },
+      ...alarm.groups.map((group, place) => el("details", { class: "group", open: place === 0 || alarm.groups.length < 4 },
         el("summary", {}, el("b", { text: count(group.texts.length) }), ` ${group.words.join(" · ")}`), ...group.texts.slice(0, 20).map((each) => item(each, one.open)))),
       el("h2", { t: "alarms.comments" }),
       el("ul", { class: "comments", id: "comments" }, ...alarm.comments.map((comment) => el("li", {}, el("b", { text: comment.agent }), ` ${moment(comment.created)} `, el("span", { text: comment.text })))),

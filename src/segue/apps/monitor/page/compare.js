@@ -43,7 +43,7 @@ export function comparePanel(shared) {
     async show() {
       try {
         if (!given.value) {
-          const { entities, end } = await get("/v1/overview?days=365&limit=3");
+          const { entities, end } = await get("/v1/overview?days=90&limit=3");
           shared.end = end;
           given.value = entities.map((row) => row.entity).join(", ");
         }

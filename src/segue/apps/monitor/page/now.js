@@ -11,7 +11,7 @@ export function nowPanel(shared) {
   let streaming = null;
   let last = 0;
   let stale = 0;
-  const days = el("select", { id: "days" }, ...[1, 7, 30, 365].map((number) => el("option", { value: number, t: `days.${number}` })));
+  const days = el("select", { id: "days" }, ...[1, 7, 30, 90].map((number) => el("option", { value: number, t: `days.${number}` })));
   days.value = 7;
   days.addEventListener("change", load);
   const figures = el("section", { class: "card numbers", id: "figures" });

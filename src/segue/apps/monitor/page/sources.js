@@ -26,6 +26,8 @@ export function sourcesPanel() {
       el("section", { class: "card stack" }, el("h2", { t: "sources.learned", v: { model: found.model, rows: count(found.summary.rows) } }),
         table(["sources.what", "sources.right", "sources.f1", "sources.off"],
           told.map((name) => [name, percent(found.summary[name].accuracy), percent(found.summary[name].macro_f1), percent(found.summary[name].calibration_error)]))),
+      found.names.length ? el("section", { class: "card stack" }, el("h2", { t: "sources.names" }),
+        table(["sources.name_new", "now.texts"], found.names.map((one) => [one.name, count(one.texts)]))) : "",
       found.refused.length ? el("section", { class: "card stack" }, el("h2", { t: "sources.bad" }),
         table(["sources.name", "sources.reason", "sources.row"], found.refused.map((one) => [one.source, one.reason, one.given.slice(0, 200)]))) : "");
   }

@@ -114,7 +114,7 @@ export function trendsPanel(shared) {
       if (what) entity.value = what.entity ?? "";
       one.root.hidden = true;
       try {
-        const { entities, end } = await get("/v1/overview?days=365&limit=500");
+        const { entities, end } = await get("/v1/overview?days=90&limit=500");
         shared.end = end;
         names.replaceChildren(...entities.map((row) => el("option", { value: row.entity, text: row.name })));
       } catch (problem) {

@@ -31,7 +31,7 @@ const WORDS = {
     "corrections.about": "What an operator accepts here is learned by segue monitor improve.", "corrections.none": "No corrections wait.", "corrections.accept": "Accept", "corrections.reject": "Reject",
     "sources.title": "Sources", "sources.name": "Source", "sources.known": "Known", "sources.refused": "Refused", "sources.last": "Last look", "sources.problem": "Problem",
     "sources.learned": "Model {model}, learned from {rows} rows", "sources.what": "What", "sources.right": "Right, held back", "sources.f1": "Mean F1", "sources.off": "Calibration error",
-    "sources.bad": "Rows that are no text", "sources.reason": "Reason", "sources.row": "Row",
+    "sources.bad": "Rows that are no text", "sources.names": "Organisations that are not in your list", "sources.name_new": "Name", "sources.reason": "Reason", "sources.row": "Row",
     "people.person": "Id of the author", "people.find": "Find", "people.found": "{texts} texts.", "people.export": "Export", "people.delete": "Delete all of it", "people.deleted": "{count} texts deleted.",
   },
   zh: {
@@ -61,7 +61,7 @@ const WORDS = {
     "corrections.about": "操作员在此接受的更正由 segue monitor improve 学习。", "corrections.none": "没有待审的更正。", "corrections.accept": "接受", "corrections.reject": "拒绝",
     "sources.title": "来源", "sources.name": "来源", "sources.known": "已知", "sources.refused": "被拒", "sources.last": "上次读取", "sources.problem": "问题",
     "sources.learned": "模型 {model}，从 {rows} 行学习", "sources.what": "任务", "sources.right": "留出集准确率", "sources.f1": "平均 F1", "sources.off": "校准误差",
-    "sources.bad": "无法读取的行", "sources.reason": "原因", "sources.row": "行",
+    "sources.bad": "无法读取的行", "sources.names": "不在列表中的机构", "sources.name_new": "名称", "sources.reason": "原因", "sources.row": "行",
     "people.person": "作者的 id", "people.find": "查找", "people.found": "{texts} 篇文本。", "people.export": "导出", "people.delete": "全部删除", "people.deleted": "已删除 {count} 篇文本。",
   },
 };
