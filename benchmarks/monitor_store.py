@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from segue.apps.database import Database
+from segue.apps.database import Connection, Database
 from segue.apps.monitor import queries, store
 from segue.apps.monitor.daily import daily_report
 from segue.apps.monitor.entities import Entities
@@ -63,7 +63,7 @@ def _fill(database: Database, draw: Any, start: int, count: int) -> None:
     scores = draw.dirichlet((1.0, 3.0, 1.5), AT_ONCE)
     topics = draw.zipf(1.5, AT_ONCE) % TOPICS
 
-    def work(connection: sqlite3.Connection) -> None:
+    def work(connection: Connection) -> None:
         written = []
         for n in range(AT_ONCE):
             negative, neutral, positive = scores[n].tolist()

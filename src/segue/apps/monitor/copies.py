@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from segue.apps.database import copy_database
+from segue.apps.monitor import store
 from segue.apps.monitor.folder import DATABASE, MODELS, current_model, model_names, use_model
 from segue.checkpoint.files import read_manifest, verify
 from segue.errors import CheckpointError, ConfigError
@@ -33,7 +34,7 @@ def copy_monitor(source: Path, out: Path, *, check: bool) -> None:
             shutil.copytree(source / MODELS / one, folder / MODELS / one, symlinks=True)
             verify(folder / MODELS / one)
         if (source / DATABASE).is_file():
-            copy_database(source / DATABASE, folder / DATABASE)
+            copy_database(source / DATABASE, folder / DATABASE, name=store.NAME, steps=store.STEPS)
         use_model(folder, name)
 
     write_folder(out, write, kind="monitor", inputs=[source])

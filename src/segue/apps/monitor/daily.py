@@ -1,8 +1,8 @@
 """The report of a day, as one HTML file: alarms, who was talked about, how it compares with the four weeks before."""
 
-import sqlite3
 from typing import Any
 
+from segue.apps.database import Connection
 from segue.apps.monitor import queries
 from segue.apps.monitor.describe import alarm_reason, moment, shortened
 from segue.apps.monitor.watch import DAY
@@ -14,7 +14,7 @@ PAST = 28
 """Days before that it is compared with."""
 
 
-def daily_report(connection: sqlite3.Connection, day: float) -> str:
+def daily_report(connection: Connection, day: float) -> str:
     """The report of the day that begins at a time."""
     start, end = day // DAY * DAY, day // DAY * DAY + DAY
     title = f"What was said on {moment(start)[:10]}"
@@ -52,7 +52,7 @@ def _volume(line: list[dict[str, Any]], start: float) -> list[Block]:
     return [Picture(svg=picture)] if picture else []
 
 
-def _alarms(connection: sqlite3.Connection, start: float, end: float) -> list[Block]:
+def _alarms(connection: Connection, start: float, end: float) -> list[Block]:
     found = queries.alarms(connection, start=start, end=end, limit=MOST)
     said = [
         f"{moment(one['time'])}: {alarm_reason(one['entity'], one['topic'], one['kind'], one['figures'])} "
@@ -62,7 +62,7 @@ def _alarms(connection: sqlite3.Connection, start: float, end: float) -> list[Bl
     return [Heading(text="Alarms"), Bullets(texts=said) if said else Paragraph(text="None.")]
 
 
-def _entities(connection: sqlite3.Connection, start: float, end: float) -> list[Block]:
+def _entities(connection: Connection, start: float, end: float) -> list[Block]:
     rows = [
         (one["entity"], f"{one['texts']:,}", f"{one['negative']:,}", _mean(one), _mean(one["before"]))
         for one in queries.overview(connection, start=start, end=end, limit=MOST)
@@ -73,7 +73,7 @@ def _entities(connection: sqlite3.Connection, start: float, end: float) -> list[
     return [Heading(text="Entities"), Table(header=header, rows=rows, numbers=frozenset({1, 2}))]
 
 
-def _topics(connection: sqlite3.Connection, start: float, end: float) -> list[Block]:
+def _topics(connection: Connection, start: float, end: float) -> list[Block]:
     rows = [
         (one["topic"], f"{one['texts']:,}", f"{one['negative']:,}", _mean(one))
         for one in queries.topics(connection, start=start, end=end)[:MOST]
@@ -85,7 +85,7 @@ def _topics(connection: sqlite3.Connection, start: float, end: float) -> list[Bl
     return [Heading(text="Topics"), Table(header=header, rows=rows, numbers=frozenset({1, 2}))]
 
 
-def _negative(connection: sqlite3.Connection, start: float, end: float) -> list[Block]:
+def _negative(connection: Connection, start: float, end: float) -> list[Block]:
     found = queries.texts(connection, sentiment="negative", start=start, before=(end, 0), limit=200)
     found.sort(key=lambda one: -one["negative"])
     rows = [(moment(one["time"])[11:16], f"{one['negative']:.0%}", shortened(one)) for one in found[:MOST]]
@@ -97,7 +97,7 @@ def _negative(connection: sqlite3.Connection, start: float, end: float) -> list[
     ]
 
 
-def _sources(connection: sqlite3.Connection) -> list[Block]:
+def _sources(connection: Connection) -> list[Block]:
     rows = [
         (one["name"], f"{one['taken']:,}", f"{one['refused']:,}", one["problem"] or "")
         for one in queries.sources(connection)

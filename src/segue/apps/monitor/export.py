@@ -2,13 +2,13 @@
 
 import csv
 import io
-import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from segue.apps.database import Database
+from segue.apps.database import Connection, Database
 from segue.apps.monitor import queries
 from segue.errors import ConfigError
 from segue.files import new_file
@@ -24,7 +24,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def page_of(
-    connection: sqlite3.Connection, *, entity: str, topic: str, start: float, before: tuple[float, int]
+    connection: Connection, *, entity: str, topic: str, start: float, before: tuple[float, int]
 ) -> list[dict[str, Any]]:
     """The next rows, the latest first."""
     return queries.texts(connection, entity=entity, topic=topic, start=start, before=before, limit=AT_ONCE)
@@ -69,13 +69,12 @@ def csv_lines(rows: list[dict[str, Any]], *, header: bool) -> str:
 def parquet_bytes(rows: list[dict[str, Any]]) -> bytes:
     """Rows as parquet."""
     try:
-        import pyarrow
-        import pyarrow.parquet
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise ConfigError("parquet needs pyarrow; it is not installed. Install it, or export csv.") from None
     columns = {name: [row[name] for row in rows] for name in COLUMNS}
     file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), file)
+    parquet.write_table(arrow.table(columns), file)
     return file.getvalue()
 
 

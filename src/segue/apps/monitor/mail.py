@@ -7,14 +7,13 @@ server are the operator's.
 import asyncio
 import logging
 import smtplib
-import sqlite3
 import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
 from email.utils import formatdate
 
-from segue.apps.database import Database
+from segue.apps.database import Connection, Database
 from segue.apps.monitor.sources import Mail
 from segue.apps.webhooks import MOST_TRIES, TIMEOUT, WAITS
 
@@ -64,7 +63,7 @@ class Mails:
         problem = await loop.run_in_executor(self._pool, self._send, id, subject, body)
         now = time.time()
 
-        def note(connection: sqlite3.Connection) -> None:
+        def note(connection: Connection) -> None:
             if problem is None:
                 connection.execute("UPDATE mails SET delivered = ? WHERE number = ?", (now, number))
                 return
@@ -106,7 +105,7 @@ class Mails:
         return None
 
 
-def _due(connection: sqlite3.Connection) -> list[tuple[int, str, str, str, int]]:
+def _due(connection: Connection) -> list[tuple[int, str, str, str, int]]:
     return connection.execute(
         "SELECT number, id, subject, body, tries FROM mails WHERE delivered IS NULL AND given_up IS NULL AND "
         "next_try <= ? ORDER BY number LIMIT 20",

@@ -2,11 +2,11 @@
 
 import json
 import math
-import sqlite3
 import time as clock
 from collections.abc import Sequence
 from typing import Any
 
+from segue.apps.database import Connection
 from segue.apps.monitor.store import TEXT, shown_text, texts_of
 from segue.apps.monitor.watch import DAY, HOUR, WEEK
 
@@ -17,7 +17,13 @@ WEEKS = 8
 SURE = 1.96
 """Deviations on each side of a 95 % interval."""
 MOST_POINTS = 3000
-_SUMS = "sum(texts), sum(repeats), sum(negative), sum(positive), sum(score), sum(square)"
+_SUMS = ", ".join(
+    [
+        *(f"CAST(sum({name}) AS BIGINT)" for name in ("texts", "repeats", "negative", "positive")),
+        "sum(score)",
+        "sum(square)",
+    ]
+)
 
 
 def figures(texts: int, repeats: int, negative: int, positive: int, score: float, square: float) -> dict[str, Any]:
@@ -31,7 +37,7 @@ def figures(texts: int, repeats: int, negative: int, positive: int, score: float
     return {**found, "mean": mean, "low": max(-1.0, mean - half), "high": min(1.0, mean + half)}
 
 
-def overview(connection: sqlite3.Connection, *, start: float, end: float, limit: int) -> list[dict[str, Any]]:
+def overview(connection: Connection, *, start: float, end: float, limit: int) -> list[dict[str, Any]]:
     """Entities with most texts between two times, by whole days, each with the time of the same length before."""
     first, last = start // DAY * DAY, math.ceil(end / DAY) * DAY
     rows = connection.execute(
@@ -49,7 +55,7 @@ def overview(connection: sqlite3.Connection, *, start: float, end: float, limit:
     return found
 
 
-def topics(connection: sqlite3.Connection, *, start: float, end: float) -> list[dict[str, Any]]:
+def topics(connection: Connection, *, start: float, end: float) -> list[dict[str, Any]]:
     """Topics of all texts between two times."""
     rows = connection.execute(
         f"SELECT topic, {_SUMS} FROM days WHERE entity = '' AND start >= ? AND start < ? GROUP BY topic "
@@ -59,7 +65,7 @@ def topics(connection: sqlite3.Connection, *, start: float, end: float) -> list[
     return [{"topic": topic, **figures(*sums)} for topic, *sums in rows]
 
 
-def timeline(connection: sqlite3.Connection, *, entity: str, topic: str, start: float, end: float) -> dict[str, Any]:
+def timeline(connection: Connection, *, entity: str, topic: str, start: float, end: float) -> dict[str, Any]:
     """A point for each hour, or each day of long times, with what was usual: the mean number of texts at the same hour
     and weekday of the weeks before."""
     step = HOUR if end - start <= FINE else DAY
@@ -77,7 +83,7 @@ def timeline(connection: sqlite3.Connection, *, entity: str, topic: str, start: 
 
 
 def _by_start(
-    connection: sqlite3.Connection, table: str, entity: str, topic: str, start: float, end: float
+    connection: Connection, table: str, entity: str, topic: str, start: float, end: float
 ) -> dict[float, tuple[Any, ...]]:
     assert table in ("hours", "days")
     more, values = (" AND topic = ?", (topic,)) if topic else ("", ())
@@ -88,7 +94,7 @@ def _by_start(
     return {float(one): tuple(sums) for one, *sums in rows}
 
 
-def daily_means(connection: sqlite3.Connection, entity: str, *, start: float, end: float) -> dict[int, float]:
+def daily_means(connection: Connection, entity: str, *, start: float, end: float) -> dict[int, float]:
     """Mean sentiment of each day that has a text; days are numbered from 1970 on."""
     sums = _by_start(connection, "days", entity, "", start, end)
     return {int(one // DAY): row[4] / row[0] for one, row in sums.items() if row[0] > 0}
@@ -98,7 +104,7 @@ def daily_means(connection: sqlite3.Connection, entity: str, *, start: float, en
 
 
 def texts(
-    connection: sqlite3.Connection,
+    connection: Connection,
     *,
     entity: str = "",
     topic: str = "",
@@ -133,7 +139,7 @@ def texts(
     ]
 
 
-def latest(connection: sqlite3.Connection, *, after: int, limit: int) -> list[dict[str, Any]]:
+def latest(connection: Connection, *, after: int, limit: int) -> list[dict[str, Any]]:
     """Texts that came after a number, in the order in which they came; the last ones, where there are more."""
     rows = connection.execute(
         f"SELECT {', '.join(TEXT)} FROM texts WHERE number > ? ORDER BY number DESC LIMIT ?", (after, limit)
@@ -141,7 +147,7 @@ def latest(connection: sqlite3.Connection, *, after: int, limit: int) -> list[di
     return [shown_text(row) for row in reversed(rows)]
 
 
-def one_text(connection: sqlite3.Connection, number: int) -> dict[str, Any] | None:
+def one_text(connection: Connection, number: int) -> dict[str, Any] | None:
     """A text, how often it was repeated, and the label that somebody gave it."""
     found = texts_of(connection, [number])
     if not found:
@@ -167,7 +173,7 @@ def _alarm(row: Sequence[Any]) -> dict[str, Any]:
 
 
 def alarms(
-    connection: sqlite3.Connection,
+    connection: Connection,
     *,
     entity: str | None = None,
     topic: str = "",
@@ -191,13 +197,13 @@ def alarms(
     return [_alarm(row) for row in rows]
 
 
-def open_incidents(connection: sqlite3.Connection) -> int:
+def open_incidents(connection: Connection) -> int:
     """Incidents that nobody has acknowledged."""
     (found,) = connection.execute("SELECT count(DISTINCT incident) FROM alarms WHERE state = 'open'").fetchone()
     return int(found)
 
 
-def one_alarm(connection: sqlite3.Connection, number: int) -> dict[str, Any] | None:
+def one_alarm(connection: Connection, number: int) -> dict[str, Any] | None:
     """An alarm with its texts, its comments, and the alarms of the same incident."""
     row = connection.execute(f"SELECT {', '.join(_ALARM)} FROM alarms WHERE number = ?", (number,)).fetchone()
     if row is None:
@@ -219,7 +225,7 @@ def one_alarm(connection: sqlite3.Connection, number: int) -> dict[str, Any] | N
     }
 
 
-def acknowledge(connection: sqlite3.Connection, number: int, agent: str) -> bool:
+def acknowledge(connection: Connection, number: int, agent: str) -> bool:
     """Somebody has seen it, and all alarms of its incident; False if there is none."""
     row = connection.execute("SELECT incident FROM alarms WHERE number = ?", (number,)).fetchone()
     if row is None:
@@ -231,7 +237,7 @@ def acknowledge(connection: sqlite3.Connection, number: int, agent: str) -> bool
     return True
 
 
-def comment(connection: sqlite3.Connection, number: int, agent: str, text: str) -> bool:
+def comment(connection: Connection, number: int, agent: str, text: str) -> bool:
     """Adds a comment to an alarm; False if there is none."""
     if connection.execute("SELECT 1 FROM alarms WHERE number = ?", (number,)).fetchone() is None:
         return False
@@ -244,28 +250,28 @@ def comment(connection: sqlite3.Connection, number: int, agent: str, text: str) 
 # ------------------------------------------------------------------------------------------------------------- sources
 
 
-def sources(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+def sources(connection: Connection) -> list[dict[str, Any]]:
     """What came from each source."""
     names = ("name", "taken", "known", "refused", "last", "problem")
     rows = connection.execute(f"SELECT {', '.join(names)} FROM sources ORDER BY name")
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def refused(connection: sqlite3.Connection, *, limit: int) -> list[dict[str, Any]]:
+def refused(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
     """The last rows that are no text."""
     names = ("number", "source", "created", "reason", "given")
     rows = connection.execute(f"SELECT {', '.join(names)} FROM refused ORDER BY number DESC LIMIT ?", (limit,))
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def names(connection: sqlite3.Connection, *, limit: int) -> list[dict[str, Any]]:
+def names(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
     """Names that are not in the list, those of most texts first."""
     columns = ("name", "texts", "first", "last")
     rows = connection.execute(f"SELECT {', '.join(columns)} FROM names ORDER BY texts DESC, name LIMIT ?", (limit,))
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def span(connection: sqlite3.Connection) -> tuple[float, float] | None:
+def span(connection: Connection) -> tuple[float, float] | None:
     """Times of the first and the last text."""
     (first,) = connection.execute("SELECT min(time) FROM texts").fetchone()  # each by the index, together by all rows
     (last,) = connection.execute("SELECT max(time) FROM texts").fetchone()

@@ -1,18 +1,16 @@
 """Labels that people corrected, looked at by another before they are learned; and the texts of a person."""
 
 import json
-import sqlite3
 import time
 from typing import Any
 
+from segue.apps.database import Connection
 from segue.apps.monitor import store
 from segue.apps.monitor.model import Reading, Sentiment
 from segue.apps.monitor.texts import Text
 
 
-def correct(
-    connection: sqlite3.Connection, number: int, *, sentiment: str | None, topic: str | None, agent: str
-) -> bool:
+def correct(connection: Connection, number: int, *, sentiment: str | None, topic: str | None, agent: str) -> bool:
     """Somebody says what a text should have been; False if there is no such text."""
     if connection.execute("SELECT 1 FROM texts WHERE number = ?", (number,)).fetchone() is None:
         return False
@@ -25,7 +23,7 @@ def correct(
     return True
 
 
-def proposals(connection: sqlite3.Connection, *, state: str, limit: int) -> list[dict[str, Any]]:
+def proposals(connection: Connection, *, state: str, limit: int) -> list[dict[str, Any]]:
     """Corrections in a state (open, accepted, rejected), the oldest first, with their texts."""
     names = ("text", "sentiment", "topic", "agent", "created", "state", "reviewer", "learned_by")
     rows = connection.execute(
@@ -38,7 +36,7 @@ def proposals(connection: sqlite3.Connection, *, state: str, limit: int) -> list
     return found
 
 
-def decide(connection: sqlite3.Connection, number: int, *, accepted: bool, reviewer: str) -> bool:
+def decide(connection: Connection, number: int, *, accepted: bool, reviewer: str) -> bool:
     """Accepts a correction or rejects it; False if there is none that was not learned."""
     cursor = connection.execute(
         "UPDATE labels SET state = ?, reviewer = ? WHERE text = ? AND learned_by IS NULL",
@@ -47,7 +45,7 @@ def decide(connection: sqlite3.Connection, number: int, *, accepted: bool, revie
     return cursor.rowcount == 1
 
 
-def accepted(connection: sqlite3.Connection, model: str) -> list[dict[str, Any]]:
+def accepted(connection: Connection, model: str) -> list[dict[str, Any]]:
     """Corrections that a model does not know yet; after a roll-back, those that later models learned too."""
     rows = connection.execute(
         "SELECT l.text, l.sentiment, l.topic, t.time, t.title, t.text FROM labels l JOIN texts t ON t.number = l.text "
@@ -61,15 +59,15 @@ def accepted(connection: sqlite3.Connection, model: str) -> list[dict[str, Any]]
     return found
 
 
-def learned(connection: sqlite3.Connection, numbers: list[int], model: str) -> None:
+def learned(connection: Connection, numbers: list[int], model: str) -> None:
     """Notes which model has learned from them."""
-    connection.executemany("UPDATE labels SET learned_by = ? WHERE text = ?", [(model, one) for one in numbers])
+    connection.execute_many("UPDATE labels SET learned_by = ? WHERE text = ?", [(model, one) for one in numbers])
 
 
 # ------------------------------------------------------------------------------------------------------ personal data
 
 
-def of_person(connection: sqlite3.Connection, author: str) -> dict[str, Any]:
+def of_person(connection: Connection, author: str) -> dict[str, Any]:
     """All texts of an author."""
     rows = connection.execute(
         f"SELECT {', '.join(store.TEXT)} FROM texts WHERE author = ? ORDER BY time, number", (author,)
@@ -82,7 +80,7 @@ def whole_texts(found: dict[str, Any]) -> set[str]:
     return {Text(id="", source="", time=0.0, title=one["title"], text=one["text"]).whole for one in found["texts"]}
 
 
-def forget(connection: sqlite3.Connection, author: str) -> int:
+def forget(connection: Connection, author: str) -> int:
     """Deletes them, takes them out of all counts, and out of what was to be told; gives their number."""
     columns = "number, id, source, time, topic, topic_probability, negative, positive, entities, original, late"
     rows = connection.execute(f"SELECT {columns} FROM texts WHERE author = ?", (author,)).fetchall()
@@ -108,8 +106,9 @@ def forget(connection: sqlite3.Connection, author: str) -> int:
             connection.execute("DELETE FROM mails WHERE id = ?", (f"alarm-{alarm}",))
         for table, column in (("alarm_texts", "text"), ("labels", "text"), ("texts", "number")):
             connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))
-    escaped = author.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    connection.execute("DELETE FROM refused WHERE given LIKE ? ESCAPE '!'", (f"%{escaped}%",))
+    refused = connection.execute("SELECT number, given FROM refused").fetchall()
+    named = [(number,) for number, given in refused if author in given]
+    connection.execute_many("DELETE FROM refused WHERE number = ?", named)
     return len(rows)
 
 

@@ -374,7 +374,7 @@ async def forget_person(person: str, request: Request) -> Response:
     service = service_of(request)
     found = await service.database.run(lambda connection: reviews.of_person(connection, person))
     count = await service.database.run(lambda connection: reviews.forget(connection, person))
-    await service.database.clean()
+    await service.database.clean_later()
     models = await asyncio.to_thread(models_with, service.folder, reviews.whole_texts(found))
     return answer({"person": person, "deleted_texts": count, "models": models})
 

@@ -9,7 +9,6 @@ an evening are judged without waiting for the next morning.
 
 import asyncio
 import logging
-import sqlite3
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from segue.apps.database import Database
+from segue.apps.database import Connection, Database, DatabaseFullError
 from segue.apps.monitor import store
 from segue.apps.monitor.feeds import Poller
 from segue.apps.monitor.folder import DATABASE, MODELS, current_model, read_about, read_model
@@ -134,12 +133,12 @@ class MonitorService:
         self.wake()
         return written
 
-    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _write(self, work: Callable[[Connection], T]) -> T:
         try:
             return await self.database.run(work)
         except BaseException as error:
             self._stream.forget()
-            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            if isinstance(error, DatabaseFullError):
                 raise ApiError(
                     507,
                     "the disk of the monitor must have room for texts; it is full. Make room, then send them again.",
@@ -174,7 +173,7 @@ class MonitorService:
             await self.database.run(
                 lambda connection: store.note_source(connection, source.name, place=None, problem=problem)
             )
-        except sqlite3.Error as error:
+        except SegueError as error:
             log.error("source %s: %s", source.name, error)
 
     async def _grow(self, source: Source) -> None:
@@ -238,7 +237,7 @@ class MonitorService:
             await asyncio.sleep(CLOCK)
             now = time.time()
 
-            def move(connection: sqlite3.Connection, now: float = now) -> list[int]:
+            def move(connection: Connection, now: float = now) -> list[int]:
                 newest = store.get_state(connection, NEWEST)
                 if newest is None or not now - DAY < newest < now:
                     return []
@@ -248,7 +247,7 @@ class MonitorService:
                 try:
                     if await self._write(move):
                         self.wake()
-                except (ApiError, sqlite3.Error) as error:
+                except (ApiError, SegueError) as error:
                     log.error("the clock did not move: %s", error)
 
     async def _watch(self) -> None:

@@ -6,72 +6,78 @@ topic, so that a page never reads more than a few thousand rows, however many te
 """
 
 import json
-import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from segue.apps import webhooks
+from segue.apps.database import Connection
 from segue.apps.monitor.model import Reading, Sentiment
 from segue.apps.monitor.texts import Text
 from segue.apps.monitor.watch import DAY, HOUR, WEEK, Alarm, Seen
 
 NAME = "segue monitor"
 _COUNTS = (
-    "texts INTEGER NOT NULL, repeats INTEGER NOT NULL, negative INTEGER NOT NULL, positive INTEGER NOT NULL, "
-    "score REAL NOT NULL, square REAL NOT NULL, timely INTEGER NOT NULL, timely_negative INTEGER NOT NULL"
+    "texts BIGINT NOT NULL, repeats BIGINT NOT NULL, negative BIGINT NOT NULL, positive BIGINT NOT NULL, "
+    "score DOUBLE PRECISION NOT NULL, square DOUBLE PRECISION NOT NULL, timely BIGINT NOT NULL, "
+    "timely_negative BIGINT NOT NULL"
 )
 STEPS = (
     f"""
 CREATE TABLE texts (
-  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, source TEXT NOT NULL, time REAL NOT NULL,
-  arrived REAL NOT NULL, language TEXT NOT NULL, author TEXT, title TEXT NOT NULL, text TEXT NOT NULL,
-  fingerprint TEXT NOT NULL, original INTEGER, topic TEXT NOT NULL, topic_probability REAL NOT NULL,
-  sentiment TEXT NOT NULL, negative REAL NOT NULL, positive REAL NOT NULL, entities TEXT NOT NULL,
-  late INTEGER NOT NULL, model TEXT NOT NULL);
+  number NUMBERED, id TEXT NOT NULL UNIQUE, source TEXT NOT NULL, time DOUBLE PRECISION NOT NULL,
+  arrived DOUBLE PRECISION NOT NULL, language TEXT NOT NULL, author TEXT, title TEXT NOT NULL, text TEXT NOT NULL,
+  fingerprint TEXT NOT NULL, original BIGINT, topic TEXT NOT NULL, topic_probability DOUBLE PRECISION NOT NULL,
+  sentiment TEXT NOT NULL, negative DOUBLE PRECISION NOT NULL, positive DOUBLE PRECISION NOT NULL,
+  entities TEXT NOT NULL,
+  late BIGINT NOT NULL, model TEXT NOT NULL);
 CREATE INDEX texts_by_time ON texts (time, number);
 CREATE INDEX texts_by_fingerprint ON texts (fingerprint);
 CREATE INDEX texts_by_author ON texts (author) WHERE author IS NOT NULL;
 CREATE INDEX texts_by_original ON texts (original) WHERE original IS NOT NULL;
 CREATE TABLE mentions (
-  entity TEXT NOT NULL, topic TEXT NOT NULL, time REAL NOT NULL, number INTEGER NOT NULL, negative REAL NOT NULL,
-  positive REAL NOT NULL, late INTEGER NOT NULL, PRIMARY KEY (entity, time, number));
+  entity TEXT NOT NULL, topic TEXT NOT NULL, time DOUBLE PRECISION NOT NULL, number BIGINT NOT NULL,
+  negative DOUBLE PRECISION NOT NULL,
+  positive DOUBLE PRECISION NOT NULL, late BIGINT NOT NULL, PRIMARY KEY (entity, time, number));
 CREATE INDEX mentions_by_topic ON mentions (entity, topic, time, number);
 CREATE TABLE hours (
-  entity TEXT NOT NULL, topic TEXT NOT NULL, start INTEGER NOT NULL, {_COUNTS}, PRIMARY KEY (entity, start, topic));
+  entity TEXT NOT NULL, topic TEXT NOT NULL, start BIGINT NOT NULL, {_COUNTS}, PRIMARY KEY (entity, start, topic));
 CREATE TABLE days (
-  entity TEXT NOT NULL, topic TEXT NOT NULL, start INTEGER NOT NULL, {_COUNTS}, PRIMARY KEY (entity, start, topic));
+  entity TEXT NOT NULL, topic TEXT NOT NULL, start BIGINT NOT NULL, {_COUNTS}, PRIMARY KEY (entity, start, topic));
 CREATE INDEX days_by_start ON days (start, entity);
 CREATE TABLE subjects (
   entity TEXT NOT NULL, topic TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (entity, topic));
 CREATE TABLE alarms (
-  number INTEGER PRIMARY KEY AUTOINCREMENT, incident INTEGER, entity TEXT NOT NULL, topic TEXT NOT NULL,
-  kind TEXT NOT NULL, time REAL NOT NULL, since REAL NOT NULL, created REAL NOT NULL, figures TEXT NOT NULL,
-  state TEXT NOT NULL DEFAULT 'open', agent TEXT, acknowledged REAL);
+  number NUMBERED, incident BIGINT, entity TEXT NOT NULL, topic TEXT NOT NULL,
+  kind TEXT NOT NULL, time DOUBLE PRECISION NOT NULL, since DOUBLE PRECISION NOT NULL,
+  created DOUBLE PRECISION NOT NULL, figures TEXT NOT NULL,
+  state TEXT NOT NULL DEFAULT 'open', agent TEXT, acknowledged DOUBLE PRECISION);
 CREATE INDEX alarms_by_time ON alarms (time);
 CREATE INDEX alarms_of_entity ON alarms (entity, topic, time);
-CREATE TABLE alarm_texts (alarm INTEGER NOT NULL, text INTEGER NOT NULL, PRIMARY KEY (alarm, text));
+CREATE TABLE alarm_texts (alarm BIGINT NOT NULL, text BIGINT NOT NULL, PRIMARY KEY (alarm, text));
 CREATE INDEX alarms_of_text ON alarm_texts (text);
 CREATE TABLE comments (
-  number INTEGER PRIMARY KEY AUTOINCREMENT, alarm INTEGER NOT NULL, agent TEXT NOT NULL, created REAL NOT NULL,
+  number NUMBERED, alarm BIGINT NOT NULL, agent TEXT NOT NULL, created DOUBLE PRECISION NOT NULL,
   text TEXT NOT NULL);
 CREATE INDEX comments_of_alarm ON comments (alarm, number);
 CREATE TABLE labels (
-  text INTEGER PRIMARY KEY, sentiment TEXT, topic TEXT, agent TEXT NOT NULL, created REAL NOT NULL,
+  text BIGINT PRIMARY KEY NOT NULL, sentiment TEXT, topic TEXT, agent TEXT NOT NULL, created DOUBLE PRECISION NOT NULL,
   state TEXT NOT NULL DEFAULT 'open', reviewer TEXT, learned_by TEXT);
 CREATE INDEX labels_by_state ON labels (state, text);
 CREATE TABLE sources (
-  name TEXT PRIMARY KEY, place TEXT NOT NULL, taken INTEGER NOT NULL, known INTEGER NOT NULL,
-  refused INTEGER NOT NULL, last REAL, problem TEXT);
+  name TEXT PRIMARY KEY, place TEXT NOT NULL, taken BIGINT NOT NULL, known BIGINT NOT NULL,
+  refused BIGINT NOT NULL, last DOUBLE PRECISION, problem TEXT);
 CREATE TABLE refused (
-  number INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, created REAL NOT NULL, reason TEXT NOT NULL,
+  number NUMBERED, source TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, reason TEXT NOT NULL,
   given TEXT NOT NULL);
-CREATE TABLE names (name TEXT PRIMARY KEY, texts INTEGER NOT NULL, first REAL NOT NULL, last REAL NOT NULL);
-CREATE TABLE state (name TEXT PRIMARY KEY, value REAL NOT NULL);
+CREATE TABLE names (name TEXT PRIMARY KEY, texts BIGINT NOT NULL, first DOUBLE PRECISION NOT NULL,
+  last DOUBLE PRECISION NOT NULL);
+CREATE TABLE state (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
 CREATE TABLE mails (
-  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, subject TEXT NOT NULL, body TEXT NOT NULL,
-  tries INTEGER NOT NULL DEFAULT 0, next_try REAL NOT NULL, delivered REAL, given_up REAL);
+  number NUMBERED, id TEXT NOT NULL UNIQUE, subject TEXT NOT NULL, body TEXT NOT NULL,
+  tries BIGINT NOT NULL DEFAULT 0, next_try DOUBLE PRECISION NOT NULL, delivered DOUBLE PRECISION,
+  given_up DOUBLE PRECISION);
 """
     + webhooks.TABLE,
 )
@@ -103,7 +109,7 @@ class Row:
 # ------------------------------------------------------------------------------------------------------------- writing
 
 
-def known_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> set[str]:
+def known_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
     """Which of them are there."""
     found: set[str] = set()
     for start in range(0, len(ids), 500):
@@ -113,7 +119,7 @@ def known_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> set[str]:
     return found
 
 
-def originals(connection: sqlite3.Connection, fingerprints: Sequence[str]) -> dict[str, tuple[int, Reading]]:
+def originals(connection: Connection, fingerprints: Sequence[str]) -> dict[str, tuple[int, Reading]]:
     """The first text with each of these fingerprints, and what was read in it."""
     found: dict[str, tuple[int, Reading]] = {}
     names = "fingerprint, number, topic, topic_probability, negative, positive, entities"
@@ -128,7 +134,7 @@ def originals(connection: sqlite3.Connection, fingerprints: Sequence[str]) -> di
     return found
 
 
-def reading_of(connection: sqlite3.Connection, number: int) -> Reading:
+def reading_of(connection: Connection, number: int) -> Reading:
     """What was read in a text."""
     row = connection.execute(
         "SELECT topic, topic_probability, negative, positive, entities FROM texts WHERE number = ?", (number,)
@@ -149,7 +155,7 @@ def _sentiment(negative: float, positive: float) -> Sentiment:
     return Sentiment(negative=negative, neutral=max(0.0, 1 - negative - positive), positive=positive)
 
 
-def add_text(connection: sqlite3.Connection, row: Row) -> int:
+def add_text(connection: Connection, row: Row) -> int:
     """Writes a text; gives its number."""
     text, reading = row.text, row.reading
     entities = {code: [round(one.negative, 5), round(one.positive, 5)] for code, one in reading.entities.items()}
@@ -186,7 +192,7 @@ def subjects_of(reading: Reading) -> dict[str, Sentiment]:
     return {"": reading.sentiment, **reading.entities}
 
 
-def count_texts(connection: sqlite3.Connection, written: Iterable[tuple[int, Row]], *, sign: int = 1) -> None:
+def count_texts(connection: Connection, written: Iterable[tuple[int, Row]], *, sign: int = 1) -> None:
     """Adds texts to the mentions, hours and days; with a sign of -1 takes them away."""
     mentions, counts = [], {"hours": {}, "days": {}}  # type: tuple[list[Any], dict[str, dict[Any, list[float]]]]
     for number, row in written:
@@ -212,14 +218,14 @@ def count_texts(connection: sqlite3.Connection, written: Iterable[tuple[int, Row
                 for column, value in enumerate(added):
                     sums[column] += sign * value
     if sign > 0:
-        connection.executemany("INSERT INTO mentions VALUES (?, ?, ?, ?, ?, ?, ?)", mentions)
+        connection.execute_many("INSERT INTO mentions VALUES (?, ?, ?, ?, ?, ?, ?)", mentions)
     else:
-        connection.executemany("DELETE FROM mentions WHERE entity = ? AND time = ? AND number = ?", mentions)
+        connection.execute_many("DELETE FROM mentions WHERE entity = ? AND time = ? AND number = ?", mentions)
     for table, places in counts.items():
-        connection.executemany(_UPSERT.format(table=table), [(*place, *sums) for place, sums in places.items()])
+        connection.execute_many(_UPSERT.format(table=table), [(*place, *sums) for place, sums in places.items()])
 
 
-def refuse(connection: sqlite3.Connection, source: str, reason: str, row: Any) -> None:
+def refuse(connection: Connection, source: str, reason: str, row: Any) -> None:
     """Keeps what could not be read, to be looked at."""
     shown = row if isinstance(row, str) else json.dumps(row, ensure_ascii=False, default=str)
     (number,) = connection.execute(
@@ -230,7 +236,7 @@ def refuse(connection: sqlite3.Connection, source: str, reason: str, row: Any) -
 
 
 def note_source(
-    connection: sqlite3.Connection,
+    connection: Connection,
     name: str,
     *,
     place: Mapping[str, Any] | None,
@@ -254,29 +260,29 @@ def note_source(
         connection.execute("UPDATE sources SET place = ? WHERE name = ?", (json.dumps(dict(place)), name))
 
 
-def place_of(connection: sqlite3.Connection, name: str) -> dict[str, Any]:
+def place_of(connection: Connection, name: str) -> dict[str, Any]:
     """Where the reading of a source is."""
     row = connection.execute("SELECT place FROM sources WHERE name = ?", (name,)).fetchone()
     found: dict[str, Any] = {} if row is None else json.loads(row[0])
     return found
 
 
-def count_names(connection: sqlite3.Connection, names: Sequence[str], when: float) -> None:
+def count_names(connection: Connection, names: Sequence[str], when: float) -> None:
     """Counts names that are not in the list."""
-    connection.executemany(
+    connection.execute_many(
         "INSERT INTO names VALUES (?, 1, ?, ?) ON CONFLICT (name) DO UPDATE SET texts = names.texts + 1, "
         "last = excluded.last",
         [(name, when, when) for name in names],
     )
 
 
-def get_state(connection: sqlite3.Connection, name: str) -> float | None:
+def get_state(connection: Connection, name: str) -> float | None:
     """A number that is remembered."""
     row = connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
     return None if row is None else float(row[0])
 
 
-def set_state(connection: sqlite3.Connection, name: str, value: float) -> None:
+def set_state(connection: Connection, name: str, value: float) -> None:
     """Remembers it."""
     connection.execute(
         "INSERT INTO state VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
@@ -286,7 +292,7 @@ def set_state(connection: sqlite3.Connection, name: str, value: float) -> None:
 # ------------------------------------------------------------------------------------------------------------ watching
 
 
-def to_judge(connection: sqlite3.Connection, after: float, until: float) -> list[tuple[int, float, Reading]]:
+def to_judge(connection: Connection, after: float, until: float) -> list[tuple[int, float, Reading]]:
     """Texts between two times that are not late, in the order of their times."""
     rows = connection.execute(
         "SELECT number, time, topic, topic_probability, negative, positive, entities FROM texts WHERE time > ? AND "
@@ -300,9 +306,7 @@ def _where(entity: str, topic: str) -> tuple[str, tuple[str, ...]]:
     return ("entity = ? AND topic = ?", (entity, topic)) if topic else ("entity = ?", (entity,))
 
 
-def history(
-    connection: sqlite3.Connection, entity: str, topic: str, *, start: float, end: float, most: int
-) -> list[Seen]:
+def history(connection: Connection, entity: str, topic: str, *, start: float, end: float, most: int) -> list[Seen]:
     """The last texts of a subject from a time on and before another, in their order; no late ones."""
     where, values = _where(entity, topic)
     rows = connection.execute(
@@ -315,25 +319,25 @@ def history(
 
 
 def negatives(
-    connection: sqlite3.Connection, entity: str, topic: str, *, start: float, end: float
+    connection: Connection, entity: str, topic: str, *, start: float, end: float
 ) -> tuple[list[tuple[float, int]], int]:
     """Negative texts of a subject by the hour, and the number of all; no late ones."""
     where, values = _where(entity, topic)
     rows = connection.execute(
-        f"SELECT start, sum(timely_negative), sum(timely) FROM hours WHERE {where} AND start >= ? AND start < ? "
-        "GROUP BY start ORDER BY start",
+        "SELECT start, CAST(sum(timely_negative) AS BIGINT), CAST(sum(timely) AS BIGINT) FROM hours "
+        f"WHERE {where} AND start >= ? AND start < ? GROUP BY start ORDER BY start",
         (*values, start // HOUR * HOUR, end // HOUR * HOUR),
     ).fetchall()
     return [(float(hour), int(negative)) for hour, negative, _ in rows], sum(int(count) for _, _, count in rows)
 
 
-def subject_state(connection: sqlite3.Connection, entity: str, topic: str) -> dict[str, Any] | None:
+def subject_state(connection: Connection, entity: str, topic: str) -> dict[str, Any] | None:
     """What is remembered of a subject."""
     row = connection.execute("SELECT state FROM subjects WHERE entity = ? AND topic = ?", (entity, topic)).fetchone()
     return None if row is None else json.loads(row[0])
 
 
-def set_subject_state(connection: sqlite3.Connection, entity: str, topic: str, state: Mapping[str, Any]) -> None:
+def set_subject_state(connection: Connection, entity: str, topic: str, state: Mapping[str, Any]) -> None:
     """Remembers it."""
     connection.execute(
         "INSERT INTO subjects VALUES (?, ?, ?) ON CONFLICT (entity, topic) DO UPDATE SET state = excluded.state",
@@ -341,7 +345,7 @@ def set_subject_state(connection: sqlite3.Connection, entity: str, topic: str, s
     )
 
 
-def add_alarm(connection: sqlite3.Connection, entity: str, topic: str, alarm: Alarm, *, near: float) -> tuple[int, int]:
+def add_alarm(connection: Connection, entity: str, topic: str, alarm: Alarm, *, near: float) -> tuple[int, int]:
     """Writes an alarm; gives its number and that of the incident that it belongs to: its own, that of an alarm of the
     last `near` seconds that shares half of the texts with it, or that of the same subject in the week before."""
     (number,) = connection.execute(
@@ -350,15 +354,13 @@ def add_alarm(connection: sqlite3.Connection, entity: str, topic: str, alarm: Al
         (entity, topic, alarm.kind, alarm.time, alarm.since, time.time(), json.dumps(alarm.figures)),
     ).fetchone()
     own = set(alarm.numbers)
-    connection.executemany("INSERT INTO alarm_texts VALUES (?, ?)", [(number, text) for text in sorted(own)])
+    connection.execute_many("INSERT INTO alarm_texts VALUES (?, ?)", [(number, text) for text in sorted(own)])
     incident = _incident(connection, entity, topic, alarm, before=number, near=near)
     connection.execute("UPDATE alarms SET incident = ? WHERE number = ?", (incident or number, number))
     return int(number), int(incident or number)
 
 
-def _incident(
-    connection: sqlite3.Connection, entity: str, topic: str, alarm: Alarm, *, before: int, near: float
-) -> int | None:
+def _incident(connection: Connection, entity: str, topic: str, alarm: Alarm, *, before: int, near: float) -> int | None:
     """The incident of an earlier alarm that a new one belongs to."""
     row = connection.execute(
         "SELECT incident FROM alarms WHERE entity = ? AND topic = ? AND time >= ? AND number < ? ORDER BY number DESC "
@@ -379,7 +381,7 @@ def _incident(
     return None
 
 
-def add_mail(connection: sqlite3.Connection, id: str, subject: str, body: str) -> None:
+def add_mail(connection: Connection, id: str, subject: str, body: str) -> None:
     """A mail to be sent."""
     connection.execute("INSERT INTO mails (id, subject, body, next_try) VALUES (?, ?, ?, 0)", (id, subject, body))
 
@@ -414,7 +416,7 @@ def shown_text(row: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def texts_of(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[dict[str, Any]]:
+def texts_of(connection: Connection, numbers: Sequence[int]) -> list[dict[str, Any]]:
     """Texts by their numbers, in the order of their times."""
     marks = ", ".join("?" * len(numbers))
     rows = connection.execute(
@@ -423,7 +425,7 @@ def texts_of(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[dic
     return [shown_text(row) for row in rows]
 
 
-def last_originals(connection: sqlite3.Connection, most: int) -> list[tuple[int, str, list[str]]]:
+def last_originals(connection: Connection, most: int) -> list[tuple[int, str, list[str]]]:
     """The last texts that repeat none, in the order in which they came: number, title and text, entities."""
     rows = connection.execute(
         "SELECT number, title, text, entities FROM texts WHERE original IS NULL ORDER BY number DESC LIMIT ?", (most,)

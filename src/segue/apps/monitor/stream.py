@@ -9,12 +9,12 @@ judged the same. What comes later still is late: it is kept and counted, but no 
 decided hangs on a text with a later time than the watermark's.
 """
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from segue.apps import webhooks
+from segue.apps.database import Connection
 from segue.apps.monitor import store
 from segue.apps.monitor.describe import alarm_mail, alarm_reason
 from segue.apps.monitor.model import MonitorModel, Reading
@@ -102,7 +102,7 @@ class Stream:
         """After a transaction that failed: what is in memory may be ahead of the database."""
         self._near, self._subjects, self._tried = None, {}, {}
 
-    def look(self, connection: sqlite3.Connection, batch: Batch) -> Looked:
+    def look(self, connection: Connection, batch: Batch) -> Looked:
         """First: what is new."""
         there = store.known_ids(connection, [one.id for one in batch.texts])
         new: dict[str, Text] = {}
@@ -131,7 +131,7 @@ class Stream:
         names = [] if self._finder is None else self._finder.find(nameless)
         return Read(batch=batch, looked=looked, readings=readings, model=name, names=names)
 
-    def write(self, connection: sqlite3.Connection, read: Read) -> Written:
+    def write(self, connection: Connection, read: Read) -> Written:
         """Third: writes the batch, and judges what the watermark has passed."""
         near = self._near_texts(connection)
         judged = store.get_state(connection, JUDGED)
@@ -177,7 +177,7 @@ class Stream:
         alarms = [] if newest is None else self.move(connection, newest)
         return Written(numbers=[number for number, _ in written], known=read.looked.known, alarms=alarms)
 
-    def move(self, connection: sqlite3.Connection, newest: float) -> list[int]:
+    def move(self, connection: Connection, newest: float) -> list[int]:
         """Moves the watermark on with the newest time, and judges what it passes; gives the numbers of alarms."""
         before = store.get_state(connection, NEWEST)
         if before is None or newest > before:
@@ -205,7 +205,7 @@ class Stream:
 
     # ------------------------------------------------------------------------------------------------------- subjects
 
-    def _judge(self, connection: sqlite3.Connection, key: tuple[str, str], one: Seen) -> int | None:
+    def _judge(self, connection: Connection, key: tuple[str, str], one: Seen) -> int | None:
         subject = self._subject(connection, key, one)
         self._learn(connection, key, subject, one)
         alarm = subject.see(one)
@@ -223,7 +223,7 @@ class Stream:
             store.add_mail(connection, f"alarm-{number}", *alarm_mail(reason, alarm, shown))
         return number
 
-    def _subject(self, connection: sqlite3.Connection, key: tuple[str, str], now: Seen) -> Subject:
+    def _subject(self, connection: Connection, key: tuple[str, str], now: Seen) -> Subject:
         """The watch of a subject; after a start it sees again what it saw since it last began."""
         if key in self._subjects:
             return self._subjects[key]
@@ -241,7 +241,7 @@ class Stream:
         self._subjects[key] = subject
         return subject
 
-    def _learn(self, connection: sqlite3.Connection, key: tuple[str, str], subject: Subject, now: Seen) -> None:
+    def _learn(self, connection: Connection, key: tuple[str, str], subject: Subject, now: Seen) -> None:
         """What is usual for a subject, where it is time to learn it again; from what was before."""
         due = now.time - subject.usual.learned >= AGAIN if subject.usual is not None else now.time >= self._tried[key]
         if not due:
@@ -255,7 +255,7 @@ class Stream:
             subject.usual = usual
             subject.begin(now.time, now.number - 1)
 
-    def _remember(self, connection: sqlite3.Connection, key: tuple[str, str]) -> None:
+    def _remember(self, connection: Connection, key: tuple[str, str]) -> None:
         subject = self._subjects[key]
         state = {
             "usual": None if subject.usual is None else subject.usual.to_values(),
@@ -268,7 +268,7 @@ class Stream:
 
     # --------------------------------------------------------------------------------------------------------- repeats
 
-    def _near_texts(self, connection: sqlite3.Connection) -> Near:
+    def _near_texts(self, connection: Connection) -> Near:
         """The last texts that were no repeats, to be compared with."""
         if self._near is None:
             self._near = Near(self.rules.near_texts)
