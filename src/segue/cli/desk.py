@@ -296,7 +296,7 @@ def restore(
     \b
     Example:
       segue desk restore desk-copy --out desk
-      segue desk restore desk-copy --out desk --database postgresql://desk@localhost/desk
+      segue desk restore desk-copy --out desk --database postgresql:///desk
     """
     from segue.apps.desk.interface import copy_desk
 
