@@ -5,6 +5,7 @@ import io
 import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,13 +70,12 @@ def csv_lines(rows: list[dict[str, Any]], *, header: bool) -> str:
 def parquet_bytes(rows: list[dict[str, Any]]) -> bytes:
     """Rows as parquet."""
     try:
-        import pyarrow
-        import pyarrow.parquet
+        parquet, arrow = import_module("pyarrow.parquet"), import_module("pyarrow")
     except ImportError:
         raise ConfigError("parquet needs pyarrow; it is not installed. Install it, or export csv.") from None
     columns = {name: [row[name] for row in rows] for name in COLUMNS}
     file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), file)
+    parquet.write_table(arrow.table(columns), file)
     return file.getvalue()
 
 

@@ -30,8 +30,8 @@ def grouped(texts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for _, some in sorted(groups, key=lambda group: -len(group[1])):
         here = Counter(word for one in some for word in words_of(one))
-        words = sorted(here, key=lambda word: (-here[word] * here[word] / everywhere[word], -len(word), word))
-        found.append({"words": words[:NAMES], "texts": some})
+        telling = sorted(here, key=lambda word: (-here[word] * here[word] / everywhere[word], -len(word), word))
+        found.append({"words": telling[:NAMES], "texts": some})
     return found
 
 
