@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from segue.errors import ConfigError, DataError
-from segue.infer.sampling import Candidates, Chosen, Sampler, SamplingSettings
+from segue.infer.sampling import Chosen, Sampler, SamplingSettings
 from tests.examples import examples
 
 Probabilities = dict[int, float]
@@ -28,15 +28,16 @@ def sampler(size: int, **changed: Any) -> Sampler:
     return Sampler(SamplingSettings(**{"top_k": None, **changed}), vocabulary_size=size)
 
 
-def candidates(one: Sampler, logits: Tensor, history: list[int]) -> Candidates:
+def candidates(one: Sampler, logits: Tensor, history: list[int]) -> Probabilities:
     """What `choose` draws from."""
-    return one._candidates(one._read(logits), history, None)
+    ids, weights = one._weights(one._read(logits), history, None)
+    found = range(len(weights)) if ids is None else ids.tolist()
+    assert list(found) == sorted(set(found))
+    return normalised({index: weight for index, weight in zip(found, weights.tolist(), strict=True) if weight})
 
 
 def drawn_from(logits: list[float], history: list[int] | None = None, **changed: Any) -> Probabilities:
-    found = candidates(sampler(len(logits), **changed), torch.tensor(logits, dtype=torch.float64), history or [])
-    assert found.ids.tolist() == sorted(set(found.ids.tolist()))
-    return dict(zip(found.ids.tolist(), found.probabilities.tolist(), strict=True))
+    return candidates(sampler(len(logits), **changed), torch.tensor(logits, dtype=torch.float64), history or [])
 
 
 def normalised(weights: Probabilities) -> Probabilities:
@@ -145,10 +146,11 @@ def test_what_is_drawn_has_the_frequencies_of_the_probabilities() -> None:
     draws, one = 8_000, sampler(12, top_p=0.95, temperature=1.3, seed=7)
     possible = candidates(one, logits, [])
     counts = np.bincount([one.choose(logits).token for _ in range(draws)], minlength=12)
-    assert counts.sum() == counts[possible.ids].sum()
-    expected = possible.probabilities * draws
-    chi_square = float(((counts[possible.ids] - expected) ** 2 / expected).sum())
-    freedom = len(possible.ids) - 1
+    ids = list(possible)
+    assert counts.sum() == counts[ids].sum()
+    expected = np.array(list(possible.values())) * draws
+    chi_square = float(((counts[ids] - expected) ** 2 / expected).sum())
+    freedom = len(ids) - 1
     assert freedom >= 5
     assert chi_square < freedom + 4 * math.sqrt(2 * freedom)
 

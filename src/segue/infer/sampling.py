@@ -35,6 +35,7 @@ from torch import Tensor
 from segue.errors import ConfigError, DataError
 
 Floats = NDArray[np.floating[Any]]
+_BLOCK = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,16 +116,6 @@ class Chosen:
     """The model's likeliest tokens with their log-probabilities, likeliest first, as many as the settings ask for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidates:
-    """The tokens that may be drawn."""
-
-    ids: NDArray[np.int64]
-    """The ids, ascending."""
-    probabilities: NDArray[np.float64]
-    """The probability of each; they sum to one."""
-
-
 class Sampler:
     """Chooses the tokens of one stream, with a random generator of its own."""
 
@@ -152,10 +143,9 @@ class Sampler:
             place = int(scores.argmax())
             token = place if ids is None else int(ids[place])
         else:
-            candidates = self._candidates(raw_V, history, allowed)
-            sums = candidates.probabilities.cumsum()
-            place = int(sums.searchsorted(self._random() * sums[-1], side="right"))
-            token = int(candidates.ids[place])
+            ids, weights = self._weights(raw_V, history, allowed)
+            place = _drawn(weights, self._random())
+            token = place if ids is None else int(ids[place])
         return self._chosen(raw_V, token)
 
     def _random(self) -> float:
@@ -208,33 +198,37 @@ class Sampler:
             )
         return scores, ids
 
-    def _candidates(self, raw_V: Floats, history: Sequence[int], allowed: Sequence[int] | None) -> Candidates:
+    def _weights(
+        self, raw_V: Floats, history: Sequence[int], allowed: Sequence[int] | None
+    ) -> tuple[NDArray[np.int64] | None, NDArray[np.float64]]:
+        """Ids, ascending, and a weight in proportion to the probability of each; None: all ids. A weight may be 0."""
         settings = self.settings
         scores, ids = self._scores(raw_V, history, allowed)
         if settings.top_k is not None and settings.top_k < len(scores):  # first, since temperature keeps the order
             place = len(scores) - settings.top_k
             kept = np.flatnonzero(scores >= np.partition(scores, place)[place])
             scores, ids = scores[kept], kept if ids is None else ids[kept]
-        elif ids is None:
-            ids = np.arange(len(scores))
-        scores = scores.astype(np.float64)
         with np.errstate(over="ignore"):  # under a temperature near 0 all but the likeliest go to -inf, as they should
-            weights = np.exp((scores - scores.max()) / settings.temperature)
-        ids, weights = _only(weights > 0, ids, weights)
+            weights = np.subtract(scores, scores.max(), dtype=np.float64)
+            weights /= settings.temperature
+        torch.from_numpy(weights).exp_()  # several times as fast as NumPy's
         if settings.top_p is not None and settings.top_p < 1:
             ids, weights = _only(_within_top_p(weights, settings.top_p), ids, weights)
         if settings.min_p is not None:
             ids, weights = _only(weights >= settings.min_p * weights.max(), ids, weights)
         if settings.typical is not None and settings.typical < 1:
+            ids, weights = _only(weights > 0, ids, weights)
             ids, weights = _only(_typical(weights, settings.typical), ids, weights)
-        return Candidates(ids=ids, probabilities=weights / weights.sum())
+        return ids, weights
 
     def _chosen(self, raw_V: Floats, token: int) -> Chosen:
         likeliest = raw_V.max()
         total = float(likeliest) + math.log(float(np.exp(raw_V - likeliest).sum(dtype=np.float64)))
         count = min(self.settings.top_log_probabilities, len(raw_V))
         best: list[int] = []
-        if count:
+        if count == 1:
+            best = [int(raw_V.argmax())]
+        elif count:
             place = len(raw_V) - count
             found = np.flatnonzero(raw_V >= np.partition(raw_V, place)[place])
             best = found[(-raw_V[found]).argsort(kind="stable")][:count].tolist()
@@ -256,10 +250,28 @@ class Sampler:
         return found
 
 
+def _drawn(weights: NDArray[np.float64], share: float) -> int:
+    """The first place at which the weights so far are more than a share of their sum; so never one with a weight of 0.
+    Blocks of weights are summed first, because running sums of a whole vocabulary are slow."""
+    starts = np.arange(0, len(weights), _BLOCK)
+    blocks = np.add.reduceat(weights, starts).cumsum()
+    wanted = share * float(blocks[-1])
+    block = min(int(blocks.searchsorted(wanted, side="right")), len(blocks) - 1)
+    before = float(blocks[block - 1]) if block else 0.0
+    sums = weights[block * _BLOCK : (block + 1) * _BLOCK].cumsum()
+    place = int(sums.searchsorted(wanted - before, side="right"))
+    if place == len(sums):  # by rounding
+        return int(np.flatnonzero(weights[: (block + 1) * _BLOCK])[-1])
+    return block * _BLOCK + place
+
+
 def _only(
-    kept: NDArray[np.bool_], ids: NDArray[np.int64], weights: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    return (ids, weights) if kept.all() else (ids[kept], weights[kept])
+    kept: NDArray[np.bool_], ids: NDArray[np.int64] | None, weights: NDArray[np.float64]
+) -> tuple[NDArray[np.int64] | None, NDArray[np.float64]]:
+    if kept.all():
+        return ids, weights
+    places = np.flatnonzero(kept)
+    return places if ids is None else ids[places], weights[places]
 
 
 def _within_top_p(weights: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:

@@ -2,7 +2,9 @@
 // rows, of weights in floating point or in 8 bits. See streaming.py for what is computed.
 //
 // With one row, time is what reading the weights takes: each weight is read once, in order, by one thread. All stages
-// of a layer run in one parallel region. Each sum is made in one order, whatever the number of threads and of rows.
+// of a layer run in one parallel region. Threads take small parts of a stage until none is left, so that one whose core
+// has other work for a while keeps nobody waiting for more than a part. Each sum is made in one order, whatever the
+// number of threads and of rows.
 
 #include <cmath>
 #include <cstdint>
@@ -101,6 +103,7 @@ inline void tile(const W* w, i64 inputs, const T* x, i64 x_row, const T* scale, 
     Vector<T> left[P], right[P];
     for (int p = 0; p < P; ++p) {
       const W* from = w + (p * inputs + k) * PANEL<T>;
+      __builtin_prefetch(from + 32 * PANEL<T>);  // the processor's own prefetching begins anew with each part
       left[p] = weights_at<T>(from);
       right[p] = weights_at<T>(from + LANES<T>);
     }
@@ -129,7 +132,7 @@ template <class T, class W, class Put>
 void product(const W* w, const T* scale, const T* bias, i64 outputs, i64 inputs, const T* x, i64 x_row, i64 rows,
              const Put& put) {
   const i64 unit = rows == 1 ? 2 * PANEL<T> : PANEL<T>;  // a single row is summed in two panels at a time
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic, rows == 1 ? 2 : 4) nowait
   for (i64 first = 0; first < outputs; first += unit) {
     const W* from = w + first * inputs;
     const i64 count = outputs - first < unit ? outputs - first : unit;
@@ -152,7 +155,7 @@ void product(const W* w, const T* scale, const T* bias, i64 outputs, i64 inputs,
   }
 }
 
-// To be called by all threads of a region. put(output, row, value).
+// To be called by all threads of a region, which then go on without waiting for each other. put(output, row, value).
 template <class T, class Put>
 void product(const Weights& w, i64 outputs, i64 inputs, const T* x, i64 x_row, i64 rows, const Put& put) {
   const T* bias = static_cast<const T*>(w.bias);
@@ -290,13 +293,15 @@ void step(const Layer& p) {
     product<T>(p.value, HE, D, source, D, p.rows, [&](i64 o, i64 n, T value) {
       new_value[n * p.cache_row + o / E * p.cache_head + o % E] = value;
     });
-#pragma omp for schedule(static)
+#pragma omp barrier
+#pragma omp for schedule(dynamic, 1)
     for (i64 item = 0; item < rows * p.heads; ++item) {
-      const i64 n = item / p.heads, h = item % p.heads;
+      const i64 h = item / rows, n = item % rows;  // the keys of a head's distances serve all rows in turn
       read_keys<T>(p, n, h, query + n * HE + h * E, mine, mine + E, mine + 2 * E, mixed + n * HE + h * E);
     }
     product<T>(p.out, D, HE, mixed, HE, rows,
                [&](i64 o, i64 n, T value) { middle[n * D + o] = hidden[n * D + o] + value; });
+#pragma omp barrier
 #pragma omp for schedule(static)
     for (i64 n = 0; n < rows; ++n) {
       const void* weight = p.norm_first ? p.feed_forward_norm_weight : p.attention_norm_weight;
@@ -305,10 +310,12 @@ void step(const Layer& p) {
     }
     product<T>(p.widen, p.inner, D, normed, D, rows,
                [&](i64 o, i64 n, T value) { inner[n * p.inner + o] = activated(value, p.activation); });
+#pragma omp barrier
     const T* rest = p.norm_first ? middle : normed;
     product<T>(p.narrow, D, p.inner, inner, p.inner, rows,
                [&](i64 o, i64 n, T value) { hidden[n * D + o] = rest[n * D + o] + value; });
     if (!p.norm_first) {
+#pragma omp barrier
 #pragma omp for schedule(static)
       for (i64 n = 0; n < rows; ++n)
         normalise(hidden + n * D, p.feed_forward_norm_weight, p.feed_forward_norm_bias, D, p.norm_epsilon,
