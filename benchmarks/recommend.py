@@ -6,8 +6,9 @@ Each part is a result of its own, so the same command goes on with what is missi
     .venv/bin/python -m benchmarks.recommend --data DATA --parts time-small --users 300 --seeds 1 --epochs 2
 
 DATA has the folders ml1m and movielens_small. The same events are asked of every method. ALS needs the package
-`implicit`; where it is not installed, its row says so. GRU4Rec and SASRec of cornac are not in here; "no memory, last
-200" is the same trunk and softmax that learns and reads 200 events at a time, as SASRec does, with relative positions.
+`implicit`, SASRec and GRU4Rec need `cornac`, which may be in an environment of their own; where they are not installed,
+the result says so. "no memory, last 200" is the same trunk and full softmax that learns and reads 200 events at a time,
+as SASRec does, with relative positions.
 --users, --seeds and --epochs make a quick look, which is marked in the result. Speeds mean something only on a machine
 that does nothing else: --busy marks them.
 """
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.provenance import RESULTS, Result, newest, origin, record, seconds_since
-from benchmarks.recommend_baselines import als, tfidf
+from benchmarks.recommend_baselines import Score, als, cornac, tfidf
 from benchmarks.recommend_data import Rated, ml1m, movielens_small, split_by_position, without_items
 from segue.apps.recommend.baselines import counts, learn_neighbours
 from segue.apps.recommend.features import learn_features, popularity
@@ -126,12 +127,24 @@ class Bench:
                 )
             ],
         }
+        tell(f"{len(wanted):,} events; popularity and item-kNN are done")
         missing: dict[str, str] = {}
-        try:
-            found = [als(histories, split.learned_U, items=items, seed=seed) for seed in range(self.seeds)]
-            ranks["ALS (implicit)"] = [ranks_by(histories, wanted, one, repeats=repeats) for one in found]
-        except ImportError as error:
-            missing["ALS (implicit)"] = str(error)
+        epochs = self.settings().epochs
+        others: dict[str, Callable[[int], Score]] = {
+            "ALS (implicit)": lambda seed: als(histories, split.learned_U, items=items, seed=seed),
+            "SASRec (cornac)": lambda seed: cornac(
+                "SASRec", histories, split.learned_U, items=items, epochs=epochs, seed=seed
+            ),
+            "GRU4Rec (cornac)": lambda seed: cornac(
+                "GRU4Rec", histories, split.learned_U, items=items, epochs=epochs, seed=seed
+            ),
+        }
+        for name, make in others.items():
+            tell(name)
+            try:
+                ranks[name] = [ranks_by(histories, wanted, make(seed), repeats=repeats) for seed in range(self.seeds)]
+            except ImportError as error:
+                missing[name] = str(error)
         features_VF = self.features(rated, split, texts=False)
         for seed in range(self.seeds):
             network, chosen, _ = self.network(rated, split, features_VF, ids=True, seed=seed)

@@ -1,6 +1,7 @@
 """What benchmarks.recommend compares with, each as a function from a history to the scores of all items."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,5 +51,39 @@ def als(histories: Histories, until_U: Ints, *, items: int, seed: int) -> Score:
         )
         factors = model.recalculate_user(0, own)
         return np.asarray(model.item_factors @ np.ravel(factors), dtype=np.float32)
+
+    return score
+
+
+def cornac(
+    name: Literal["SASRec", "GRU4Rec"], histories: Histories, until_U: Ints, *, items: int, epochs: int, seed: int
+) -> Score:
+    """SASRec or GRU4Rec of `cornac`, with its sampled losses and the settings of its defaults but for the length that
+    SASRec reads, 200. Items that nobody has seen have the lowest score."""
+    from cornac.data import SequentialDataset
+    from cornac.models import GRU4Rec, SASRec
+
+    rows = [
+        (str(user), str(user), int(item), place)
+        for user, (start, until) in enumerate(zip(histories.starts_U[:-1], until_U, strict=True))
+        for place, item in enumerate(histories.items_N[int(start) : int(start) + int(until)])
+        if until >= 2
+    ]
+    known = SequentialDataset.build(rows, fmt="USIT", seed=seed)
+    model: Any = (
+        SASRec(max_len=200, n_epochs=epochs, seed=seed)
+        if name == "SASRec"
+        else GRU4Rec(n_epochs=epochs, device="cpu", seed=seed)
+    )
+    model.fit(known)
+    places = {int(item): place for item, place in known.iid_map.items()}
+    own = np.array(list(places), dtype=np.int64)
+    theirs = np.array(list(places.values()), dtype=np.int64)
+
+    def score(history: NDArray[np.int64]) -> NDArray[np.float32]:
+        scores = np.ravel(model.score(0, [places[int(item)] for item in history if int(item) in places]))
+        found = np.full(items + 1, float(scores.min()) - 1, dtype=np.float32)
+        found[own] = scores[theirs]
+        return found
 
     return score

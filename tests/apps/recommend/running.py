@@ -16,7 +16,7 @@ def start_recommender(rec: Path, folder: Path, *options: object, port: int = 0) 
     log = folder / f"recommend-{time.monotonic_ns()}.log"
     command = [sys.executable, "-m", "segue", "recommend", "run", str(rec), "--port", str(port), *map(str, options)]
     with log.open("w") as file:
-        process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL)
     end = time.monotonic() + SECONDS
     while time.monotonic() < end and process.poll() is None:
         if found := re.search(r"serving on (http://\S+)", log.read_text()):

@@ -54,10 +54,7 @@ def compare(folder: Path, first: str, second: str, *, most: int, seed: int) -> R
         model.add_items(item for item in found.items if item.id not in model.places)
     held_back = min(float(one["settings"]["held_back"]) for one in about)
     split = split_by_time(found.histories, held_back=held_back)
-    last = max(int(one["last_event"]) for one in about)
     wanted = wanted_events(found.histories, split.chosen_U, found.histories.lengths, most=most, seed=seed)
-    later = [one for one in wanted if found.histories.numbers_N[found.histories.of(one[0])][one[1]] > last]
-    wanted = later if len(later) >= SHOWN else wanted
     lists, ranks = [], []
     for model in models:
         kinds = {place: model.kinds.get(name, 0) for name, place in found.kinds.items()}

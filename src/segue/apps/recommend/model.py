@@ -213,7 +213,8 @@ class Recommender:
             shares[0] = 1e-9
             popular: NDArray[np.float32] = (shares / shares.sum()).log().numpy()
             return popular
-        return self.log_probabilities(session.hidden_D[None])[0]
+        found: NDArray[np.float32] = self.log_probabilities(session.hidden_D[None])[0]
+        return found
 
     @torch.no_grad()
     def log_probabilities(self, hidden_ND: Tensor) -> NDArray[np.float32]:

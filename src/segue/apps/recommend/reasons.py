@@ -52,9 +52,16 @@ def attention_to(model: Recommender, recent: Sequence[tuple[int, int, int]]) -> 
 def reasons(model: Recommender, session: Session, places: Sequence[int]) -> list[Reason | None]:
     """The reason of each item of a list; None where no event is one."""
     recent = session.recent
-    if len(recent) < 2 or not places:
-        alone = Reason(item=recent[0][0], attention=1.0, fall=0.0) if recent and places else None
-        return [alone for _ in places]
+    if not recent or not places:
+        return [None for _ in places]
+    if len(recent) == 1:  # without it the user has done nothing
+        nothing_V = model.scores(model.session())
+        falls = model.scores(session) - nothing_V
+        item = recent[0][0]
+        return [
+            Reason(item=item, attention=1.0, fall=float(falls[place])) if falls[place] >= LEAST else None
+            for place in places
+        ]
     attention = attention_to(model, recent)
     checked = np.argsort(-attention)[:CHECKED].tolist()
     versions = [recent, *([*recent[:one], *recent[one + 1 :]] for one in checked)]

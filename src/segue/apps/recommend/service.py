@@ -137,16 +137,21 @@ class RecommendService:
         return [{"number": number, "new": new} for number, new in written]
 
     def take_items(self, items: Sequence[Item]) -> int:
-        """Writes items, and knows them from now on."""
+        """Writes items, and knows them from now on; says how many of them are new."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: sqlite3.Connection) -> int:
             self._check_room(connection, {item.id for item in items})
+            (before,) = connection.execute("SELECT count(*) FROM items").fetchone()
             store.add_items(connection, items)
+            (after,) = connection.execute("SELECT count(*) FROM items").fetchone()
+            return int(after) - int(before)
 
-        self.database.do(work)
-        new = self.current.model.add_items(items)
-        if self.other is not None:
-            self.other.model.add_items(items)
+        new = self.database.do(work)
+        for loaded in (self.current, self.other):
+            if loaded is not None:
+                known = [item for item in items if item.id in loaded.model.places]
+                self._take_items(loaded)
+                loaded.model.add_items(known)
         return new
 
     def _check_room(self, connection: sqlite3.Connection, ids: set[str]) -> None:
@@ -227,6 +232,8 @@ class RecommendService:
         return found
 
     def _take_items(self, loaded: Loaded) -> None:
+        """Takes the new items of the database, always in the order of their numbers: saved sessions name items by their
+        places."""
         numbered = self.database.do(lambda connection: store.all_items(connection, after=loaded.items))
         model = loaded.model
         model.add_items(item for _, item in numbered if item.id not in model.places)

@@ -11,7 +11,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from segue.apps.monitor.texts import clean, parse_time
+from segue.apps.monitor.texts import MILLISECONDS, clean, parse_time
 from segue.data.tables import Table, TableSettings, open_table
 from segue.errors import DataError
 
@@ -30,6 +30,8 @@ COLUMNS = {
 LONGEST_NAME = 200
 LONGEST_TEXT = 20_000
 MOST_TAGS = 50
+LATEST = 1e15
+"""A number that is larger is no time, not even one of milliseconds."""
 DEFAULT_KIND = "view"
 KINDS = {"view": 1.0, "click": 1.0, "comment": 2.0, "share": 2.0, "buy": 3.0}
 """What an event of each kind weighs when it is to be predicted; kinds of other names weigh 1."""
@@ -84,14 +86,13 @@ def to_event(row: Mapping[str, Any], *, otherwise: float) -> Event | str:
 
 def _time(given: Any) -> float | None:
     """A small number is a place in an order, not a date."""
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given) if math.isfinite(given) else None
-    text = str(given).strip()
     try:
-        number = float(text)
+        number = float(given if isinstance(given, int | float) else str(given).strip())
     except ValueError:
         return parse_time(given, UTC)
-    return number if math.isfinite(number) else None
+    if not abs(number) < LATEST:
+        return None
+    return number / 1000 if abs(number) > MILLISECONDS else number
 
 
 def to_item(row: Mapping[str, Any]) -> Item | str:
