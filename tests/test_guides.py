@@ -186,6 +186,7 @@ def test_every_page_with_commands_is_run() -> None:
     elsewhere |= {DOCS / f"explain{ending}.md" for ending in LANGUAGES.values()}  # tests/explain/test_guide.py
     elsewhere |= {DOCS / "apps" / f"desk{ending}.md" for ending in LANGUAGES.values()}  # tests/apps/test_guide.py
     elsewhere |= {DOCS / "apps" / f"monitor{ending}.md" for ending in LANGUAGES.values()}  # tests/apps/monitor
+    elsewhere |= {DOCS / "apps" / f"recommend{ending}.md" for ending in LANGUAGES.values()}  # tests/apps/recommend
     for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
         text = page.read_text(encoding="utf-8")
         assert not re.search(r"^```\n(segue|torchrun|make) ", text, flags=re.MULTILINE), page

@@ -26,6 +26,9 @@ Functions, one for each thing that the command line does (docs/python.md shows e
     learn_monitor, open_monitor, describe_monitor   labelled texts -> a monitor that tells sentiment, topic and entities
     feed_monitor, export_monitor, report_monitor    texts into it, with alarms where they turn; tables and reports
     improve_monitor, roll_back_monitor, copy_monitor, person_in_monitor     as for a desk
+    learn_recommender, open_recommender, describe_recommender   events and items -> a recommender
+    recommend, compare_recommenders     what a user may want next, and why; two models on replayed events
+    improve_recommender, roll_back_recommender, copy_recommender, person_in_recommender     as for a desk
     models, named, doctor       what has a name; the config of a published model; checks of a model
 
 `help(segue.score)` describes one of them. Torch is loaded when it is first needed.
@@ -104,6 +107,18 @@ if TYPE_CHECKING:
     from segue.apps.monitor.interface import roll_back_monitor as roll_back_monitor
     from segue.apps.monitor.model import MonitorModel as MonitorModel
     from segue.apps.monitor.settings import MonitorSettings as MonitorSettings
+    from segue.apps.recommend.interface import RecommenderReport as RecommenderReport
+    from segue.apps.recommend.interface import compare_recommenders as compare_recommenders
+    from segue.apps.recommend.interface import copy_recommender as copy_recommender
+    from segue.apps.recommend.interface import describe_recommender as describe_recommender
+    from segue.apps.recommend.interface import improve_recommender as improve_recommender
+    from segue.apps.recommend.interface import learn_recommender as learn_recommender
+    from segue.apps.recommend.interface import open_recommender as open_recommender
+    from segue.apps.recommend.interface import person_in_recommender as person_in_recommender
+    from segue.apps.recommend.interface import recommend as recommend
+    from segue.apps.recommend.interface import roll_back_recommender as roll_back_recommender
+    from segue.apps.recommend.model import Recommender as Recommender
+    from segue.apps.recommend.settings import RecommenderSettings as RecommenderSettings
     from segue.data.store import Store as Store
     from segue.data.tables import TableSettings as TableSettings
     from segue.errors import SegueError as SegueError
@@ -137,6 +152,9 @@ _HOME = {
     "MonitorReport": "segue.apps.monitor.interface",
     "MonitorSettings": "segue.apps.monitor.settings",
     "Progress": "segue.api.progress",
+    "Recommender": "segue.apps.recommend.model",
+    "RecommenderReport": "segue.apps.recommend.interface",
+    "RecommenderSettings": "segue.apps.recommend.settings",
     "Run": "segue.api.pretrain",
     "SamplingSettings": "segue.infer.sampling",
     "SegueError": "segue.errors",
@@ -151,11 +169,14 @@ _HOME = {
     "WordReport": "segue.explain.faithful",
     "attention": "segue.api.explain",
     "compare": "segue.api.compare",
+    "compare_recommenders": "segue.apps.recommend.interface",
     "convert": "segue.api.convert",
     "copy_desk": "segue.apps.desk.interface",
     "copy_monitor": "segue.apps.monitor.interface",
+    "copy_recommender": "segue.apps.recommend.interface",
     "describe_desk": "segue.apps.desk.interface",
     "describe_monitor": "segue.apps.monitor.interface",
+    "describe_recommender": "segue.apps.recommend.interface",
     "doctor": "segue.api.doctor",
     "embed": "segue.api.embed",
     "embed_each": "segue.api.embed",
@@ -172,10 +193,12 @@ _HOME = {
     "generate": "segue.api.generate",
     "improve_desk": "segue.apps.desk.interface",
     "improve_monitor": "segue.apps.monitor.interface",
+    "improve_recommender": "segue.apps.recommend.interface",
     "infill": "segue.api.generate",
     "inspect": "segue.api.inspect",
     "learn_desk": "segue.apps.desk.interface",
     "learn_monitor": "segue.apps.monitor.interface",
+    "learn_recommender": "segue.apps.recommend.interface",
     "load": "segue.api.models",
     "load_finetuned": "segue.api.predict",
     "models": "segue.api.catalogue",
@@ -183,9 +206,11 @@ _HOME = {
     "open": "segue.api.models",
     "open_desk": "segue.apps.desk.interface",
     "open_monitor": "segue.apps.monitor.interface",
+    "open_recommender": "segue.apps.recommend.interface",
     "package": "segue.api.hub",
     "person_in_desk": "segue.apps.desk.interface",
     "person_in_monitor": "segue.apps.monitor.interface",
+    "person_in_recommender": "segue.apps.recommend.interface",
     "plan": "segue.api.pretrain",
     "plot": "segue.api.plot",
     "predict": "segue.api.predict",
@@ -193,9 +218,11 @@ _HOME = {
     "prepare": "segue.api.prepare",
     "pretrain": "segue.api.pretrain",
     "push": "segue.api.hub",
+    "recommend": "segue.apps.recommend.interface",
     "report_monitor": "segue.apps.monitor.interface",
     "roll_back_desk": "segue.apps.desk.interface",
     "roll_back_monitor": "segue.apps.monitor.interface",
+    "roll_back_recommender": "segue.apps.recommend.interface",
     "run_study": "segue.api.study",
     "sample": "segue.api.sample",
     "samples": "segue.api.sample",
@@ -224,6 +251,9 @@ __all__ = [
     "MonitorReport",
     "MonitorSettings",
     "Progress",
+    "Recommender",
+    "RecommenderReport",
+    "RecommenderSettings",
     "Run",
     "SamplingSettings",
     "SegueError",
@@ -239,11 +269,14 @@ __all__ = [
     "__version__",
     "attention",
     "compare",
+    "compare_recommenders",
     "convert",
     "copy_desk",
     "copy_monitor",
+    "copy_recommender",
     "describe_desk",
     "describe_monitor",
+    "describe_recommender",
     "doctor",
     "embed",
     "embed_each",
@@ -260,10 +293,12 @@ __all__ = [
     "generate",
     "improve_desk",
     "improve_monitor",
+    "improve_recommender",
     "infill",
     "inspect",
     "learn_desk",
     "learn_monitor",
+    "learn_recommender",
     "load",
     "load_finetuned",
     "models",
@@ -271,9 +306,11 @@ __all__ = [
     "open",
     "open_desk",
     "open_monitor",
+    "open_recommender",
     "package",
     "person_in_desk",
     "person_in_monitor",
+    "person_in_recommender",
     "plan",
     "plot",
     "predict",
@@ -281,9 +318,11 @@ __all__ = [
     "prepare",
     "pretrain",
     "push",
+    "recommend",
     "report_monitor",
     "roll_back_desk",
     "roll_back_monitor",
+    "roll_back_recommender",
     "run_study",
     "sample",
     "samples",

@@ -123,6 +123,13 @@ VERBS = {
     "monitor export": Verb(arguments=["watch", "--out", "OUT"], name="texts.csv", reads=["watch/models"]),
     "monitor report": Verb(arguments=["watch", "--day", "2024-05-01", "--out", "OUT"], name="day.html",
                            reads=["watch/models"]),
+    "recommend learn": Verb(arguments=["--events", "events.csv", "--out", "OUT", "--set", "epochs=1", "--set",
+                                       "width=8", "--set", "layers=1"], name="rec", folder=True, replace=False,
+                            reads=["events.csv"], quick=False),
+    "recommend back-up": Verb(arguments=["rec-made", "--out", "OUT"], name="copy", folder=True, replace=False,
+                              reads=["rec-made"], inside=False),
+    "recommend restore": Verb(arguments=["rec-saved", "--out", "OUT"], name="rec", folder=True, replace=False,
+                              reads=["rec-saved"], quick=False),
 }  # fmt: skip
 FAMILIAR = ["README.md", "notes.txt", "config.toml", "metrics.jsonl", "lock", "manifest.json", "conversion.md", "old",
             "export.json", "documents.bin", "report.md", "study.db", "runs.png", "english.txt"]  # fmt: skip
@@ -184,6 +191,9 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "labelled.csv").write_text("text,sentiment\nprofit rose,positive\na loss,negative\n")
         written = {"pretrain": "run", "finetune": "topics", "desk learn": "help-desk", "desk back-up": "saved-desk"}
         written |= {"monitor learn": "watch", "monitor back-up": "saved-watch"}
+        done = [f"u{n % 3},i{n % 4},{n}\n" for n in range(24)]
+        (folder / "events.csv").write_text("user,item,time\n" + "".join(done))
+        written |= {"recommend learn": "rec-made", "recommend back-up": "rec-saved"}
         for verb, out in written.items():
             code, output = call(verb, out)
             assert code == 0, output

@@ -103,6 +103,17 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["monitor", "person", "model", "ann", "--delete"],
         ["monitor", "roll-back", "run"],
     ],
+    "recommend": [
+        ["recommend", "learn", "--events", "table.csv", "--out", "new"],
+        ["recommend", "learn", "--events", "table.jsonl", "--items", "table.tsv", "--out", "new", "--kind", "buy=2"],
+        ["recommend", "suggest", "model", "ann"],
+        ["recommend", "run", "model", "--port", "0", "--check"],
+        ["recommend", "improve", "run"],
+        ["recommend", "compare", "model", "0001", "0002"],
+        ["recommend", "back-up", "model", "--out", "new"],
+        ["recommend", "person", "model", "ann", "--delete"],
+        ["recommend", "roll-back", "run"],
+    ],
     "tour": [["tour"]],
     "prepare": [
         ["prepare", "text.txt", "--out", "new", "--kind", "bytes", "--workers", "1"],

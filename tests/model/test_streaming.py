@@ -160,6 +160,18 @@ def test_a_saved_cache_goes_on() -> None:
     assert torch.equal(reader.read(last, cache), reader.read(last, other))
 
 
+@pytest.mark.parametrize("name", STREAMED)
+def test_vectors_are_read_in_place_of_ids(name: str) -> None:
+    reader = streamer(name)
+    ids_BQ = random_ids(2, 6)
+    by_ids, by_vectors = reader.new_cache(2), reader.new_cache(2)
+    for start, stop in pairwise((0, 4, 5, 6)):
+        now_BQ = ids_BQ[:, start:stop]
+        expected = reader.read(now_BQ, by_ids)
+        vectors_BQD = reader.model.trunk.vocabulary(now_BQ)
+        assert torch.equal(reader.read(torch.zeros_like(now_BQ), by_vectors, embedded_BQD=vectors_BQD), expected)
+
+
 def test_a_shorter_attention_span_is_kept() -> None:
     config = changed(STREAMED["transformer-xl-enwik8-base"], attention_span=4)
     reader, ids = Streamer(noisy(config), memory_length=MEMORY), random_ids(1, LENGTH)

@@ -35,6 +35,7 @@ VERBS = {
     "serve": "Serve models over HTTP, with sessions that remember.",
     "desk": "Answer customers from your own questions and answers, with people behind.",
     "monitor": "Watch what is said of companies and topics, with an alarm when it turns.",
+    "recommend": "Recommend what comes next, from what people did and what things say.",
     "convert": "Convert a checkpoint from or to another library.",
     "export": "Write a model as ONNX or for torch.export.",
     "inspect": "Say what a file or folder is, without loading weights.",
@@ -65,6 +66,17 @@ APPLICATIONS = {
         "back-up": "Copy a monitor, also while it runs.",
         "restore": "Make a monitor of a back-up, after its files were checked.",
         "person": "Show, export or delete the texts that a monitor keeps of a person.",
+    },
+    "recommend": {
+        "learn": "Learn a recommender from events and items, and measure it on what came later.",
+        "suggest": "List what a user may want next, and why.",
+        "run": "Run a recommender: its page, HTTP.",
+        "improve": "Learn again from all events by now, and switch if it is no worse.",
+        "compare": "Compare two models by interleaving their lists on replayed events.",
+        "roll-back": "Go back to an earlier model of a recommender.",
+        "back-up": "Copy a recommender, also while it runs.",
+        "restore": "Make a recommender of a back-up, after its files were checked.",
+        "person": "Show, export or delete what a recommender keeps of a person.",
     },
 }
 """Verbs that have verbs of their own, each with the first line of its help."""

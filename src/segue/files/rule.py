@@ -11,7 +11,18 @@ from typing import Literal
 from segue.errors import DataError, SegueError
 
 MANIFEST = "manifest.json"
-Kind = Literal["store", "conversion", "export", "model", "desk", "desk-model", "monitor", "monitor-model"]
+Kind = Literal[
+    "store",
+    "conversion",
+    "export",
+    "model",
+    "desk",
+    "desk-model",
+    "monitor",
+    "monitor-model",
+    "recommend",
+    "recommend-model",
+]
 Failure = type[SegueError]
 _LISTED: Mapping[Kind, tuple[str, ...]] = {
     "store": ("documents.bin",),
@@ -22,6 +33,8 @@ _LISTED: Mapping[Kind, tuple[str, ...]] = {
     "desk-model": ("model.json", "knowledge.jsonl"),
     "monitor": ("monitor.json",),
     "monitor-model": ("model.json", "rows.jsonl"),
+    "recommend": ("recommend.json",),
+    "recommend-model": ("model.json", "items.jsonl"),
 }
 """What the manifest of a folder of each kind lists, among others."""
 _LARGEST_MANIFEST = 1 << 26
@@ -121,6 +134,8 @@ def _named(kind: Kind) -> str:
         "desk-model": "a model of a desk",
         "monitor": "a monitor",
         "monitor-model": "a model of a monitor",
+        "recommend": "a recommender",
+        "recommend-model": "a model of a recommender",
     }
     return names[kind]
 

@@ -120,11 +120,20 @@ class Streamer:
         return cache
 
     @torch.no_grad()
-    def read(self, ids_BQ: Tensor, cache: Cache, *, places: int = 1, real_BQ: Tensor | None = None) -> Tensor:
+    def read(
+        self,
+        ids_BQ: Tensor,
+        cache: Cache,
+        *,
+        places: int = 1,
+        real_BQ: Tensor | None = None,
+        embedded_BQD: Tensor | None = None,
+    ) -> Tensor:
         """Reads at most `most_at_once` tokens of each row; returns the states that predict what follows each of the
         last `places` tokens, [B, places, D].
 
-        Where rows have different numbers of tokens, `real_BQ` says which are there; padding comes first.
+        Where rows have different numbers of tokens, `real_BQ` says which are there; padding comes first. The vectors
+        `embedded_BQD`, where they are given, are read in place of those of the vocabulary.
         """
         count, stack = ids_BQ.shape[1], self._stack
         assert 1 <= count <= self.most_at_once
@@ -133,7 +142,8 @@ class Streamer:
         if real_BQ is not None:
             cache.make_way((~real_BQ).sum(dim=1).tolist())
         position_BJ = stack.positions(ids_BQ, real_BQ, cache.position_B)
-        hidden_BJD = stack.embed(self.model.trunk.vocabulary(ids_BQ), position_BJ)
+        vectors_BQD = self.model.trunk.vocabulary(ids_BQ) if embedded_BQD is None else embedded_BQD
+        hidden_BJD = stack.embed(vectors_BQD, position_BJ)
         if stack.two_streams:
             behind_BP = position_BJ[:, count - places :] + 1
             position_BJ = torch.cat([position_BJ, behind_BP], dim=1)

@@ -1,0 +1,417 @@
+"""How good is a recommender? One harness for all methods: every rank is among all items, with no sampled negatives.
+
+Each part is a result of its own, so the same command goes on with what is missing.
+
+    .venv/bin/python -m benchmarks.recommend --data DATA
+    .venv/bin/python -m benchmarks.recommend --data DATA --parts time-small --users 300 --seeds 1 --epochs 2
+
+DATA has the folders ml1m and movielens_small. The same events are asked of every method. ALS needs the package
+`implicit`, SASRec and GRU4Rec need `cornac`, which may be in an environment of their own; where they are not installed,
+the result says so. "no memory, last 200" is the same trunk and full softmax that learns and reads 200 events at a time,
+as SASRec does, with relative positions.
+--users, --seeds and --epochs make a quick look, which is marked in the result. Speeds mean something only on a machine
+that does nothing else: --busy marks them.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.provenance import RESULTS, Result, newest, origin, record, seconds_since
+from benchmarks.recommend_baselines import Score, als, cornac, tfidf
+from benchmarks.recommend_data import Rated, ml1m, movielens_small, split_by_position, without_items
+from segue.apps.recommend.baselines import counts, learn_neighbours
+from segue.apps.recommend.features import learn_features, popularity
+from segue.apps.recommend.histories import Split, split_by_time, split_last, wanted_events
+from segue.apps.recommend.learn import fit
+from segue.apps.recommend.measure import (
+    Wanted,
+    come_back,
+    quality,
+    ranks_by,
+    ranks_of_neighbours,
+    ranks_of_network,
+)
+from segue.apps.recommend.model import Recommender
+from segue.apps.recommend.network import EventNetwork
+from segue.apps.recommend.settings import RecommenderSettings
+from segue.apps.recommend.tables import Event
+
+DRAWS = 2000
+COLD = 0.1
+LONG = 200
+CUT = 200
+SPEED_EVENTS = 1000
+
+
+def tell(said: str) -> None:
+    """Progress."""
+    print(f"    {said}", flush=True)
+
+
+class Bench:
+    """What all parts share."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.data: Path = arguments.data
+        self.users: int | None = arguments.users
+        self.seeds: int = arguments.seeds
+        self.epochs: int | None = arguments.epochs
+        self.busy: bool = arguments.busy
+        self.most: int = arguments.most
+
+    @property
+    def quick(self) -> bool:
+        """Whether the result is no full run."""
+        return self.users is not None or self.epochs is not None or self.seeds < 3
+
+    def settings(self, **changed: Any) -> RecommenderSettings:
+        """Those of a full run, with some changed."""
+        usual: dict[str, Any] = {"width": 128, "layers": 2, "heads": 2, "memory": 256, "minutes": 600.0, "patience": 5}
+        if self.epochs is not None:
+            usual["epochs"] = self.epochs
+        return RecommenderSettings(**{**usual, **changed})
+
+    def features(self, rated: Rated, split: Split, *, texts: bool) -> NDArray[np.float32]:
+        """Of all items, with a row of zeros before them."""
+        _, own_NF = learn_features(rated.items, texts=texts, model=None)
+        found = np.concatenate([np.zeros((1, own_NF.shape[1]), dtype=np.float32), own_NF])
+        found[:, 0] = popularity(counts(rated.histories, split.learned_U, items=len(rated.items)))
+        return found
+
+    def network(
+        self, rated: Rated, split: Split, features_VF: NDArray[np.float32], *, ids: bool, seed: int, **settings: Any
+    ) -> tuple[EventNetwork, RecommenderSettings, int]:
+        """Learned from the first part."""
+        chosen = self.settings(**settings)
+        network, epoch, _ = fit(
+            rated.histories,
+            split,
+            features_VF,
+            ids=ids,
+            kind_weights=[1.0, 1.0],
+            settings=chosen,
+            seed=seed,
+            repeats=come_back(rated.histories),
+            told=tell,
+        )
+        return network, chosen, epoch
+
+    def wanted(self, rated: Rated, split: Split) -> list[tuple[int, int]]:
+        """The events that measure."""
+        return wanted_events(rated.histories, split.chosen_U, rated.histories.lengths, most=self.most, seed=0)
+
+    # ----------------------------------------------------------------------------------------------------------- parts
+
+    def methods(self, rated: Rated, split: Split) -> Result:
+        """All methods on one split."""
+        histories, items, wanted = rated.histories, len(rated.items), self.wanted(rated, split)
+        repeats = come_back(histories)
+        counts_V = counts(histories, split.learned_U, items=items)
+        ranks: dict[str, list[NDArray[np.float64]]] = {
+            "popularity": [ranks_by(histories, wanted, lambda _: counts_V.astype(np.float32), repeats=repeats)],
+            "item-kNN": [
+                ranks_of_neighbours(
+                    histories,
+                    wanted,
+                    learn_neighbours(histories, split.learned_U, items=items),
+                    counts_V,
+                    repeats=repeats,
+                )
+            ],
+        }
+        tell(f"{len(wanted):,} events; popularity and item-kNN are done")
+        missing: dict[str, str] = {}
+        epochs = self.settings().epochs
+        others: dict[str, Callable[[int], Score]] = {
+            "ALS (implicit)": lambda seed: als(histories, split.learned_U, items=items, seed=seed),
+            "SASRec (cornac)": lambda seed: cornac(
+                "SASRec", histories, split.learned_U, items=items, epochs=epochs, seed=seed
+            ),
+            "GRU4Rec (cornac)": lambda seed: cornac(
+                "GRU4Rec", histories, split.learned_U, items=items, epochs=epochs, seed=seed
+            ),
+        }
+        for name, make in others.items():
+            tell(name)
+            try:
+                ranks[name] = [ranks_by(histories, wanted, make(seed), repeats=repeats) for seed in range(self.seeds)]
+            except ImportError as error:
+                missing[name] = str(error)
+        features_VF = self.features(rated, split, texts=False)
+        for seed in range(self.seeds):
+            network, chosen, _ = self.network(rated, split, features_VF, ids=True, seed=seed)
+            found_ranks = ranks_of_network(network, histories, wanted, length=chosen.segment, repeats=repeats)
+            ranks.setdefault("segue", []).append(found_ranks)
+            network, _, _ = self.network(rated, split, features_VF, ids=True, seed=seed, segment=CUT, memory=1)
+            cut = _cut_ranks(network, rated, wanted, cut=CUT, length=CUT, repeats=repeats)
+            ranks.setdefault("no memory, last 200", []).append(cut)
+        return {"asked": len(wanted), "methods": {name: summed(all) for name, all in ranks.items()}, "missing": missing}
+
+    def long(self, rated: Rated, split: Split) -> Result:
+        """The same model with its memory, and cut at the last 50 and 200 events, after more than 200 events."""
+        wanted = [one for one in self.wanted(rated, split) if one[1] > LONG]
+        features_VF = self.features(rated, split, texts=False)
+        repeats = come_back(rated.histories)
+        gains: dict[str, list[NDArray[np.float64]]] = {}
+        for seed in range(self.seeds):
+            network, chosen, _ = self.network(rated, split, features_VF, ids=True, seed=seed)
+            whole = ranks_of_network(network, rated.histories, wanted, length=chosen.segment, repeats=repeats)
+            gains.setdefault("memory", []).append(gain(whole))
+            for cut in (50, 200):
+                ranks = _cut_ranks(network, rated, wanted, cut=cut, length=chosen.segment, repeats=repeats)
+                gains.setdefault(f"cut at {cut}", []).append(gain(ranks))
+        means = {name: np.mean(all, axis=0) for name, all in gains.items()}
+        return {
+            "asked": len(wanted),
+            "ndcg": {name: float(one.mean()) if len(one) else None for name, one in means.items()},
+            "memory less cut at 50": interval(means["memory"] - means["cut at 50"], wanted),
+            "memory less cut at 200": interval(means["memory"] - means["cut at 200"], wanted),
+        }
+
+    def cold(self, rated: Rated) -> Result:
+        """One item in ten is never in training: found by its text."""
+        items = len(rated.items)
+        drawn = np.random.default_rng(0).permutation(items)[: int(items * COLD)] + 1
+        cold = set(drawn.tolist())
+        histories, split = without_items(rated.histories, split_by_time(rated.histories, held_back=0.1), cold)
+        less = Rated(items=rated.items, histories=histories)
+        wanted = [
+            one
+            for one in wanted_events(histories, split.chosen_U, histories.lengths, most=10**7, seed=0)
+            if int(histories.items_N[histories.of(one[0])][one[1]]) in cold
+        ][: self.most]
+        among = np.zeros(items + 1, dtype=bool)
+        among[drawn] = True
+        counts_V = counts(histories, split.learned_U, items=items)
+        repeats = come_back(histories)
+        features_VF = self.features(less, split, texts=True)
+        methods: dict[str, list[NDArray[np.float64]]] = {
+            "popularity": [ranks_by(histories, wanted, lambda _: counts_V.astype(np.float32), repeats=repeats)],
+            "TF-IDF": [ranks_by(histories, wanted, tfidf(rated.items), repeats=repeats)],
+            "segue, text and ids": [],
+        }
+        for seed in range(self.seeds):
+            network, chosen, _ = self.network(less, split, features_VF, ids=True, seed=seed)
+            model = _recommender(network, less, counts_V, window=chosen.segment)
+            methods["segue, text and ids"].append(_model_ranks(model, less, wanted, repeats=repeats))
+        return {
+            "cold items": len(cold),
+            "asked": len(wanted),
+            "methods": {n: summed(all) for n, all in methods.items()},
+        }
+
+    def vectors(self, rated: Rated) -> Result:
+        """Ids, text, and both."""
+        split = split_by_time(rated.histories, held_back=0.1)
+        wanted, repeats = self.wanted(rated, split), come_back(rated.histories)
+        found = {}
+        for name, (texts, ids) in {"ids": (False, True), "text": (True, False), "both": (True, True)}.items():
+            features_VF = self.features(rated, split, texts=texts)
+            all_ranks = []
+            for seed in range(self.seeds):
+                network, chosen, _ = self.network(rated, split, features_VF, ids=ids, seed=seed)
+                all_ranks.append(
+                    ranks_of_network(network, rated.histories, wanted, length=chosen.segment, repeats=repeats)
+                )
+            found[name] = summed(all_ranks)
+        return {"asked": len(wanted), "vectors": found}
+
+    def objectives(self, rated: Rated) -> Result:
+        """Causal, permutation, masked."""
+        split = split_by_time(rated.histories, held_back=0.1)
+        wanted, repeats = self.wanted(rated, split), come_back(rated.histories)
+        features_VF = self.features(rated, split, texts=False)
+        found = {}
+        for name in ("causal", "permutation", "masked"):
+            all_ranks = []
+            for seed in range(self.seeds):
+                network, chosen, _ = self.network(rated, split, features_VF, ids=True, seed=seed, objective=name)
+                all_ranks.append(
+                    ranks_of_network(network, rated.histories, wanted, length=chosen.segment, repeats=repeats)
+                )
+            found[name] = summed(all_ranks)
+        return {"asked": len(wanted), "objectives": found}
+
+    def serving(self, rated: Rated) -> Result:
+        """Events a second in a session, each with its list of scores, beside reading the last 200 again for each."""
+        split = split_by_time(rated.histories, held_back=0.1)
+        features_VF = self.features(rated, split, texts=False)
+        network, _, _ = self.network(rated, split, features_VF, ids=True, seed=0, epochs=1, minutes=1.0)
+        counts_V = counts(rated.histories, split.learned_U, items=len(rated.items))
+        model = _recommender(network, rated, counts_V, window=200)
+        draw = np.random.default_rng(0)
+        events = [
+            (n, Event(user="u", item=rated.items[int(place)].id, time=1e9 + 60 * n))
+            for n, place in enumerate(draw.integers(len(rated.items), size=200 + SPEED_EVENTS), start=1)
+        ]
+        session = model.read_history(events[:200])
+        times = []
+        for one in events[200:]:
+            began = time.perf_counter()
+            model.read(session, [one])
+            model.scores(session)
+            times.append(time.perf_counter() - began)
+        again = []
+        for _ in range(50):
+            began = time.perf_counter()
+            model.log_probabilities(model.states([session.recent]))
+            again.append(time.perf_counter() - began)
+        return {
+            "events a second, one step": round(1 / float(np.mean(times)), 1),
+            "p95 of one step, milliseconds": round(1000 * float(np.quantile(times, 0.95)), 3),
+            "events a second, the last 200 read again": round(1 / float(np.mean(again)), 1),
+            "times as many": round(float(np.mean(again) / np.mean(times)), 1),
+            "machine was busy with other work": self.busy,
+        }
+
+
+# ------------------------------------------------------------------------------------------------------------- helpers
+
+
+def gain(ranks: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each event adds to NDCG@10."""
+    return np.where(ranks <= 10, 1 / np.log2(1 + ranks), 0.0)
+
+
+def summed(all_ranks: list[NDArray[np.float64]]) -> Result:
+    """The measures over seeds."""
+    found = [asdict(quality(ranks)) for ranks in all_ranks]
+    means = {name: float(np.mean([one[name] for one in found])) for name in ("hit_rate", "ndcg", "mrr")}
+    spread = float(np.std([one["ndcg"] for one in found]))
+    return {**means, "ndcg_spread_of_seeds": spread, "seeds": len(found)}
+
+
+def interval(difference: NDArray[np.float64], wanted: Wanted) -> Result | None:
+    """The mean of a difference, with an interval over users."""
+    if not len(difference):
+        return None
+    users = np.unique([user for user, _ in wanted], return_inverse=True)[1]
+    sums, sizes = np.bincount(users, weights=difference), np.bincount(users)
+    drawn = np.random.default_rng(0).integers(len(sums), size=(DRAWS, len(sums)))
+    means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return {"mean": float(difference.mean()), "low": float(low), "high": float(high)}
+
+
+def _cut_ranks(
+    network: EventNetwork, rated: Rated, wanted: Wanted, *, cut: int, length: int, repeats: bool
+) -> NDArray[np.float64]:
+    """The ranks where no more than the last `cut` events before each are read; seen items are those of all events."""
+    found = []
+    for user, place in wanted:
+        here = rated.histories.of(user)
+        first = max(0, place - cut)
+        part = type(rated.histories)(
+            users=("u",),
+            starts_U=np.array([0, place + 1 - first], dtype=np.int64),
+            items_N=rated.histories.items_N[here][first : place + 1],
+            kinds_N=rated.histories.kinds_N[here][first : place + 1],
+            times_N=rated.histories.times_N[here][first : place + 1],
+            numbers_N=rated.histories.numbers_N[here][first : place + 1],
+        )
+        seen = rated.histories.items_N[here][:place]
+        found.append(_one_rank(network, part, place - first, seen, length=length, repeats=repeats))
+    return np.array(found, dtype=np.float64)
+
+
+def _one_rank(
+    network: EventNetwork, part: Any, place: int, seen: NDArray[np.int64], *, length: int, repeats: bool
+) -> float:
+    from segue.apps.recommend.measure import rank, states
+
+    table_VD = network.table().detach()
+    for _, hidden_ND in states(network, table_VD, part, [(0, place)], length=length):
+        scores_V = (hidden_ND @ table_VD.T + network.bias)[0].detach().numpy()
+        return rank(scores_V, int(part.items_N[place]), None if repeats else seen)
+    raise AssertionError("the event is in the history")
+
+
+def _recommender(network: EventNetwork, rated: Rated, counts_V: NDArray[np.int64], *, window: int) -> Recommender:
+    features, _ = learn_features([], texts=False, model=None)
+    if network.features_VF.shape[1] > 1:
+        features, _ = learn_features(rated.items, texts=True, model=None)
+    return Recommender(
+        network,
+        items=rated.items,
+        features=features,
+        kinds={"view": 1},
+        counts_V=counts_V,
+        window=window,
+        repeats=False,
+    )
+
+
+def _model_ranks(model: Recommender, rated: Rated, wanted: Wanted, *, repeats: bool) -> NDArray[np.float64]:
+    """The ranks by a recommender, whose unseen items have vectors of their texts alone."""
+    from segue.apps.recommend.measure import rank, states
+
+    found: dict[tuple[int, int], float] = {}
+    for keys, hidden_ND in states(model.network, model.table_VD, rated.histories, wanted, length=model.window):
+        for key, scores_V in zip(keys, model.log_probabilities(hidden_ND), strict=True):
+            items = rated.histories.items_N[rated.histories.of(key[0])]
+            found[key] = rank(scores_V, int(items[key[1]]), None if repeats else items[: key[1]])
+    return np.array([found[one] for one in wanted], dtype=np.float64)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where results go. Default: benchmarks/results")
+    parser.add_argument("--parts", nargs="*", help="only these")
+    parser.add_argument("--users", type=int, help="only so many users. Default: all")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds. Default: 3")
+    parser.add_argument("--epochs", type=int, help="most epochs. Default: those of a full run")
+    parser.add_argument("--most", type=int, default=20_000, help="most events that are asked. Default: 20,000")
+    parser.add_argument("--again", action="store_true", help="also what has a result of this code")
+    parser.add_argument("--busy", action="store_true", help="the machine does other work: its speeds mean little")
+    arguments = parser.parse_args()
+    bench = Bench(arguments)
+    large, small = (partial(one, bench.data, users=bench.users) for one in (ml1m, movielens_small))
+
+    def by_position(rated: Rated) -> Split:
+        return split_by_position(rated.histories, held_back=0.1)
+
+    def by_time(rated: Rated) -> Split:
+        return split_by_time(rated.histories, held_back=0.1)
+
+    def last(rated: Rated) -> Split:
+        return split_last(rated.histories)
+
+    def on(make: Callable[[], Rated], cut: Callable[[Rated], Split], part: Callable[[Rated, Split], Result]) -> Result:
+        rated = make()
+        return part(rated, cut(rated))
+
+    parts: dict[str, Callable[[], Result]] = {
+        "leave-one-out-ml1m": lambda: on(large, last, bench.methods),
+        "long-ml1m": lambda: on(large, last, bench.long),
+        "time-small": lambda: on(small, by_time, bench.methods),
+        "position-ml1m": lambda: on(large, by_position, bench.methods),
+        "cold-small": lambda: bench.cold(small()),
+        "vectors-small": lambda: bench.vectors(small()),
+        "objectives-small": lambda: bench.objectives(small()),
+        "serving": lambda: bench.serving(small()),
+    }
+    for name in arguments.parts or parts:
+        kind = f"recommend-{name}"
+        if not arguments.again and newest(arguments.results, kind) is not None:
+            print(f"{name}: has a result")
+            continue
+        print(name, flush=True)
+        began, where = time.monotonic(), origin()
+        values = parts[name]()
+        settings = bench.settings().model_dump()
+        more = {"quick": bench.quick, "settings": settings, "seconds": seconds_since(began)}
+        record(kind, {**values, **more}, origin=where, folder=arguments.results)
+        print(values, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What benchmarks.recommend compares with, each as a function from a history to the scores of all items."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.apps.recommend.histories import Histories, Ints
+from segue.apps.recommend.tables import Item
+
+Score = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+LAST = 100
+"""Events of a history whose texts count."""
+
+
+def tfidf(items: Sequence[Item]) -> Score:
+    """The mean TF-IDF vector (scikit-learn) of what was seen, and the cosine of each item with it."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectors = TfidfVectorizer(sublinear_tf=True).fit_transform([item.text or "-" for item in items])
+
+    def score(history: NDArray[np.int64]) -> NDArray[np.float32]:
+        profile = np.asarray(vectors[history[-LAST:] - 1].mean(axis=0)).ravel()
+        return np.concatenate([[0.0], vectors @ profile]).astype(np.float32)
+
+    return score
+
+
+def als(histories: Histories, until_U: Ints, *, items: int, seed: int) -> Score:
+    """Alternating least squares of `implicit`; a history is folded in as a user that it has not seen."""
+    from implicit.als import AlternatingLeastSquares
+    from scipy.sparse import csr_matrix
+
+    rows = np.repeat(np.arange(len(histories.users)), until_U)
+    columns = np.concatenate(
+        [
+            histories.items_N[int(start) : int(start) + int(until)]
+            for start, until in zip(histories.starts_U[:-1], until_U, strict=True)
+        ]
+    )
+    shape = (len(histories.users), items + 1)
+    seen = csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=shape)
+    model = AlternatingLeastSquares(factors=64, regularization=0.05, alpha=2.0, iterations=20, random_state=seed)
+    model.fit(seen, show_progress=False)
+
+    def score(history: NDArray[np.int64]) -> NDArray[np.float32]:
+        own = csr_matrix(
+            (np.ones(len(history), dtype=np.float32), (np.zeros(len(history), dtype=int), history)),
+            shape=(1, items + 1),
+        )
+        factors = model.recalculate_user(0, own)
+        return np.asarray(model.item_factors @ np.ravel(factors), dtype=np.float32)
+
+    return score
+
+
+def cornac(
+    name: Literal["SASRec", "GRU4Rec"], histories: Histories, until_U: Ints, *, items: int, epochs: int, seed: int
+) -> Score:
+    """SASRec or GRU4Rec of `cornac`, with its sampled losses and the settings of its defaults but for the length that
+    SASRec reads, 200. Items that nobody has seen have the lowest score."""
+    from cornac.data import SequentialDataset
+    from cornac.models import GRU4Rec, SASRec
+
+    rows = [
+        (str(user), str(user), int(item), place)
+        for user, (start, until) in enumerate(zip(histories.starts_U[:-1], until_U, strict=True))
+        for place, item in enumerate(histories.items_N[int(start) : int(start) + int(until)])
+        if until >= 2
+    ]
+    known = SequentialDataset.build(rows, fmt="USIT", seed=seed)
+    model: Any = (
+        SASRec(max_len=200, n_epochs=epochs, seed=seed)
+        if name == "SASRec"
+        else GRU4Rec(n_epochs=epochs, device="cpu", seed=seed)
+    )
+    model.fit(known)
+    places = {int(item): place for item, place in known.iid_map.items()}
+    own = np.array(list(places), dtype=np.int64)
+    theirs = np.array(list(places.values()), dtype=np.int64)
+
+    def score(history: NDArray[np.int64]) -> NDArray[np.float32]:
+        scores = np.ravel(model.score(0, [places[int(item)] for item in history if int(item) in places]))
+        found = np.full(items + 1, float(scores.min()) - 1, dtype=np.float32)
+        found[own] = scores[theirs]
+        return found
+
+    return score

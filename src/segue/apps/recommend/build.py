@@ -1,0 +1,121 @@
+"""A model of a recommender from its database, written into a folder with its report."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segue.apps.database import Database
+from segue.apps.recommend import store
+from segue.apps.recommend.baselines import counts
+from segue.apps.recommend.features import learn_features, popularity
+from segue.apps.recommend.folder import write_model
+from segue.apps.recommend.histories import Histories, Split, histories_of, split_by_time
+from segue.apps.recommend.learn import Learned, learn
+from segue.apps.recommend.model import Recommender
+from segue.apps.recommend.report import TITLE, report, summary
+from segue.apps.recommend.settings import RecommenderSettings
+from segue.apps.recommend.tables import Item
+from segue.errors import DataError
+from segue.report.pages import to_html, to_markdown
+
+REPORT_PAGE, REPORT_TEXT = "report.html", "report.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """What there is to learn from."""
+
+    items: list[Item]
+    histories: Histories
+    kinds: dict[str, int]
+    """Places of the kinds; 0 is any other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A model that was measured."""
+
+    model: Recommender
+    material: Material
+    split: Split
+    learned: Learned
+    about: dict[str, Any]
+
+    def write(self, folder: Path) -> None:
+        """Into an empty folder."""
+        blocks = report(self.about["summary"], self.about["settings"])
+        write_model(folder, self.model, self.about)
+        (folder / REPORT_PAGE).write_text(to_html(TITLE, blocks), encoding="utf-8")
+        (folder / REPORT_TEXT).write_text(to_markdown(TITLE, blocks), encoding="utf-8")
+
+
+def material(database: Database, weights: Mapping[str, float]) -> Material:
+    """All events and items of a database."""
+    numbered = database.do(store.all_items)
+    rows = database.do(store.all_events)
+    if not rows:
+        raise DataError("a recommender must have events to learn from; got none. Give a table with user and item.")
+    names = sorted({row[3] for row in rows} | set(weights))
+    kinds = {name: place for place, name in enumerate(names, start=1)}
+    items = [item for _, item in numbered]
+    places = {item.id: place for place, item in enumerate(items, start=1)}
+    return Material(items=items, histories=histories_of(rows, items=places, kinds=kinds), kinds=kinds)
+
+
+def build(
+    found: Material,
+    *,
+    weights: Mapping[str, float],
+    settings: RecommenderSettings,
+    model: str | None,
+    seed: int,
+    left_out: Mapping[str, int],
+    told: Callable[[str], object],
+) -> Built:
+    """Learns and measures."""
+    split = split_by_time(found.histories, held_back=settings.held_back)
+    told("reading the texts of items")
+    vectors = settings.vectors
+    if vectors == "auto":
+        vectors = "both" if any(item.text for item in found.items) else "ids"
+    features, own_NF = learn_features(found.items, texts=vectors != "ids", model=model)
+    features_VF = np.concatenate([np.zeros((1, features.width), dtype=np.float32), own_NF])
+    features_VF[:, 0] = popularity(counts(found.histories, split.learned_U, items=len(found.items)))
+    learned = learn(
+        found.histories,
+        split,
+        features_VF,
+        ids=vectors != "text",
+        kind_weights=[1.0, *(weights.get(name, 1.0) for name in found.kinds)],
+        settings=settings,
+        seed=seed,
+        told=told,
+    )
+    about = {
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seed": seed,
+        "text_model": model,
+        "settings": settings.model_dump() | {"vectors": vectors},
+        "weights": dict(weights),
+        "last_event": int(found.histories.numbers_N.max()),
+        "summary": summary(found.histories, learned, items=len(found.items), left_out=left_out),
+    }
+    return Built(
+        model=Recommender(
+            learned.network,
+            items=found.items,
+            features=features,
+            kinds=found.kinds,
+            counts_V=learned.counts_V,
+            window=settings.segment,
+            repeats=learned.repeats,
+        ),
+        material=found,
+        split=split,
+        learned=learned,
+        about=about,
+    )

@@ -1,0 +1,129 @@
+"""Two models on the same past: their lists interleaved, and whose items people went on to choose.
+
+Team-draft interleaving (Radlinski et al. 2008) on replayed events: for each event that neither model has learned from,
+the two lists are merged by drawing lots, and if what the user did next is in the merged list, the model that put it
+there has won. A user who is shown the list of one model alone would have to be shown that of the other too; here each
+event asks both.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from segue.apps.recommend.build import material
+from segue.apps.recommend.folder import MODELS, check_name, read_about, read_model
+from segue.apps.recommend.histories import Histories, split_by_time, wanted_events
+from segue.apps.recommend.improve import in_places_of
+from segue.apps.recommend.measure import Wanted, quality, rank, states
+from segue.apps.recommend.model import Recommender
+from segue.apps.recommend.store import open_database
+
+SHOWN = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecommenderComparison:
+    """What came of it."""
+
+    first: str
+    second: str
+    asked: int
+    """Replayed events."""
+    first_wins: int
+    second_wins: int
+    neither: int
+    p_value: float
+    """How likely a difference as large as this is if both are equally good (sign test)."""
+    first_ndcg: float
+    second_ndcg: float
+
+
+def compare(folder: Path, first: str, second: str, *, most: int, seed: int) -> RecommenderComparison:
+    """The two models on the latest events, which neither has learned from."""
+    names = [check_name(folder, first), check_name(folder, second)]
+    about = [read_about(folder / MODELS / name) for name in names]
+    database = open_database(folder, alone=False)
+    try:
+        found = material(database, about[0]["weights"])
+    finally:
+        database.close()
+    models = [read_model(folder / MODELS / name) for name in names]
+    for model in models:
+        model.add_items(item for item in found.items if item.id not in model.places)
+    held_back = min(float(one["settings"]["held_back"]) for one in about)
+    split = split_by_time(found.histories, held_back=held_back)
+    wanted = wanted_events(found.histories, split.chosen_U, found.histories.lengths, most=most, seed=seed)
+    lists, ranks = [], []
+    for model in models:
+        kinds = {place: model.kinds.get(name, 0) for name, place in found.kinds.items()}
+        own = in_places_of(model, found.items, kinds, found.histories)
+        best, places = _lists(model, own, wanted)
+        lists.append(best)
+        ranks.append(places)
+    targets = [found.items[int(found.histories.items_N[found.histories.of(u)][p]) - 1].id for u, p in wanted]
+    wins = _wins(lists, targets, seed=seed)
+    return RecommenderComparison(
+        first=names[0],
+        second=names[1],
+        asked=len(wanted),
+        first_wins=wins[0],
+        second_wins=wins[1],
+        neither=len(wanted) - sum(wins),
+        p_value=sign_test(*wins),
+        first_ndcg=quality(np.array(ranks[0], dtype=np.float64)).ndcg,
+        second_ndcg=quality(np.array(ranks[1], dtype=np.float64)).ndcg,
+    )
+
+
+def _lists(model: Recommender, histories: Histories, wanted: Wanted) -> tuple[list[list[str]], list[float]]:
+    """The ids of each list, and the rank of what came."""
+    lists: dict[tuple[int, int], list[str]] = {}
+    ranks: dict[tuple[int, int], float] = {}
+    for keys, hidden_ND in states(model.network, model.table_VD, histories, wanted, length=model.window):
+        for key, scores_V in zip(keys, model.log_probabilities(hidden_ND), strict=True):
+            items = histories.items_N[histories.of(key[0])]
+            seen = None if model.repeats else items[: key[1]]
+            ranks[key] = rank(scores_V, int(items[key[1]]), seen)
+            if seen is not None:
+                scores_V[seen] = -np.inf
+            scores_V[0] = -np.inf
+            lists[key] = [model.items[place - 1].id for place in np.argsort(-scores_V, kind="stable")[:SHOWN].tolist()]
+    return [lists[one] for one in wanted], [ranks[one] for one in wanted]
+
+
+def interleaved(first: list[str], second: list[str], draw: np.random.Generator) -> list[tuple[str, int]]:
+    """One list of both, each item with whose it is: in each round lots decide who goes first."""
+    found: dict[str, int] = {}
+    teams = (list(first), list(second))
+    while len(found) < SHOWN and (teams[0] or teams[1]):
+        order = (0, 1) if draw.random() < 0.5 else (1, 0)
+        for team in order:
+            while teams[team] and teams[team][0] in found:
+                teams[team].pop(0)
+            if teams[team] and len(found) < SHOWN:
+                found[teams[team].pop(0)] = team
+    return list(found.items())
+
+
+def _wins(lists: list[list[list[str]]], targets: list[str], *, seed: int) -> tuple[int, int]:
+    draw = np.random.default_rng(seed)
+    wins = [0, 0]
+    for first, second, target in zip(*lists, targets, strict=True):
+        team = dict(interleaved(first, second, draw)).get(target)
+        if team is not None:
+            wins[team] += 1
+    return wins[0], wins[1]
+
+
+def sign_test(first: int, second: int) -> float:
+    """Two-sided: how likely so uneven a number of wins is with a fair coin."""
+    total, more = first + second, max(first, second)
+    if total == 0:
+        return 1.0
+    logs = [
+        math.lgamma(total + 1) - math.lgamma(k + 1) - math.lgamma(total - k + 1) - total * math.log(2)
+        for k in range(more, total + 1)
+    ]
+    return min(1.0, 2 * sum(map(math.exp, logs)))

@@ -1,0 +1,47 @@
+"""Real events for a first look, from a folder that is given.
+
+The folder has `events.*` (user, item, time) and `items.*` (id, title, tags), as csv, tsv, jsonl or parquet, compressed
+or not; or `ratings.*` and `movies.*`, as MovieLens has them.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from segue.apps.recommend.interface import learn_recommender
+from segue.apps.recommend.settings import RecommenderSettings
+from segue.errors import ConfigError, DataError
+
+MINUTES = 0.5
+"""Minutes of learning: enough for a first look, not for good lists."""
+
+
+def prepare_demo(folder: Path, data: Path | None, *, told: Callable[[str], object]) -> None:
+    """Learns a recommender in `folder`, if there is none."""
+    if folder.exists():
+        return
+    if data is None:
+        raise ConfigError(
+            "--demo must have real events; got none. Give --data FOLDER, with events.csv (user, item, time) and "
+            "items.csv (id, title, tags)."
+        )
+    events, items = (_found(data, names) for names in (("events", "ratings"), ("items", "movies")))
+    if events is None:
+        raise DataError(f"{data} must have events.csv or ratings.csv, with user and item; it has not. Add it.")
+    told(f"learning a recommender in {folder}, for half a minute")
+    found = learn_recommender(
+        events, folder, items=items, settings=RecommenderSettings(minutes=MINUTES, vectors="ids", measured=500)
+    )
+    numbers = found.numbers
+    told(
+        f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events; NDCG@10 "
+        f"{numbers['held_back']['segue']['ndcg']:.4f}, held back"
+    )
+
+
+def _found(data: Path, names: tuple[str, ...]) -> Path | None:
+    """A file by one of its names without its ending."""
+    for name in names:
+        for path in sorted(data.glob(f"{name}.*")) if data.is_dir() else ():
+            if path.is_file():
+                return path
+    return None

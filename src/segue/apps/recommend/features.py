@@ -1,0 +1,111 @@
+"""What items say of themselves, as numbers: popularity, price, tags, and vectors of their texts by a language model.
+
+In: items, and how often each was seen in what may be learned. Out: features_VF, whose first column is the popularity,
+and `Features`, which makes the same of a new item, whose popularity is not known and so is the mean, 0.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.apps.desk.encoder import Encoder, Reader, fit_whitening, raw_vectors, whitened
+from segue.apps.desk.terms import is_chinese
+from segue.apps.recommend.tables import Item
+from segue.infer.text_model import load_text_model
+
+Floats = NDArray[np.float32]
+MOST_TAGS = 200
+RAREST = 2
+"""Items that a tag must have to count."""
+ENGLISH, CHINESE = "xlnet-mini-en", "xlnet-mini-zh"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """How items become numbers."""
+
+    tags: tuple[str, ...]
+    price: tuple[float, float] | None
+    """Mean and deviation of the logarithm of prices; None: no item has one."""
+    encoder: Encoder | None
+    """None: texts do not count."""
+
+    @property
+    def width(self) -> int:
+        return 1 + (self.price is not None) + len(self.tags) + (self.encoder.width if self.encoder is not None else 0)
+
+    def of(self, items: Sequence[Item], vectors_NE: Floats | None = None) -> Floats:
+        """[N, F]; the popularity is 0, the mean. `vectors_NE` are those of the texts, where they are known already."""
+        found_NF = np.zeros((len(items), self.width), dtype=np.float32)
+        column = 1
+        if self.price is not None:
+            mean, deviation = self.price
+            for row, item in enumerate(items):
+                if item.price is not None:
+                    found_NF[row, column] = (_log(item.price) - mean) / deviation
+            column += 1
+        places = {tag: place for place, tag in enumerate(self.tags, start=column)}
+        for row, item in enumerate(items):
+            own = [places[tag] for tag in item.tags if tag in places]
+            found_NF[row, own] = 1 / math.sqrt(max(1, len(own)))
+        column += len(self.tags)
+        if self.encoder is not None:
+            telling = [row for row, item in enumerate(items) if item.text]
+            if telling:
+                texts = [items[row].text for row in telling]
+                found_NF[telling, column:] = self.encoder.vectors(texts) if vectors_NE is None else vectors_NE
+        return found_NF
+
+
+def learn_features(items: Sequence[Item], *, texts: bool, model: str | None) -> tuple[Features, Floats]:
+    """How items become numbers, and those of the items. With `texts`, tags and texts count; `model` is the name or
+    folder of the language model that reads them. Default: the packaged one of the language."""
+    prices = [_log(item.price) for item in items if item.price is not None]
+    price = (float(np.mean(prices)), max(float(np.std(prices)), 1e-3)) if prices else None
+    if not texts:
+        found = Features(tags=(), price=price, encoder=None)
+        return found, found.of(items)
+    counted = Counter(tag for item in items for tag in item.tags)
+    tags = tuple(tag for tag, count in counted.most_common(MOST_TAGS) if count >= RAREST)
+    encoder, vectors_NE = _encoder([item.text for item in items if item.text], model)
+    found = Features(tags=tags, price=price, encoder=encoder)
+    return found, found.of(items, vectors_NE)
+
+
+def popularity(counts_V: NDArray[np.int64]) -> Floats:
+    """The logarithm of how often items were seen, with mean 0 and deviation 1; 0 for no item."""
+    logs = np.log1p(counts_V[1:].astype(np.float64))
+    found = np.zeros(len(counts_V), dtype=np.float32)
+    found[1:] = (logs - logs.mean()) / max(float(logs.std()), 1e-3) if len(logs) else logs
+    return found
+
+
+def _log(price: float) -> float:
+    return math.log1p(max(0.0, price))
+
+
+def _encoder(texts: Sequence[str], model: str | None) -> tuple[Encoder | None, Floats | None]:
+    """The encoder of some texts, and their vectors; each text is read once."""
+    if not texts:
+        return None, None
+    is_other = [model is not None or not is_chinese(text) for text in texts]
+    readers: dict[bool, Reader] = {}
+    parts: dict[bool, tuple[list[int], Floats]] = {}
+    for other, name in ((True, model or ENGLISH), (False, CHINESE)):
+        rows = [row for row, one in enumerate(is_other) if one == other]
+        if rows:
+            source = load_text_model(name)
+            raw_NE = raw_vectors(source, [texts[row] for row in rows])
+            readers[other] = Reader(name=name, model=source, whitening=fit_whitening(raw_NE))
+            parts[other] = rows, whitened(raw_NE, readers[other].whitening)
+    encoder = Encoder(other=readers.get(True), chinese=readers.get(False))
+    vectors_NE = np.zeros((len(texts), encoder.width), dtype=np.float32)
+    start = 0
+    for rows, own_NE in parts.values():
+        vectors_NE[rows, start : start + own_NE.shape[1]] = own_NE
+        start += own_NE.shape[1]
+    return encoder, vectors_NE

@@ -1,0 +1,111 @@
+"""Histories as arrays, and what of them may be learned: nothing that happened after the cut.
+
+An item has a place: 1, 2, ... in the order in which items became known; 0 is no item (padding, or a mask).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+GAPS = 24
+"""Steps of the time since the event before: none, up to a minute, two, four, ... minutes, up to years."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histories:
+    """The events of all users, one user after the other, each in the order of time."""
+
+    users: tuple[str, ...]
+    starts_U: Ints
+    """Where the events of each user begin, and at the end their number."""
+    items_N: Ints
+    kinds_N: Ints
+    times_N: Floats
+    numbers_N: Ints
+    """The numbers of the events in the database."""
+
+    def of(self, user: int) -> slice:
+        """Where the events of a user are."""
+        return slice(int(self.starts_U[user]), int(self.starts_U[user + 1]))
+
+    @property
+    def lengths(self) -> Ints:
+        return np.diff(self.starts_U)
+
+    def gaps(self) -> Ints:
+        """The step of the gap before each event."""
+        gaps_N = gap_steps(np.diff(self.times_N, prepend=0.0))
+        gaps_N[self.starts_U[:-1][self.lengths > 0]] = 0
+        return gaps_N
+
+
+def gap_steps(seconds: Floats) -> Ints:
+    """The steps of some gaps; an event that comes before the one before it has no gap to speak of."""
+    minutes = np.maximum(seconds, 0.0) / 60
+    steps: Ints = np.minimum(GAPS - 1, 1 + np.log2(1 + minutes)).astype(np.int64)
+    return steps
+
+
+def histories_of(
+    rows: Sequence[tuple[int, str, str, str, float]], *, items: Mapping[str, int], kinds: Mapping[str, int]
+) -> Histories:
+    """From (number, user, item, kind, time), in the order of users and times. A kind without a place is 0."""
+    users: list[str] = []
+    starts: list[int] = []
+    for place, row in enumerate(rows):
+        if not users or users[-1] != row[1]:
+            users.append(row[1])
+            starts.append(place)
+    return Histories(
+        users=tuple(users),
+        starts_U=np.array([*starts, len(rows)], dtype=np.int64),
+        items_N=np.array([items[row[2]] for row in rows], dtype=np.int64),
+        kinds_N=np.array([kinds.get(row[3], 0) for row in rows], dtype=np.int64),
+        times_N=np.array([row[4] for row in rows], dtype=np.float64),
+        numbers_N=np.array([row[0] for row in rows], dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """How many first events of each user are learned from, and up to where the next ones choose the best weights; all
+    later ones are held back, to measure."""
+
+    learned_U: Ints
+    chosen_U: Ints
+
+
+def split_by_time(histories: Histories, *, held_back: float) -> Split:
+    """Cuts at two moments, the same for all users, so that nothing is learned of what was later for anybody."""
+    times = np.sort(histories.times_N)
+    first, second = (times[int((len(times) - 1) * (1 - share))] for share in (2 * held_back, held_back))
+    return Split(learned_U=_before(histories, first), chosen_U=_before(histories, second))
+
+
+def split_last(histories: Histories) -> Split:
+    """Leave one out: the last event of each user measures, the last but one chooses. It leaks the future of other
+    users, and is for comparison with published figures."""
+    lengths = histories.lengths
+    return Split(learned_U=np.maximum(lengths - 2, 0), chosen_U=np.maximum(lengths - 1, 0))
+
+
+def _before(histories: Histories, time: float) -> Ints:
+    early_N = (histories.times_N <= time).astype(np.int64)
+    return np.add.reduceat(np.append(early_N, 0), histories.starts_U[:-1]) if len(histories.users) else early_N
+
+
+def wanted_events(histories: Histories, start_U: Ints, stop_U: Ints, *, most: int, seed: int) -> list[tuple[int, int]]:
+    """(user, place in the history) of the events to be foretold, at most so many, drawn; each has one before it."""
+    found = [
+        (user, place)
+        for user, (start, stop) in enumerate(zip(start_U.tolist(), stop_U.tolist(), strict=True))
+        for place in range(max(1, start), stop)
+    ]
+    if len(found) > most:
+        chosen = np.random.default_rng(seed).choice(len(found), most, replace=False)
+        found = [found[place] for place in sorted(chosen.tolist())]
+    return found

@@ -1,0 +1,121 @@
+"""A recommender learns again from all events that it has by now, and switches only if that is no worse.
+
+The latest events are held back. The model in use, which has never learned from them, and the new one foretell the same
+of them; the new one goes into use if its NDCG is no lower.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.apps.recommend.build import build, material
+from segue.apps.recommend.folder import MODELS, current_model, model_names, read_about, read_model, use_model
+from segue.apps.recommend.histories import Histories
+from segue.apps.recommend.measure import Wanted, quality, rank, states
+from segue.apps.recommend.model import Recommender
+from segue.apps.recommend.settings import RecommenderSettings
+from segue.apps.recommend.store import open_database
+from segue.apps.recommend.tables import Item
+from segue.errors import ConfigError
+from segue.files import write_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecommenderImprovement:
+    """What came of learning again."""
+
+    model: str
+    """Name of the new model."""
+    learned: int
+    """Events that came since the model in use was made."""
+    asked: int
+    """Held-back events."""
+    before: float
+    now: float
+    """NDCG@10 of the model in use, and of the new one."""
+    switched: bool
+
+
+def improve(folder: Path, *, seed: int, told: Callable[[str], object]) -> RecommenderImprovement:
+    """Learns from everything in the database, with the settings of the model in use."""
+    before = current_model(folder)
+    about = read_about(folder / MODELS / before)
+    settings = RecommenderSettings.model_validate(about["settings"])
+    database = open_database(folder, alone=False)
+    try:
+        found = material(database, about["weights"])
+    finally:
+        database.close()
+    new = int((found.histories.numbers_N > about["last_event"]).sum())
+    if not new:
+        raise ConfigError(
+            f"{folder} must have events that it has not learned from; got none. Send some to the running recommender."
+        )
+    built = build(
+        found,
+        weights=about["weights"],
+        settings=settings,
+        model=about["text_model"],
+        seed=seed,
+        left_out={},
+        told=told,
+    )
+    told("asking the model in use")
+    old = read_model(folder / MODELS / before)
+    ranks = ranks_of_model(old, built.model, found.histories, built.learned.wanted)
+    was, now = quality(ranks).ndcg, quality(built.learned.held["segue"]).ndcg
+    built.about["improved"] = {"from": before, "asked": len(ranks), "before": was, "now": now}
+    name = f"{int(model_names(folder)[-1]) + 1:04d}"
+    write_folder(folder / MODELS / name, built.write, kind="recommend-model")
+    switched = now >= was
+    if switched:
+        use_model(folder, name)
+    return RecommenderImprovement(model=name, learned=new, asked=len(ranks), before=was, now=now, switched=switched)
+
+
+def ranks_of_model(
+    model: Recommender, catalogue: Recommender, histories: Histories, wanted: Wanted
+) -> NDArray[np.float64]:
+    """The ranks of events by a model that may know fewer items: the others are known by their texts."""
+    model.add_items(item for item in catalogue.items if item.id not in model.places)
+    kinds = {place: model.kinds.get(name, 0) for name, place in catalogue.kinds.items()}
+    own = in_places_of(model, catalogue.items, kinds, histories)
+    found: dict[tuple[int, int], float] = {}
+    for keys, hidden_ND in states(model.network, model.table_VD, own, wanted, length=model.window):
+        for key, scores_V in zip(keys, model.log_probabilities(hidden_ND), strict=True):
+            items = own.items_N[own.of(key[0])]
+            found[key] = rank(scores_V, int(items[key[1]]), None if catalogue.repeats else items[: key[1]])
+    return np.array([found[one] for one in wanted], dtype=np.float64)
+
+
+def in_places_of(
+    model: Recommender, items: Sequence[Item], kinds: Mapping[int, int], histories: Histories
+) -> Histories:
+    """The same histories with the places that a model gives to these items, and `kinds` to the kinds."""
+    items_V = np.array([0, *(model.places[item.id] for item in items)], dtype=np.int64)
+    kinds_K = np.array([0, *(kinds[place] for place in range(1, len(kinds) + 1))], dtype=np.int64)
+    return Histories(
+        users=histories.users,
+        starts_U=histories.starts_U,
+        items_N=items_V[histories.items_N],
+        kinds_N=kinds_K[histories.kinds_N],
+        times_N=histories.times_N,
+        numbers_N=histories.numbers_N,
+    )
+
+
+def roll_back(folder: Path, name: str | None) -> str:
+    """Puts an earlier model into use: the one before the one in use, or the one named."""
+    names, now = model_names(folder), current_model(folder)
+    earlier = [one for one in names if one < now]
+    if name is None and not earlier:
+        raise ConfigError(f"{folder} must have an earlier model to go back to; got {now} alone.")
+    chosen = earlier[-1] if name is None else name
+    if chosen not in names:
+        raise ConfigError(f"--to must be one of the models {', '.join(names)}; got {chosen!r}.")
+    read_model(folder / MODELS / chosen)  # whole, or it raises and nothing changes
+    use_model(folder, chosen)
+    return chosen

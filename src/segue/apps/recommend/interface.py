@@ -1,0 +1,397 @@
+"""The functions of a recommender, for Python and for the command line."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from segue.api.errors import python_errors
+from segue.api.progress import StatusLine
+from segue.api.tables import TableLike, table_source
+from segue.apps.recommend import copies, store
+from segue.apps.recommend.build import REPORT_PAGE, build, material
+from segue.apps.recommend.compare import RecommenderComparison, compare
+from segue.apps.recommend.folder import MODELS, current_model, model_names, read_about, read_model, use_model
+from segue.apps.recommend.improve import RecommenderImprovement, improve, roll_back
+from segue.apps.recommend.model import Recommender
+from segue.apps.recommend.ranking import Wish, choose
+from segue.apps.recommend.reasons import reasons
+from segue.apps.recommend.settings import RecommenderSettings
+from segue.apps.recommend.tables import Item, parse_kinds, read_events, read_items
+from segue.errors import DataError
+from segue.files import check_folder, write_folder
+
+FIRST = "0001"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecommenderReport:
+    """What a recommender has learned."""
+
+    folder: Path
+    model: str
+    """Name of the model in use."""
+    numbers: dict[str, Any]
+    """Users, items, events, and how good it is on what was held back, beside item-kNN and popularity."""
+
+    @property
+    def page(self) -> Path:
+        """The report as one HTML file. The same as markdown is beside it."""
+        return self.folder / MODELS / self.model / REPORT_PAGE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommended:
+    """One item of a list."""
+
+    item: Item
+    log_probability: float
+    because: str | None
+    """Id of the item of the event that it hangs on most, checked by leaving that event out; None: no event is one, or
+    it was not asked for."""
+    fall: float
+    """By how much the log-probability falls without that event."""
+
+
+@python_errors
+def learn_recommender(
+    events: TableLike,
+    out: str | Path,
+    *,
+    items: TableLike | None = None,
+    kinds: Mapping[str, float] | None = None,
+    settings: RecommenderSettings | None = None,
+    model: str | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> RecommenderReport:
+    """Learn a recommender from what people did and what things say, and measure it on what came later.
+
+    Args:
+        events: File (csv, tsv, jsonl, json, parquet) or table in memory with the columns user and item, and if there
+            are any time and kind (view, click, comment, share, buy, or names of your own).
+        out: Folder of the recommender; it must not exist yet.
+        items: File or table with the columns id, and if there are any title, description, tags (with | between them)
+            and price. Default: items are known by their ids alone.
+        kinds: What events of a kind weigh when they are to be foretold. Default: buy 3, comment and share 2, others 1.
+        settings: The network, and how long it learns. Default: two layers of width 64, at most 30 epochs and an hour.
+        model: Name or folder of the language model that reads the texts of items. Default: the packaged one.
+        seed: Seed of weights and of all that is drawn.
+        progress: Whether progress is shown on standard error.
+
+    Returns:
+        What was learned and measured, with the path of the report.
+
+    Raises:
+        DataError: If the tables cannot be read, or have too few events.
+
+    Examples:
+        >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
+        >>> few = segue.RecommenderSettings(width=8, epochs=1, segment=8, memory=8)
+        >>> learned = segue.learn_recommender(rows, "shop", settings=few, progress=False)
+        >>> learned.numbers["users"], learned.numbers["items"], learned.page.name
+        (5, 7, 'report.html')
+    """
+    _check_new(Path(out))
+    check_folder(Path(out), kind="recommend")
+    chosen, weights = settings or RecommenderSettings(), parse_kinds(kinds or {})
+    line, problems = StatusLine(show=progress), Counter[str]()
+
+    def write(folder: Path) -> None:
+        database = store.open_database(folder, alone=False)
+        try:
+            if items is not None:
+                things = list(read_items(table_source(items, name="items"), problems))
+                database.do(lambda connection: store.add_items(connection, things))
+            done = list(read_events(table_source(events, name="events"), problems))
+            database.do(lambda connection: store.add_events(connection, sorted(done, key=lambda one: one.time)))
+            built = build(
+                material(database, weights),
+                weights=weights,
+                settings=chosen,
+                model=model,
+                seed=seed,
+                left_out={why: count for why, count in problems.items() if count},
+                told=line.update,
+            )
+        finally:
+            database.close()
+        place = folder / MODELS / FIRST
+        place.parent.mkdir()
+        write_folder(place, built.write, kind="recommend-model")
+        use_model(folder, FIRST)
+
+    inputs = [one for one in (events, items) if isinstance(one, str | Path)]
+    write_folder(Path(out), write, kind="recommend", inputs=inputs)
+    line.clear()
+    return describe_recommender(out)
+
+
+@python_errors
+def describe_recommender(folder: str | Path) -> RecommenderReport:
+    """Say what a recommender has learned, without loading it.
+
+    Args:
+        folder: Folder of the recommender.
+
+    Returns:
+        The numbers of the model in use, and the path of its report.
+
+    Raises:
+        CheckpointError: If there is no recommender.
+
+    Examples:
+        >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
+        >>> few = segue.RecommenderSettings(width=8, epochs=1, segment=8, memory=8)
+        >>> learned = segue.learn_recommender(rows, "store", settings=few, progress=False)
+        >>> sorted(segue.describe_recommender("store").numbers["held_back"])
+        ['item-kNN', 'popularity', 'segue']
+    """
+    name = current_model(Path(folder))
+    numbers = read_about(Path(folder) / MODELS / name)["summary"]
+    return RecommenderReport(folder=Path(folder), model=name, numbers=numbers)
+
+
+@python_errors
+def open_recommender(folder: str | Path) -> Recommender:
+    """Open a recommender, with all items that it knows by now.
+
+    Args:
+        folder: Folder of the recommender, as `learn_recommender` wrote it.
+
+    Returns:
+        The model in use. `session()` begins the session of a user, `read(session, events)` reads events in one step
+        each, `scores(session)` gives the log-probability of each item to be next.
+
+    Raises:
+        CheckpointError: If there is no recommender, or its files are damaged.
+
+    Examples:
+        >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
+        >>> few = segue.RecommenderSettings(width=8, epochs=1, segment=8, memory=8)
+        >>> learned = segue.learn_recommender(rows, "stall", settings=few, progress=False)
+        >>> len(segue.open_recommender("stall").items)
+        7
+    """
+    place = Path(folder)
+    model = read_model(place / MODELS / current_model(place))
+    database = store.open_database(place, alone=False)
+    try:
+        known = database.do(store.all_items)
+    finally:
+        database.close()
+    model.add_items(item for _, item in known if item.id not in model.places)
+    return model
+
+
+@python_errors
+def recommend(
+    folder: str | Path, user: str, *, count: int = 10, wish: Mapping[str, Any] | None = None, why: bool = False
+) -> list[Recommended]:
+    """List what a user may want next.
+
+    Args:
+        folder: Folder of the recommender. It may be running.
+        user: Id of the user. One who has done nothing gets what is popular.
+        count: Number of items.
+        wish: Filters and dials: only_tags, without_tags, without_items, lowest_price, highest_price, seen, boost,
+            first, most_of_tag, diversity, novelty. Default: none.
+        why: Whether each item has its reason.
+
+    Returns:
+        Items, the likeliest first.
+
+    Raises:
+        CheckpointError: If there is no recommender.
+
+    Examples:
+        >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
+        >>> few = segue.RecommenderSettings(width=8, epochs=1, segment=8, memory=8)
+        >>> learned = segue.learn_recommender(rows, "booth", settings=few, progress=False)
+        >>> len(segue.recommend("booth", "u1", count=3))
+        3
+    """
+    model = open_recommender(folder)
+    database = store.open_database(Path(folder), alone=False)
+    try:
+        events = database.do(lambda connection: store.history(connection, user))
+    finally:
+        database.close()
+    session = model.read_history(events)
+    scores_V = model.scores(session)
+    places = choose(model, scores_V, Wish.model_validate(wish or {}), count=count, seen=session.seen)
+    found = reasons(model, session, places) if why else [None for _ in places]
+    return [
+        Recommended(
+            item=model.items[place - 1],
+            log_probability=float(scores_V[place]),
+            because=None if reason is None else model.items[reason.item - 1].id,
+            fall=0.0 if reason is None else reason.fall,
+        )
+        for place, reason in zip(places, found, strict=True)
+    ]
+
+
+@python_errors
+def improve_recommender(folder: str | Path, *, seed: int = 0, progress: bool = True) -> RecommenderImprovement:
+    """Learn again from all events that have come by now, and switch if that is no worse on the latest of them.
+
+    Args:
+        folder: Folder of the recommender. It may be running: it takes the new model into use by itself.
+        seed: Seed of weights and of all that is drawn.
+        progress: Whether progress is shown on standard error.
+
+    Returns:
+        NDCG@10 of the model in use and of the new one on the same held-back events, and whether it switched.
+
+    Raises:
+        ConfigError: If there are no new events.
+        CheckpointError: If there is no recommender.
+
+    Examples:
+        >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
+        >>> few = segue.RecommenderSettings(width=8, epochs=1, segment=8, memory=8)
+        >>> learned = segue.learn_recommender(rows, "kiosk", settings=few, progress=False)
+        >>> try:
+        ...     segue.improve_recommender("kiosk", progress=False)
+        ... except segue.SegueError as error:
+        ...     print(str(error)[:22])
+        kiosk must have events
+    """
+    line = StatusLine(show=progress)
+    found = improve(Path(folder), seed=seed, told=line.update)
+    line.clear()
+    return found
+
+
+@python_errors
+def roll_back_recommender(folder: str | Path, *, to: str | None = None) -> str:
+    """Go back to an earlier model of a recommender.
+
+    Args:
+        folder: Folder of the recommender. It may be running.
+        to: Name of the model. Default: the one before the one in use.
+
+    Returns:
+        Name of the model that is in use now.
+
+    Raises:
+        ConfigError: If there is no such model.
+        CheckpointError: If the model is damaged; the one in use stays.
+
+    Examples:
+        >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
+        >>> few = segue.RecommenderSettings(width=8, epochs=1, segment=8, memory=8)
+        >>> learned = segue.learn_recommender(rows, "market", settings=few, progress=False)
+        >>> segue.roll_back_recommender("market", to="0001")
+        '0001'
+    """
+    return roll_back(Path(folder), to)
+
+
+@python_errors
+def compare_recommenders(
+    folder: str | Path, first: str, second: str, *, most: int = 2000, seed: int = 0
+) -> RecommenderComparison:
+    """Compare two models of a recommender by interleaving their lists on replayed events.
+
+    Args:
+        folder: Folder of the recommender. It may be running.
+        first: Name of a model, as "0001".
+        second: Name of another.
+        most: Most events that are replayed.
+        seed: Seed of the lots that merge the lists.
+
+    Returns:
+        Whose items people went on to choose, how likely that is by chance, and NDCG@10 of both.
+
+    Raises:
+        CheckpointError: If there is no such model.
+
+    Examples:
+        >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
+        >>> few = segue.RecommenderSettings(width=8, epochs=1, segment=8, memory=8)
+        >>> learned = segue.learn_recommender(rows, "bazaar", settings=few, progress=False)
+        >>> found = segue.compare_recommenders("bazaar", "0001", "0001")
+        >>> found.asked == found.first_wins + found.second_wins + found.neither
+        True
+    """
+    return compare(Path(folder), first, second, most=most, seed=seed)
+
+
+@python_errors
+def copy_recommender(folder: str | Path, out: str | Path, *, check: bool = False) -> None:
+    """Copy a recommender with its models and events, also while it runs; to make a back-up, or a recommender of one.
+
+    Args:
+        folder: Folder of the recommender, or of a back-up.
+        out: Folder of the copy; it must not exist yet.
+        check: Whether every file is compared with its hash first; for back-ups, whose files never change.
+
+    Returns:
+        Nothing.
+
+    Raises:
+        CheckpointError: If there is no recommender, or its files are damaged.
+        DataError: If the copy cannot be written.
+
+    Examples:
+        >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
+        >>> few = segue.RecommenderSettings(width=8, epochs=1, segment=8, memory=8)
+        >>> learned = segue.learn_recommender(rows, "depot", settings=few, progress=False)
+        >>> segue.copy_recommender("depot", "depot-copy")
+        >>> segue.copy_recommender("depot-copy", "depot-again", check=True)
+    """
+    _check_new(Path(out))
+    copies.copy_recommender(Path(folder), Path(out), check=check)
+
+
+@python_errors
+def person_in_recommender(folder: str | Path, person: str, *, delete: bool = False) -> dict[str, Any]:
+    """Find what a recommender keeps of a person, and delete it if that is asked for.
+
+    Args:
+        folder: Folder of the recommender. It may be running.
+        person: Id of the user.
+        delete: Whether events and sessions of the person are deleted.
+
+    Returns:
+        Events and sessions of the person, as they are, or were before they were deleted; then `models` names the models
+        that have learned from some of the events.
+
+    Raises:
+        CheckpointError: If there is no recommender.
+
+    Examples:
+        >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
+        >>> few = segue.RecommenderSettings(width=8, epochs=1, segment=8, memory=8)
+        >>> learned = segue.learn_recommender(rows, "office", settings=few, progress=False)
+        >>> len(segue.person_in_recommender("office", "u1")["events"])
+        12
+    """
+    place = Path(folder)
+    current_model(place)
+    database = store.open_database(place, alone=False)
+    try:
+        found = database.do(lambda connection: store.of_person(connection, person))
+        if delete:
+            database.do(lambda connection: store.forget(connection, person))
+            found["models"] = models_with(place, found["events"])
+    finally:
+        database.close()
+    return found
+
+
+def models_with(folder: Path, events: list[dict[str, Any]]) -> list[str]:
+    """Names of the models that were made when some of these events were there."""
+    first = min((one["number"] for one in events), default=None)
+    if first is None:
+        return []
+    return [name for name in model_names(folder) if read_about(folder / MODELS / name)["last_event"] >= first]
+
+
+def _check_new(out: Path) -> None:
+    """A recommender is never replaced: it has events."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise DataError(f"{out} must not exist yet; it does. Choose another folder, or move it away.")

@@ -1,0 +1,263 @@
+"""A recommender in memory: items with their vectors, and sessions that read one event in one step of constant time.
+
+In: events. Out: a state for each user, from which all items are scored by one product. New items get vectors from their
+texts and stand beside the others at once.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from segue.apps.recommend.features import Features
+from segue.apps.recommend.histories import gap_steps
+from segue.apps.recommend.network import EventNetwork
+from segue.apps.recommend.tables import Event, Item
+from segue.errors import DataError
+from segue.model import Batch
+from segue.model.cache import Cache
+from segue.model.streaming import Streamer
+
+AT_ONCE = 64
+"""Events that are read together where a history is read anew."""
+
+
+@dataclass(kw_only=True)
+class Session:
+    """What a model knows of a user."""
+
+    cache: Cache | None
+    """None: the model has no memory, and reads `recent` again."""
+    recent: list[tuple[int, int, int]] = field(default_factory=list)
+    """(item, kind, gap) of the last events, as many as reasons and masked models look at."""
+    hidden_D: Tensor | None = None
+    """The state that foretells what comes next; None before the first event."""
+    seen: set[int] = field(default_factory=set)
+    last: float | None = None
+    """Time of the last event."""
+    number: int = 0
+    """The number of the last event in the database."""
+
+    def fork(self) -> "Session":
+        """A session of its own with the same past, for what-if."""
+        cache = None if self.cache is None else self.cache.select([0])
+        return replace(self, cache=cache, recent=list(self.recent), seen=set(self.seen))
+
+
+class Recommender:
+    """A model, and the items that there are."""
+
+    def __init__(
+        self,
+        network: EventNetwork,
+        *,
+        items: Sequence[Item],
+        features: Features,
+        kinds: Mapping[str, int],
+        counts_V: NDArray[np.int64],
+        window: int,
+        repeats: bool,
+    ) -> None:
+        """`items` are those that the network has learned with, in the order of its vocabulary; `window` is how many
+        last events reasons and masked models look at."""
+        self.network, self.features, self.kinds = network.eval(), features, dict(kinds)
+        self.window, self.repeats = window, repeats
+        self.learned = len(items)
+        """Items that the network has learned with."""
+        self.items: list[Item] = list(items)
+        self.places = {item.id: place for place, item in enumerate(self.items, start=1)}
+        with torch.no_grad():
+            self.table_VD = network.table().clone()
+            self.bias_V = network.bias.detach().clone()
+        self.counts_V = counts_V
+        fresh = self.bias_V[1:][torch.from_numpy(counts_V[1:] > 0)]
+        self._fresh_bias = float(fresh.median()) if len(fresh) else 0.0
+        for place in np.nonzero(counts_V[1:] == 0)[0].tolist():  # never seen: what speaks for it is not known
+            self.bias_V[place + 1] = self._fresh_bias
+        self._use_texts()
+        memory = network.config.memory
+        self.streamer = (
+            None if memory is None else Streamer(network.model, memory_length=memory.length, most_at_once=AT_ONCE)
+        )
+
+    def _use_texts(self) -> None:
+        """The vectors of items that were never seen come from their texts alone."""
+        if self.features.width > 1:
+            never = torch.from_numpy(self.counts_V == 0)
+            never[0] = False
+            with torch.no_grad():
+                bare_VD = self.network.table(never)
+            self.table_VD[never] = bare_VD[never]
+
+    # ----------------------------------------------------------------------------------------------------------- items
+
+    def add_items(self, items: Iterable[Item]) -> int:
+        """New items, known from now on, by their texts; and new texts of those added before. Gives how many are new."""
+        given = list({item.id: item for item in items}.values())
+        if not given:
+            return 0
+        features_NF = torch.from_numpy(self.features.of(given))
+        with torch.no_grad():
+            vectors_ND = self.network.project(features_NF)
+        new = 0
+        for item, vector_D in zip(given, vectors_ND, strict=True):
+            place = self.places.get(item.id)
+            if place is None:
+                new += 1
+                self.items.append(item)
+                self.places[item.id] = len(self.items)
+                self.table_VD = torch.cat([self.table_VD, vector_D[None]])
+                self.bias_V = torch.cat([self.bias_V, torch.tensor([self._fresh_bias])])
+                self.counts_V = np.append(self.counts_V, 0)
+            else:
+                self.items[place - 1] = item
+                if place > self.learned or self.counts_V[place] == 0:
+                    self.table_VD[place] = vector_D
+        return new
+
+    def place_of(self, item: str) -> int:
+        """The place of an item."""
+        place = self.places.get(item)
+        if place is None:
+            raise DataError(f"an item must be one that the recommender knows; got {item[:60]!r}. Add it first.")
+        return place
+
+    # -------------------------------------------------------------------------------------------------------- sessions
+
+    def session(self) -> Session:
+        """Of a user who has done nothing yet."""
+        return Session(cache=None if self.streamer is None else self.streamer.new_cache())
+
+    def read(self, session: Session, events: Sequence[tuple[int, Event]]) -> None:
+        """Reads events, with their numbers, one step for each: the cost does not grow with the history."""
+        for number, event in events:
+            triple = self._triple(session, event)
+            session.recent = [*session.recent, triple][-self.window :]
+            session.seen.add(triple[0])
+            session.last, session.number = event.time, number
+            session.hidden_D = self._step(session, [triple])
+
+    def read_history(self, events: Sequence[tuple[int, Event]]) -> Session:
+        """A session that has read a whole history, many events at a time."""
+        session = self.session()
+        triples = []
+        for number, event in events:
+            triples.append(self._triple(session, event))
+            session.seen.add(triples[-1][0])
+            session.last, session.number = event.time, number
+        session.recent = triples[-self.window :]
+        if self.streamer is None:
+            session.hidden_D = self._step(session, []) if triples else None
+        else:
+            for start in range(0, len(triples), AT_ONCE):
+                session.hidden_D = self._step(session, triples[start : start + AT_ONCE])
+        return session
+
+    def _triple(self, session: Session, event: Event) -> tuple[int, int, int]:
+        gap = 0 if session.last is None else int(gap_steps(np.array([event.time - session.last]))[0])
+        return self.place_of(event.item), self.kinds.get(event.kind, 0), gap
+
+    @torch.no_grad()
+    def _step(self, session: Session, triples: Sequence[tuple[int, int, int]]) -> Tensor:
+        if self.streamer is None or session.cache is None:
+            return self.states([session.recent])[0]
+        items_BQ, kinds_BQ, gaps_BQ = torch.tensor([triples]).unbind(dim=2)
+        embedded_BQD = self.network.embed(self.table_VD, items_BQ, kinds_BQ, gaps_BQ)
+        ids_BQ = torch.zeros_like(items_BQ)
+        return self.streamer.read(ids_BQ, session.cache, embedded_BQD=embedded_BQD)[0, -1]
+
+    @torch.no_grad()
+    def states(self, histories: Sequence[Sequence[tuple[int, int, int]]]) -> Tensor:
+        """The states after some short histories, read in one segment without memory: [N, D]."""
+        length = max(len(one) for one in histories) + 1
+        values = torch.zeros(3, len(histories), length, dtype=torch.long)
+        for row, one in enumerate(histories):
+            if one:
+                values[:, row, : len(one)] = torch.tensor(list(one)).T
+        items_BQ, kinds_BQ, gaps_BQ = values
+        count_B = torch.tensor([len(one) for one in histories])
+        embedded_BQD = self.network.embed(self.table_VD, items_BQ, kinds_BQ, gaps_BQ)
+        batch = self._next_batch(items_BQ, count_B)
+        output = self.network.read(embedded_BQD, batch, None, remember=False)
+        if output.predicted_BPD is not None:
+            return output.predicted_BPD[:, 0]
+        return output.hidden_BQD[torch.arange(len(histories)), (count_B - 1).clamp(min=0)]
+
+    def _next_batch(self, items_BQ: Tensor, count_B: Tensor) -> Batch:
+        """Rows whose next event, behind the last, is asked for."""
+        objective = self.network.config.objective
+        place_Q = torch.arange(items_BQ.shape[1])
+        if objective == "causal":
+            return Batch(ids_BQ=torch.zeros_like(items_BQ), real_BQ=place_Q < count_B[:, None].clamp(min=1))
+        real_BQ = place_Q <= count_B[:, None]
+        visible_BQQ = (place_Q[None, :] <= place_Q[:, None]).expand(len(items_BQ), -1, -1)
+        return Batch(
+            ids_BQ=torch.zeros_like(items_BQ),
+            real_BQ=real_BQ,
+            visible_BQQ=visible_BQQ if objective == "permutation" else None,
+            predicted_BP=count_B[:, None],
+        )
+
+    # ---------------------------------------------------------------------------------------------------------- scores
+
+    @torch.no_grad()
+    def scores(self, session: Session) -> NDArray[np.float32]:
+        """The log-probability of each item to be next, [V]; by popularity for a user who has done nothing yet."""
+        if session.hidden_D is None:
+            shares = torch.from_numpy(self.counts_V + 0.1).float()
+            shares[0] = 1e-9
+            popular: NDArray[np.float32] = (shares / shares.sum()).log().numpy()
+            return popular
+        found: NDArray[np.float32] = self.log_probabilities(session.hidden_D[None])[0]
+        return found
+
+    @torch.no_grad()
+    def log_probabilities(self, hidden_ND: Tensor) -> NDArray[np.float32]:
+        """[N, V]"""
+        logits_NV = hidden_ND @ self.table_VD.T + self.bias_V
+        logits_NV[:, 0] = -1e9
+        found: NDArray[np.float32] = logits_NV.log_softmax(dim=-1).numpy()
+        return found
+
+    def similar(self, place: int) -> NDArray[np.float32]:
+        """The cosine of each item's vector with that of one, [V]."""
+        norm_VD = torch.nn.functional.normalize(self.table_VD, dim=1)
+        found: NDArray[np.float32] = (norm_VD @ norm_VD[place]).numpy()
+        return found
+
+    # ---------------------------------------------------------------------------------------------------------- saving
+
+    def saved(self, session: Session) -> bytes:
+        """A session as bytes."""
+        tensors = {
+            "recent": torch.tensor(session.recent, dtype=torch.long).view(-1, 3),
+            "seen": torch.tensor(sorted(session.seen), dtype=torch.long),
+            "last": torch.tensor([] if session.last is None else [session.last], dtype=torch.float64),
+            "hidden": torch.zeros(0) if session.hidden_D is None else session.hidden_D,
+        }
+        if session.cache is not None:
+            tensors |= {f"cache.{name}": value for name, value in session.cache.row_tensors(0).items()}
+        return save_tensors({name: value.contiguous() for name, value in tensors.items()})
+
+    def restored(self, state: bytes, number: int) -> Session:
+        """The session that was saved, to the bit."""
+        tensors = load_tensors(state)
+        cache = None
+        if self.streamer is not None:
+            cache = self.streamer.new_cache()
+            cache.restore({name[6:]: value for name, value in tensors.items() if name.startswith("cache.")})
+        last = tensors["last"].tolist()
+        recent = [(int(item), int(kind), int(gap)) for item, kind, gap in tensors["recent"].tolist()]
+        return Session(
+            cache=cache,
+            recent=recent,
+            hidden_D=tensors["hidden"] if len(tensors["hidden"]) else None,
+            seen=set(tensors["seen"].tolist()),
+            last=last[0] if last else None,
+            number=number,
+        )

@@ -1,0 +1,164 @@
+"""Events through the one trunk: an item is a token, the history is the text, the softmax is over all items.
+
+The vector of an item is that of its id, a projection of what it says and costs (`features_VF`), or the sum of both. The
+same table embeds what was seen and predicts what comes next, so an item that has a text alone can be both. Kind and
+gap of an event are added to the vector of its item.
+
+While it learns, the ids of some items are hidden for a step, and so is their popularity: their features must do.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from segue.apps.recommend.batches import Segment
+from segue.apps.recommend.histories import GAPS
+from segue.config import ModelConfig, model_config
+from segue.model import Batch, LanguageModel, Memory, Output
+from segue.model.cross_entropy import weighted_nll
+from segue.model.masks import permutation_mask
+
+Objective: TypeAlias = Literal["causal", "permutation", "masked"]
+
+
+def network_config(
+    *, items: int, objective: Objective, layers: int, width: int, heads: int, memory: int, dropout: float
+) -> ModelConfig:
+    """A pre-norm trunk with relative positions; a masked one reads its segment in both directions, without memory."""
+    return model_config(
+        objective=objective,
+        vocabulary={"size": items + 1},
+        num_layers=layers,
+        width=width,
+        num_heads=heads,
+        inner_width=4 * width,
+        activation="gelu",
+        norm_first=True,
+        final_norm=True,
+        dropout=dropout,
+        **({} if objective == "masked" else {"memory": {"length": memory}}),
+    )
+
+
+class EventNetwork(nn.Module):
+    """A language model of items, with kinds, gaps and features of items beside it."""
+
+    features_VF: Tensor
+
+    def __init__(self, config: ModelConfig, *, kind_weights: Sequence[float], features_VF: Tensor, ids: bool) -> None:
+        """`kind_weights` begins with the weight of unknown kinds. The first feature is the popularity."""
+        super().__init__()
+        self.config, self.ids = config, ids
+        self.model = LanguageModel(config)
+        self.kinds = nn.Embedding(len(kind_weights), config.width)
+        self.gaps = nn.Embedding(GAPS, config.width)
+        self.project = nn.Linear(features_VF.shape[1], config.width, bias=False)
+        for part in (self.kinds, self.gaps):
+            nn.init.normal_(part.weight, std=config.init_std)
+        nn.init.normal_(self.project.weight, std=config.init_std)
+        self.register_buffer("features_VF", features_VF)
+        self.register_buffer("kind_weights", torch.tensor(kind_weights))
+
+    def table(self, hidden_V: Tensor | None = None) -> Tensor:
+        """The vectors of all items, [V, D]; `hidden_V` are those whose ids are not known."""
+        ids_VD = cast(Tensor, self.model.trunk.vocabulary.tables[0])
+        known_V = torch.zeros(len(ids_VD)) if not self.ids else torch.ones(len(ids_VD))
+        features_VF = self.features_VF
+        if hidden_V is not None:
+            known_V = known_V.masked_fill(hidden_V, 0.0)
+            features_VF = features_VF.clone()
+            features_VF[hidden_V, 0] = 0.0
+        known_V[0] = 1.0  # the mask has no text
+        return ids_VD * known_V[:, None] + cast(Tensor, self.project(features_VF))
+
+    @property
+    def bias(self) -> Tensor:
+        """What speaks for an item whatever came before."""
+        return cast(Tensor, self.model.softmax.token_biases[0])
+
+    def embed(self, table_VD: Tensor, items: Tensor, kinds: Tensor, gaps: Tensor) -> Tensor:
+        """[..., D]"""
+        return F.embedding(items, table_VD) + cast(Tensor, self.kinds(kinds)) + cast(Tensor, self.gaps(gaps))
+
+    def read(self, embedded_BQD: Tensor, batch: Batch, memory: Memory | None, *, remember: bool = True) -> Output:
+        """Through the layers of the trunk."""
+        return cast(Output, self.model.trunk.reader(embedded_BQD, batch, memory, remember=remember))
+
+    def forward(
+        self, segment: Segment, memory: Memory | None, *, draw: torch.Generator, hidden_share: float
+    ) -> tuple[Tensor, Memory | None]:
+        """The mean loss of a segment over what it predicts, weighed by kinds, and the next memory."""
+        hidden_V = None
+        if self.ids and hidden_share and self.features_VF.shape[1] > 1:
+            hidden_V = torch.rand(len(self.features_VF), generator=draw) < hidden_share
+        table_VD = self.table(hidden_V)
+        batch, items_BQ = drawn_batch(self.config.objective, segment, draw)
+        masked_BQ = items_BQ == 0  # what is masked tells nothing of its kind and time either
+        kinds_BQ, gaps_BQ = segment.kinds_BQ.masked_fill(masked_BQ, 0), segment.gaps_BQ.masked_fill(masked_BQ, 0)
+        output = self.read(self.embed(table_VD, items_BQ, kinds_BQ, gaps_BQ), batch, memory)
+        hidden = output.hidden_BQD if output.predicted_BPD is None else output.predicted_BPD
+        assert batch.targets is not None
+        kinds = segment.next_kinds_BQ if self.config.objective == "causal" else segment.kinds_BQ
+        if batch.predicted_BP is not None:
+            kinds = kinds.gather(1, batch.predicted_BP)
+        weights = self.get_buffer("kind_weights")[kinds] * cast(Tensor, batch.target_mask)
+        weights = weights / weights.sum().clamp(min=1e-6)
+        loss, _ = weighted_nll(hidden.flatten(0, 1), table_VD, self.bias, batch.targets.flatten(), weights.flatten())
+        return loss, output.memory
+
+
+def drawn_batch(objective: str, segment: Segment, draw: torch.Generator) -> tuple[Batch, Tensor]:
+    """What is predicted of a segment, and the items as they are read."""
+    real_BQ = segment.real_BQ
+    if objective == "causal":
+        batch = Batch(
+            ids_BQ=segment.items_BQ,
+            targets=segment.next_BQ,
+            target_mask=segment.next_BQ > 0,
+            real_BQ=real_BQ,
+            starts_B=segment.starts_B,
+        )
+        return batch, segment.items_BQ
+    rows, length = real_BQ.shape
+    if objective == "permutation":
+        # Half of the rows are predicted in the order of time, which is how they are read later; others in any order.
+        any_BQ = torch.rand(rows, length, generator=draw).argsort(dim=1)
+        in_time_B1 = torch.rand(rows, 1, generator=draw) < 0.5
+        rank_BQ = torch.where(in_time_B1, torch.arange(length).expand(rows, -1), any_BQ)
+        return order_batch(segment, rank_BQ), segment.items_BQ
+    chosen_BQ = (torch.rand(rows, length, generator=draw) < 0.2) & real_BQ
+    last_B = (real_BQ.sum(dim=1) - 1).clamp(min=0)
+    chosen_BQ[torch.arange(rows), last_B] |= (torch.rand(rows, generator=draw) < 0.5) & real_BQ[:, 0]
+    return masked_batch(segment, chosen_BQ), segment.items_BQ.masked_fill(chosen_BQ, 0)
+
+
+def order_batch(segment: Segment, rank_BQ: Tensor) -> Batch:
+    """Every event predicted from those of lower rank, and from memory."""
+    everything_BQ = torch.ones_like(segment.real_BQ)
+    positions_BQ = torch.arange(rank_BQ.shape[1]).expand(len(rank_BQ), -1).contiguous()
+    return Batch(
+        ids_BQ=segment.items_BQ,
+        targets=segment.items_BQ,
+        target_mask=segment.real_BQ,
+        real_BQ=segment.real_BQ,
+        starts_B=segment.starts_B,
+        visible_BQQ=permutation_mask(rank_BQ, everything_BQ),
+        predicted_BP=positions_BQ,
+    )
+
+
+def masked_batch(segment: Segment, chosen_BQ: Tensor) -> Batch:
+    """The chosen events predicted from all others of the segment."""
+    most = max(1, int(chosen_BQ.sum(dim=1).max()))
+    predicted_BP = (~chosen_BQ).long().argsort(dim=1, stable=True)[:, :most]
+    return Batch(
+        ids_BQ=segment.items_BQ,
+        targets=segment.items_BQ.gather(1, predicted_BP),
+        target_mask=chosen_BQ.gather(1, predicted_BP),
+        real_BQ=segment.real_BQ,
+        starts_B=segment.starts_B,
+        predicted_BP=predicted_BP,
+    )

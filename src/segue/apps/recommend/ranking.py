@@ -1,0 +1,135 @@
+"""From scores to a list: filters, rules, and the dials of diversity and novelty.
+
+In: the log-probability of each item, and a wish. Out: places of items, the first one best. Filters never leave an item
+in that they exclude; the dials change the order of what is left.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from segue.apps.recommend.model import Recommender
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Dial = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+CANDIDATES = 200
+"""Best items among which diversity chooses."""
+
+
+class Wish(BaseModel):
+    """What a list must be like."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    only_tags: Annotated[list[Name], Field(max_length=100)] = []
+    """Only items with one of these tags. Default: all."""
+    without_tags: Annotated[list[Name], Field(max_length=100)] = []
+    """No item with one of these tags."""
+    without_items: Annotated[list[Name], Field(max_length=10_000)] = []
+    """None of these items."""
+    lowest_price: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    highest_price: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    """Only items with a price from the lowest to the highest. Default: any, or none."""
+    seen: bool | None = None
+    """Whether items that the user has seen may come again. Default: as users did in what was learned."""
+    boost: Annotated[dict[Name, Annotated[float, Field(ge=-20, le=20)]], Field(max_length=100)] = {}
+    """What is added to the log-probability of items with a tag: 0.7 doubles what speaks for them."""
+    first: Annotated[list[Name], Field(max_length=100)] = []
+    """Items that stand at the head of the list, whatever the model says, if no filter excludes them."""
+    most_of_tag: Annotated[int | None, Field(ge=1, le=1000)] = None
+    """At most so many items with the same first tag. Default: any number."""
+    diversity: Dial = 0.0
+    """0: the likeliest items. Towards 1: items that differ from those above them."""
+    novelty: Dial = 0.0
+    """0: as the model says. Towards 1: items that fewer people know."""
+
+
+def allowed(model: Recommender, wish: Wish, seen: set[int]) -> NDArray[np.bool_]:
+    """Which items may be in the list, [V]."""
+    found = np.ones(len(model.items) + 1, dtype=bool)
+    found[0] = False
+    if not (model.repeats if wish.seen is None else wish.seen):
+        found[sorted(seen)] = False
+    for id in wish.without_items:
+        if id in model.places:
+            found[model.places[id]] = False
+    only, without = set(wish.only_tags), set(wish.without_tags)
+    if only or without or wish.lowest_price is not None or wish.highest_price is not None:
+        low = -np.inf if wish.lowest_price is None else wish.lowest_price
+        high = np.inf if wish.highest_price is None else wish.highest_price
+        priced = wish.lowest_price is not None or wish.highest_price is not None
+        for place, item in enumerate(model.items, start=1):
+            tags = set(item.tags)
+            wrong_tag = (only and not only & tags) or without & tags
+            if wrong_tag or (priced and (item.price is None or not low <= item.price <= high)):
+                found[place] = False
+    return found
+
+
+def choose(model: Recommender, scores_V: NDArray[np.float32], wish: Wish, *, count: int, seen: set[int]) -> list[int]:
+    """The places of the items of a list."""
+    may_V = allowed(model, wish, seen)
+    value_V = scores_V.astype(np.float64)
+    value_V = value_V + _boosts(model, wish.boost)
+    if wish.novelty:
+        known_V = np.log1p(model.counts_V)
+        value_V = value_V - 2 * wish.novelty * known_V
+    value_V[~may_V] = -np.inf
+    head = [model.places[id] for id in dict.fromkeys(wish.first) if id in model.places and may_V[model.places[id]]]
+    value_V[head] = -np.inf
+    pool = np.argsort(-value_V, kind="stable")[: max(CANDIDATES, 5 * count)]
+    pool = pool[np.isfinite(value_V[pool])]
+    return _greedy(model, head[:count], pool.tolist(), value_V, wish, count=count)
+
+
+def _boosts(model: Recommender, boost: Mapping[str, float]) -> NDArray[np.float64]:
+    found = np.zeros(len(model.items) + 1)
+    if boost:
+        for place, item in enumerate(model.items, start=1):
+            found[place] = sum(boost.get(tag, 0.0) for tag in item.tags)
+    return found
+
+
+def _greedy(
+    model: Recommender, chosen: list[int], pool: Sequence[int], value_V: NDArray[np.float64], wish: Wish, *, count: int
+) -> list[int]:
+    """One item after the other: the best, less what it has in common with those above it."""
+    counted: dict[str, int] = {}
+
+    def fits(place: int) -> bool:
+        tag = next(iter(model.items[place - 1].tags), None)
+        return wish.most_of_tag is None or tag is None or counted.get(tag, 0) < wish.most_of_tag
+
+    def take(place: int) -> None:
+        tag = next(iter(model.items[place - 1].tags), None)
+        if tag is not None:
+            counted[tag] = counted.get(tag, 0) + 1
+
+    for place in chosen:
+        take(place)
+    left = list(pool)
+    if not wish.diversity:
+        for place in left:
+            if len(chosen) >= count:
+                break
+            if fits(place):
+                chosen.append(place)
+                take(place)
+        return chosen
+    vectors = model.table_VD[left].numpy()
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    spread = max(float(np.std(value_V[left])), 1e-6) if left else 1.0
+    alike = np.zeros(len(left))
+    free = np.ones(len(left), dtype=bool)
+    while len(chosen) < count and free.any():
+        worth = (1 - wish.diversity) * value_V[left] / spread - 3 * wish.diversity * alike
+        best = int(np.argmax(np.where(free, worth, -np.inf)))
+        free[best] = False
+        if fits(left[best]):
+            chosen.append(left[best])
+            take(left[best])
+            alike = np.maximum(alike, vectors @ vectors[best])
+    return chosen

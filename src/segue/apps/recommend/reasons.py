@@ -1,0 +1,77 @@
+"""Because of what: the events that a list hangs on, chosen by attention and checked by leaving each of them out.
+
+Attention alone is no reason. The last events are read again without each of the most attended ones; the reason of an
+item is the event without which its log-probability falls most. Where it falls without none of them, there is no reason.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from segue.apps.recommend.model import Recommender, Session
+from segue.explain.scores import recorded
+
+CHECKED = 8
+"""Most attended events that are left out, each in its turn."""
+LEAST = 0.01
+"""A fall of the log-probability that is smaller than this is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """An event that speaks for an item."""
+
+    item: int
+    """The place of the item that the event was about."""
+    attention: float
+    """The share of attention that the event had, mean of layers and heads."""
+    fall: float
+    """By how much the log-probability falls without it."""
+
+
+def attention_to(model: Recommender, recent: Sequence[tuple[int, int, int]]) -> NDArray[np.float64]:
+    """What share of its attention the state that foretells gives to each of some events."""
+    with recorded(model.network.model.trunk.reader) as calls:
+        model.states([recent])
+    two_streams = any(inputs.view.at_BQ is not None for _, inputs in calls)
+    found = []
+    for _, inputs in calls:
+        if two_streams and inputs.view.at_BQ is None:
+            continue
+        asking = 0 if two_streams else (len(recent) - 1 if model.network.config.objective == "causal" else len(recent))
+        share_HK = inputs.scores().probability[0, :, asking]
+        found.append(share_HK.mean(dim=0)[: len(recent)].double().numpy())
+    whole: NDArray[np.float64] = np.mean(found, axis=0)
+    return whole
+
+
+@torch.no_grad()
+def reasons(model: Recommender, session: Session, places: Sequence[int]) -> list[Reason | None]:
+    """The reason of each item of a list; None where no event is one."""
+    recent = session.recent
+    if not recent or not places:
+        return [None for _ in places]
+    if len(recent) == 1:  # without it the user has done nothing
+        nothing_V = model.scores(model.session())
+        falls = model.scores(session) - nothing_V
+        item = recent[0][0]
+        return [
+            Reason(item=item, attention=1.0, fall=float(falls[place])) if falls[place] >= LEAST else None
+            for place in places
+        ]
+    attention = attention_to(model, recent)
+    checked = np.argsort(-attention)[:CHECKED].tolist()
+    versions = [recent, *([*recent[:one], *recent[one + 1 :]] for one in checked)]
+    log_NV = model.log_probabilities(model.states(versions))
+    found: list[Reason | None] = []
+    for place in places:
+        falls = log_NV[0, place] - log_NV[1:, place]
+        best = int(np.argmax(falls))
+        event = checked[best]
+        real = float(falls[best]) >= LEAST
+        reason = Reason(item=recent[event][0], attention=float(attention[event]), fall=float(falls[best]))
+        found.append(reason if real else None)
+    return found

@@ -1,0 +1,103 @@
+"""What a model has learned: a report as markdown and HTML, and the numbers that are kept with it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from segue.apps.recommend.histories import Histories
+from segue.apps.recommend.learn import Learned
+from segue.report.pages import Block, Bullets, Heading, Paragraph, Table
+
+TITLE = "What the recommender has learned"
+DRAWS = 1000
+LONG = 200
+
+
+def summary(histories: Histories, learned: Learned, *, items: int, left_out: Mapping[str, int]) -> dict[str, Any]:
+    """The numbers that are kept with the model."""
+    return {
+        "users": len(histories.users),
+        "items": items,
+        "events": len(histories.items_N),
+        "left_out": dict(left_out),
+        "repeats": learned.repeats,
+        "epochs": learned.epochs,
+        "seconds": round(learned.seconds, 1),
+        "held_back": {name: asdict(one) for name, one in learned.qualities().items()},
+        "long_histories": _long(learned),
+        "difference": _difference(learned),
+    }
+
+
+def _long(learned: Learned) -> dict[str, Any]:
+    """Held-back events that came after many others."""
+    far = np.array([place > LONG for _, place in learned.wanted], dtype=bool)
+    ndcg = {
+        name: float(np.where(ranks[far] <= 10, 1 / np.log2(1 + ranks[far]), 0).mean()) if far.any() else 0.0
+        for name, ranks in learned.held.items()
+    }
+    return {"events": int(far.sum()), "ndcg": ndcg}
+
+
+def _difference(learned: Learned) -> dict[str, Any]:
+    """NDCG less that of the better baseline, with an interval over users."""
+    gains = {name: np.where(ranks <= 10, 1 / np.log2(1 + ranks), 0.0) for name, ranks in learned.held.items()}
+    if not learned.wanted:
+        return {"against": "popularity", "mean": 0.0, "low": 0.0, "high": 0.0}
+    other = max((name for name in gains if name != "segue"), key=lambda name: float(gains[name].mean()))
+    users = np.array([user for user, _ in learned.wanted])
+    names, where = np.unique(users, return_inverse=True)
+    sums = np.zeros(len(names))
+    np.add.at(sums, where, gains["segue"] - gains[other])
+    counts = np.bincount(where, minlength=len(names))
+    drawn = np.random.default_rng(0).integers(len(names), size=(DRAWS, len(names)))
+    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return {"against": other, "mean": float(sums.sum() / counts.sum()), "low": float(low), "high": float(high)}
+
+
+def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Block]:
+    """All of it."""
+    held, difference, long = numbers["held_back"], numbers["difference"], numbers["long_histories"]
+    events = held["segue"]["events"]
+    rows = [
+        (name, f"{one['hit_rate']:.4f}", f"{one['ndcg']:.4f}", f"{one['mrr']:.4f}", f"{long['ndcg'][name]:.4f}")
+        for name, one in held.items()
+    ]
+    again = "are ranked too" if numbers["repeats"] else "are not ranked, for any method"
+    return [
+        Heading(text="What it knows"),
+        Bullets(
+            texts=[
+                f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events.",
+                f"Learned in {numbers['seconds']:.0f} seconds; the best weights are those of epoch "
+                f"{numbers['epochs']}.",
+                *(f"Left out: {count:,} rows. {reason}." for reason, count in numbers["left_out"].items()),
+            ]
+        ),
+        Heading(text="How good it is on what came later"),
+        Paragraph(
+            text=f"{events:,} of the latest events were held back by time and foretold one after the other, each from "
+            "all that the user had done before. What came next is ranked among all items, with no sample of them; "
+            f"items that the user had seen {again}. "
+            f"The last column counts the {long['events']:,} events after more than {LONG} others of the user."
+        ),
+        Table(
+            header=("method", "HR@10", "NDCG@10", "MRR", f"NDCG@10, long histories ({long['events']:,})"),
+            rows=rows,
+            numbers=frozenset({1, 2, 3, 4}),
+        ),
+        Paragraph(
+            text=f"NDCG@10 less that of {difference['against']}: {difference['mean']:+.4f}, 95 % interval over users "
+            f"{difference['low']:+.4f} to {difference['high']:+.4f}. "
+            + (
+                "The model is no better than what is simpler: more events, or more epochs, may change that."
+                if difference["low"] <= 0
+                else "The model is better than what is simpler."
+            )
+        ),
+        Heading(text="Settings"),
+        Table(header=("setting", "value"), rows=[(name, str(value)) for name, value in settings.items()]),
+    ]

@@ -1,0 +1,262 @@
+"""HTTP of a recommender: events in, lists out; items, models, and the data of people."""
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi import Path as PathParameter
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from segue.apps.recommend import store
+from segue.apps.recommend.folder import model_names
+from segue.apps.recommend.interface import models_with
+from segue.apps.recommend.ranking import Name, Wish
+from segue.apps.recommend.service import RecommendService, described
+from segue.apps.recommend.tables import DEFAULT_KIND, LONGEST_TEXT, MOST_TAGS, Event, Item
+from segue.apps.web import caller_of, needs
+from segue.serve.answers import ERRORS, answer
+from segue.serve.errors import not_ready, too_large
+from segue.serve.limits import LimitedRoute
+
+router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
+Moment = Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
+Id = Annotated[str, PathParameter(min_length=1, max_length=200)]
+
+
+class Strict(BaseModel):
+    """A body without fields that nobody knows."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Done(Strict):
+    """What somebody did."""
+
+    user: Name
+    item: Name
+    kind: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_KIND
+    time: Moment | None = None
+    """Seconds since 1970. Default: now."""
+    id: Annotated[str | None, Field(min_length=8, max_length=64)] = None
+    """Yours: an event that is sent again with the same one is not written again."""
+
+
+class Events(Strict):
+    """Some of them."""
+
+    events: Annotated[list[Done], Field(min_length=1)]
+
+
+class Thing(Strict):
+    """What can be recommended."""
+
+    id: Name
+    title: Annotated[str, Field(max_length=LONGEST_TEXT)] = ""
+    description: Annotated[str, Field(max_length=LONGEST_TEXT)] = ""
+    tags: Annotated[list[Name], Field(max_length=MOST_TAGS)] = []
+    price: Annotated[float | None, Field(allow_inf_nan=False)] = None
+
+
+class Things(Strict):
+    """Some of them."""
+
+    items: Annotated[list[Thing], Field(min_length=1)]
+
+
+class Then(Strict):
+    """What has not happened."""
+
+    item: Name
+    kind: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_KIND
+
+
+class Asked(Strict):
+    """A list that is asked for."""
+
+    user: Name
+    count: Annotated[int, Field(ge=1)] = 10
+    wish: Wish = Wish()
+    then: Annotated[list[Then], Field(max_length=20)] = []
+    """What if the user did this next? Read by a fork of the session; nothing of it is kept."""
+    why: bool = False
+    """Whether each item has its reason."""
+    model: Annotated[str | None, Field(pattern="^[0-9]{1,9}$")] = None
+    """Name of another model. Default: the one in use."""
+
+
+class Alike(Strict):
+    """Items like one."""
+
+    item: Name
+    count: Annotated[int, Field(ge=1)] = 10
+    wish: Wish = Wish()
+
+
+def service_of(request: Request) -> RecommendService:
+    """The recommender behind a request."""
+    found: Any = request.app.state.service
+    assert isinstance(found, RecommendService)
+    return found
+
+
+def _check_count(service: RecommendService, count: int) -> None:
+    if count > service.settings.max_list:
+        raise too_large("count", count, service.settings.max_list, setting="max_list")
+
+
+@router.post("/v1/events", tags=["lists"], dependencies=[needs("agent")])
+async def post_events(body: Events, request: Request) -> Response:
+    """Writes what users did, all or none, before it answers; each event is one step in the session of its user."""
+    service = service_of(request)
+    if len(body.events) > service.settings.max_events:
+        raise too_large("events", len(body.events), service.settings.max_events, what="events", setting="max_events")
+    now = time.time()
+    events = [
+        (one.id, Event(user=one.user, item=one.item, kind=one.kind, time=now if one.time is None else one.time))
+        for one in body.events
+    ]
+    return answer({"events": await service.compute(lambda: service.take_events(events))})
+
+
+@router.post("/v1/recommend", tags=["lists"], dependencies=[needs("agent")])
+async def recommend(body: Asked, request: Request) -> Response:
+    """What a user may want next, the likeliest first, by a wish; with reasons, if they are asked for."""
+    service = service_of(request)
+    _check_count(service, body.count)
+    now = time.time()
+    then = [Event(user=body.user, item=one.item, kind=one.kind, time=now) for one in body.then]
+    return answer(
+        await service.compute(
+            lambda: service.suggest(
+                body.user, wish=body.wish, count=body.count, then=then, why=body.why, model=body.model
+            )
+        )
+    )
+
+
+@router.post("/v1/similar", tags=["lists"], dependencies=[needs("agent")])
+async def similar(body: Alike, request: Request) -> Response:
+    """Items that stand near an item, by their vectors."""
+    service = service_of(request)
+    _check_count(service, body.count)
+    found = await service.compute(lambda: service.similar(body.item, count=body.count, wish=body.wish))
+    return answer({"item": body.item, "items": found})
+
+
+@router.get("/v1/items", tags=["items"], dependencies=[needs("agent")])
+async def find_items(
+    request: Request,
+    words: Annotated[str, Query(max_length=200)] = "",
+    limit: Annotated[int, Query(ge=1, le=200)] = 30,
+) -> Response:
+    """Items whose title or tags have these words; those that are seen most first."""
+    service = service_of(request)
+
+    def work() -> list[dict[str, Any]]:
+        model = service.loaded(None).model
+        wanted = words.casefold().split()
+        fitting = [
+            place
+            for place, item in enumerate(model.items, start=1)
+            if all(word in f"{item.id} {item.title} {' '.join(item.tags)}".casefold() for word in wanted)
+        ]
+        fitting.sort(key=lambda place: -int(model.counts_V[place]))
+        return [described(model.items[place - 1]) | {"seen": int(model.counts_V[place])} for place in fitting[:limit]]
+
+    return answer({"items": await service.compute(work)})
+
+
+@router.post("/v1/items", tags=["items"], dependencies=[needs("operator")])
+async def post_items(body: Things, request: Request) -> Response:
+    """New items, which can be recommended at once by their texts; and new texts of known ones."""
+    service = service_of(request)
+    if len(body.items) > service.settings.max_items:
+        raise too_large("items", len(body.items), service.settings.max_items, what="items", setting="max_items")
+    items = [
+        Item(id=one.id, title=one.title, description=one.description, tags=tuple(one.tags), price=one.price)
+        for one in body.items
+    ]
+    return answer({"new": await service.compute(lambda: service.take_items(items))})
+
+
+@router.get("/v1/users/{user}", tags=["lists"], dependencies=[needs("agent")])
+async def read_user(user: Id, request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> Response:
+    """The last events of a user, the latest first."""
+    service = service_of(request)
+
+    def work() -> list[dict[str, Any]]:
+        model = service.loaded(None).model
+        events = service.database.do(lambda connection: store.history(connection, user, last=limit))
+        return [
+            {
+                "number": number,
+                "item": one.item,
+                "title": model.items[model.places[one.item] - 1].title if one.item in model.places else "",
+                "kind": one.kind,
+                "time": one.time,
+            }
+            for number, one in reversed(events)
+        ]
+
+    return answer({"user": user, "events": await service.compute(work)})
+
+
+@router.get("/v1/models", tags=["service"], dependencies=[needs("agent")])
+async def models(request: Request) -> Response:
+    """The models, the one in use, and how good that is on what was held back."""
+    service = service_of(request)
+    about = service.current.about
+    return answer(
+        {
+            "models": model_names(service.folder),
+            "in_use": service.current.name,
+            "summary": about["summary"],
+            "kinds": sorted(service.current.model.kinds),
+            "tags": list(service.current.model.features.tags),
+        }
+    )
+
+
+@router.get("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
+async def read_person(person: Id, request: Request) -> Response:
+    """All that is kept of a person."""
+    service = service_of(request)
+    return answer(
+        await service.compute(lambda: service.database.do(lambda connection: store.of_person(connection, person)))
+    )
+
+
+@router.delete("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
+async def forget_person(person: Id, request: Request) -> Response:
+    """Deletes it; names the models that were made when the events were there."""
+    service = service_of(request)
+    found = await service.compute(lambda: service.forget(person))
+    return answer(
+        {
+            "person": person,
+            "deleted_events": len(found["events"]),
+            "models": models_with(service.folder, found["events"]),
+        }
+    )
+
+
+@router.get("/v1/me", tags=["service"], dependencies=[needs("visitor")])
+async def me(request: Request) -> Response:
+    """Role and name of whoever asks."""
+    caller = caller_of(request)
+    return answer({"role": caller.role, "name": caller.name})
+
+
+@router.get("/health", tags=["service"])
+async def health() -> Response:
+    """Whether the process lives."""
+    return answer({"status": "ok"})
+
+
+@router.get("/ready", tags=["service"])
+async def ready(request: Request) -> Response:
+    """Whether it takes requests."""
+    if not service_of(request).ready:
+        raise not_ready()
+    return answer({"status": "ready"})

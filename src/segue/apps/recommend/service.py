@@ -1,0 +1,331 @@
+"""A recommender that runs: the model in a thread, events in the database, sessions in memory.
+
+The database has the truth. An event is written before it is answered, and read by the session after that; what a
+session is can be made again from what was saved of it and the events since. So kill -9 loses no event that was
+answered, and the session that goes on is the same to the bit. All work with the database is done in the model's thread.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from segue.apps.recommend import store
+from segue.apps.recommend.folder import MODELS, check_name, current_model, model_names, read_about, read_model
+from segue.apps.recommend.model import Recommender, Session
+from segue.apps.recommend.ranking import Wish, choose
+from segue.apps.recommend.reasons import reasons
+from segue.apps.recommend.settings import ServiceSettings
+from segue.apps.recommend.tables import Event, Item
+from segue.errors import SegueError
+from segue.serve.errors import ApiError, busy, not_ready, shown
+
+T = TypeVar("T")
+log = logging.getLogger("segue.apps")
+WATCHED = 2.0
+"""Seconds between two looks at which model is in use."""
+MODELS_KEPT = 2
+"""Models in memory: the one in use, and one to compare it with."""
+
+
+class Loaded:
+    """A model with the sessions of its users, the least used first."""
+
+    def __init__(self, name: str, model: Recommender, about: dict[str, Any]) -> None:
+        self.name, self.model, self.about = name, model, about
+        self.sessions: OrderedDict[str, Session] = OrderedDict()
+        self.unsaved: dict[str, int] = {}
+        """How many events each session has read since it was saved."""
+        self.items = 0
+        """The number of the last item that it has taken from the database."""
+
+
+class RecommendService:
+    """One recommender."""
+
+    def __init__(self, folder: Path, settings: ServiceSettings) -> None:
+        self.folder, self.settings, self.ready = folder, settings, False
+        name = current_model(folder)
+        self.database = store.database_of(folder)
+        self.current = Loaded(name, read_model(folder / MODELS / name), read_about(folder / MODELS / name))
+        self.other: Loaded | None = None
+        self.waiting = 0
+        """Requests that wait for the model."""
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-recommend")
+
+    async def start(self) -> None:
+        """Opens the database."""
+        await asyncio.to_thread(self.database.open)
+        names = model_names(self.folder)
+        await self.database.run(lambda connection: store.drop_sessions(connection, names))
+        self._watching = asyncio.create_task(self._watch())
+        self.ready = True
+
+    async def stop(self) -> None:
+        """Saves the sessions that have read more than was saved of them."""
+        self.ready = False
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._save_all)
+        self._thread.shutdown()
+        await self.database.close_later()
+
+    def abandon(self) -> None:
+        """No further requests."""
+        self.ready = False
+
+    async def _watch(self) -> None:
+        """Takes another model into use when the folder names one; where it cannot be read, the one before goes on."""
+        loop = asyncio.get_running_loop()
+        refused = ""
+        while True:
+            await asyncio.sleep(WATCHED)
+            try:
+                name = current_model(self.folder)
+                if name in (self.current.name, refused):
+                    continue
+                refused = name
+                found = await loop.run_in_executor(self._thread, self._load, name)
+            except (SegueError, OSError) as error:
+                log.error("the model in use goes on: %s", error)
+                continue
+            self.other, self.current, refused = self.current, found, ""
+            log.warning("model %s is in use now", name)
+
+    def _load(self, name: str) -> Loaded:
+        place = self.folder / MODELS / name
+        return Loaded(name, read_model(place), read_about(place))
+
+    # ------------------------------------------------------------------------------------------------------- requests
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Does something in the thread of the model."""
+        if not self.ready:
+            raise not_ready()
+        if self.waiting >= self.settings.max_queue:
+            raise busy()
+        self.waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+            raise ApiError(
+                507,
+                "the disk of the recommender must have room for an event; it is full. Make room, then send it again.",
+                code="store_full",
+                retry_after=60.0,
+            ) from None
+        finally:
+            self.waiting -= 1
+
+    def take_events(self, events: Sequence[tuple[str | None, Event]]) -> list[dict[str, Any]]:
+        """Writes events, all or none, then reads them. The same id again is not written again."""
+
+        def work(connection: sqlite3.Connection) -> list[tuple[int, bool]]:
+            self._check_room(connection, {event.item for _, event in events})
+            return [store.add_event(connection, event, id) for id, event in events]
+
+        written = self.database.do(work)
+        for user in dict.fromkeys(event.user for _, event in events):
+            if user in self.current.sessions:
+                self._go_on(self.current, user, self.session(self.current, user))
+        return [{"number": number, "new": new} for number, new in written]
+
+    def take_items(self, items: Sequence[Item]) -> int:
+        """Writes items, and knows them from now on; says how many of them are new."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            self._check_room(connection, {item.id for item in items})
+            (before,) = connection.execute("SELECT count(*) FROM items").fetchone()
+            store.add_items(connection, items)
+            (after,) = connection.execute("SELECT count(*) FROM items").fetchone()
+            return int(after) - int(before)
+
+        new = self.database.do(work)
+        for loaded in (self.current, self.other):
+            if loaded is not None:
+                known = [item for item in items if item.id in loaded.model.places]
+                self._take_items(loaded)
+                loaded.model.add_items(known)
+        return new
+
+    def _check_room(self, connection: sqlite3.Connection, ids: set[str]) -> None:
+        (count,) = connection.execute("SELECT count(*) FROM items").fetchone()
+        if count + len(ids) > self.settings.max_catalogue:
+            known = sum(
+                connection.execute("SELECT count(*) FROM items WHERE id = ?", (id,)).fetchone()[0] for id in ids
+            )
+            if count + len(ids) - known > self.settings.max_catalogue:
+                raise ApiError(
+                    429,
+                    f"there must be at most {self.settings.max_catalogue:,} items; got more. Start the server with "
+                    "--set max_catalogue=...",
+                    code="too_many",
+                )
+
+    def suggest(
+        self,
+        user: str,
+        *,
+        wish: Wish,
+        count: int,
+        then: Sequence[Event],
+        why: bool,
+        model: str | None,
+    ) -> dict[str, Any]:
+        """A list for a user; `then` are events that have not happened, read by a fork of the session."""
+        loaded = self.loaded(model)
+        session = self.session(loaded, user)
+        if then:
+            for event in then:
+                _known(loaded.model, event.item)
+            session = session.fork()
+            loaded.model.read(session, [(session.number, event) for event in then])
+        scores_V = loaded.model.scores(session)
+        places = choose(loaded.model, scores_V, wish, count=count, seen=session.seen)
+        found = reasons(loaded.model, session, places) if why else [None for _ in places]
+        items = []
+        for place, reason in zip(places, found, strict=True):
+            because = None
+            if reason is not None:
+                about = loaded.model.items[reason.item - 1]
+                because = {
+                    "item": about.id,
+                    "title": about.title,
+                    "attention": round(reason.attention, 4),
+                    "fall": round(reason.fall, 4),
+                }
+            items.append(
+                described(loaded.model.items[place - 1])
+                | {"log_probability": round(float(scores_V[place]), 4), "because": because}
+            )
+        return {"user": user, "model": loaded.name, "events": len(session.recent), "items": items}
+
+    def similar(self, item: str, *, count: int, wish: Wish) -> list[dict[str, Any]]:
+        """Items whose vectors are near that of an item."""
+        model = self.loaded(None).model
+        place = _known(model, item)
+        scores_V = model.similar(place)
+        places = choose(model, scores_V, wish, count=count, seen={place})
+        return [described(model.items[one - 1]) | {"cosine": round(float(scores_V[one]), 4)} for one in places]
+
+    # -------------------------------------------------------------------------------------------------------- sessions
+
+    def loaded(self, name: str | None) -> Loaded:
+        """The model in use, or another one by its name, which stays in memory until a third is asked for."""
+        if name is None or name == self.current.name:
+            found = self.current
+        elif self.other is not None and self.other.name == name:
+            found = self.other
+        else:
+            try:
+                found = self.other = self._load(check_name(self.folder, name))
+            except SegueError as error:
+                raise ApiError(404, str(error), code="not_found", param="model") from None
+        if not found.items:
+            self._take_items(found)
+        return found
+
+    def _take_items(self, loaded: Loaded) -> None:
+        """Takes the new items of the database, always in the order of their numbers: saved sessions name items by their
+        places."""
+        numbered = self.database.do(lambda connection: store.all_items(connection, after=loaded.items))
+        model = loaded.model
+        model.add_items(item for _, item in numbered if item.id not in model.places)
+        loaded.items = max((number for number, _ in numbered), default=loaded.items)
+
+    def session(self, loaded: Loaded, user: str) -> Session:
+        """The session of a user: as it is in memory, or as it was saved, with the events since."""
+        session = loaded.sessions.get(user)
+        if session is not None:
+            number = session.number
+            if not self.database.do(lambda connection: _has(connection, user, number)):
+                del loaded.sessions[user]  # deleted by another program
+                loaded.unsaved.pop(user, None)
+                session = None
+        if session is None:
+            saved = self.database.do(lambda connection: store.saved_session(connection, user, loaded.name))
+            session = self._first(loaded, user) if saved is None else loaded.model.restored(saved[1], saved[0])
+            loaded.sessions[user] = session
+            self._go_on(loaded, user, session)
+            self._make_room(loaded)
+        loaded.sessions.move_to_end(user)
+        return session
+
+    def _first(self, loaded: Loaded, user: str) -> Session:
+        """A history read for the first time, at once, and saved, so that it need not be read again."""
+        events = self.database.do(lambda connection: store.history(connection, user))
+        self._know(loaded, events)
+        session = loaded.model.read_history(events)
+        if events:
+            self._save(loaded, user, session)
+        return session
+
+    def _go_on(self, loaded: Loaded, user: str, session: Session) -> None:
+        """Reads the events that came since, one step for each."""
+        events = self.database.do(lambda connection: store.history(connection, user, after=session.number))
+        self._know(loaded, events)
+        for one in events:
+            loaded.model.read(session, [one])
+            self._count(loaded, user, session)
+
+    def _count(self, loaded: Loaded, user: str, session: Session) -> None:
+        unsaved = loaded.unsaved.get(user, 0) + 1
+        loaded.unsaved[user] = unsaved
+        if unsaved >= self.settings.save_every:
+            self._save(loaded, user, session)
+
+    def _know(self, loaded: Loaded, events: Sequence[tuple[int, Event]]) -> None:
+        if any(event.item not in loaded.model.places for _, event in events):
+            self._take_items(loaded)
+
+    def _save(self, loaded: Loaded, user: str, session: Session) -> None:
+        state = loaded.model.saved(session)
+        self.database.do(lambda connection: store.save_session(connection, user, loaded.name, session.number, state))
+        loaded.unsaved.pop(user, None)
+
+    def _make_room(self, loaded: Loaded) -> None:
+        while len(loaded.sessions) > self.settings.max_sessions:
+            user, session = loaded.sessions.popitem(last=False)
+            if loaded.unsaved.get(user):
+                self._save(loaded, user, session)
+
+    def _save_all(self) -> None:
+        for loaded in (self.current, self.other):
+            if loaded is not None:
+                for user in list(loaded.unsaved):
+                    if user in loaded.sessions:
+                        self._save(loaded, user, loaded.sessions[user])
+
+    def forget(self, person: str) -> dict[str, Any]:
+        """Deletes all that is kept of a person, in the database and in memory."""
+        found = self.database.do(lambda connection: store.of_person(connection, person))
+        self.database.do(lambda connection: store.forget(connection, person))
+        for loaded in (self.current, self.other):
+            if loaded is not None:
+                loaded.sessions.pop(person, None)
+                loaded.unsaved.pop(person, None)
+        return found
+
+
+def _has(connection: sqlite3.Connection, user: str, number: int) -> bool:
+    """Whether the last event that a session has read is still there; a session without events has none to miss."""
+    row = connection.execute("SELECT 1 FROM events WHERE number = ? AND user = ?", (number, user)).fetchone()
+    return number == 0 or row is not None
+
+
+def described(item: Item) -> dict[str, Any]:
+    """An item for a client."""
+    return {"item": item.id, "title": item.title, "tags": list(item.tags), "price": item.price}
+
+
+def _known(model: Recommender, item: str) -> int:
+    place = model.places.get(item)
+    if place is None:
+        raise ApiError(404, f"an item must be known; got {shown(item)}. Add it first.", code="not_found", param="item")
+    return place

@@ -1,0 +1,326 @@
+"""`segue recommend`: what next, from what people did and what things say."""
+
+import json
+import logging
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+from rich.console import Console
+
+from segue.cli.console import say
+from segue.cli.serve import check_installed, is_local
+from segue.config import settings as settings_of
+from segue.errors import ConfigError
+
+RecArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="REC", help="Folder of the recommender.")]
+OutOption: TypeAlias = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write; it must not exist yet.")]
+SeedOption: TypeAlias = Annotated[int, typer.Option(help="Seed of weights and of all that is drawn.")]
+
+
+def recommend() -> None:
+    """Recommend what comes next, from what people did and what things say.
+
+    \b
+    Example:
+      segue recommend learn --events events.csv --items items.csv --out rec
+      segue recommend run rec
+    """
+
+
+def learn(
+    events: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="Table (csv, tsv, jsonl, json, parquet) with user, item, and if any time and kind."
+        ),
+    ],
+    out: OutOption,
+    items: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Table with id, and if any title, description, tags (with | between them), price. Default: none; "
+            "items are known by their ids.",
+        ),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WEIGHT",
+            help="What events of a kind weigh; repeatable. Default: buy 3, comment and share 2, all others 1.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="Name or folder of the model that reads texts of items. Default: the packaged one."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting, e.g. objective=permutation, width=128; repeatable."),
+    ] = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Learn a recommender from events and items, and measure it on what came later.
+
+    \b
+    Example:
+      segue recommend learn --events events.csv --items items.csv --out rec
+    """
+    from segue.apps.recommend.interface import learn_recommender
+    from segue.apps.recommend.settings import RecommenderSettings
+
+    found = learn_recommender(
+        events,
+        out,
+        items=items,
+        kinds=_weights(kind or []),
+        settings=settings_of(RecommenderSettings, {}, settings or []),
+        model=model,
+        seed=seed,
+    )
+    console, numbers = Console(highlight=False), found.numbers
+    say(console, f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events.")
+    for name, one in numbers["held_back"].items():
+        say(console, f"{name}, {one['events']:,} held-back events: NDCG@10 {one['ndcg']:.4f}, HR@10 "
+            f"{one['hit_rate']:.4f}.")  # fmt: skip
+    say(console, f"Report: {found.page}, and report.md beside it.")
+
+
+def _weights(given: list[str]) -> dict[str, float]:
+    found = {}
+    for one in given:
+        name, _, weight = one.rpartition("=")
+        try:
+            found[name.strip()] = float(weight)
+        except ValueError:
+            name = ""
+        if not name:
+            raise ConfigError(f"--kind must be a name and a weight; got {one[:60]!r}. Write --kind buy=3.")
+    return found
+
+
+def suggest(
+    rec: RecArgument,
+    user: Annotated[str, typer.Argument(metavar="USER", help="Id of the user.")],
+    count: Annotated[int, typer.Option(min=1, max=1000, help="Number of items.")] = 10,
+    why: Annotated[bool, typer.Option("--why", help="Say because of what each item is listed.")] = False,
+    diversity: Annotated[
+        float, typer.Option(min=0, max=1, help="From 0, the likeliest, to 1, what differs most.")
+    ] = 0.0,
+    novelty: Annotated[float, typer.Option(min=0, max=1, help="From 0, as the model says, to 1, what few know.")] = 0.0,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Only items with this tag; repeatable. Default: all.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print items as JSON lines.")] = False,
+) -> None:
+    """List what a user may want next, and why.
+
+    \b
+    Example:
+      segue recommend suggest rec user-17 --count 5 --why
+    """
+    from segue.apps.recommend.interface import recommend
+
+    wish = {"diversity": diversity, "novelty": novelty, "only_tags": tag or []}
+    console = Console(highlight=False)
+    for one in recommend(rec, user, count=count, wish=wish, why=why):
+        if as_json:
+            row = {
+                "item": one.item.id,
+                "title": one.item.title,
+                "log_probability": one.log_probability,
+                "because": one.because,
+                "fall": one.fall,
+            }
+            console.print(json.dumps(row, ensure_ascii=False), markup=False, soft_wrap=True)
+            continue
+        because = f"  because of {one.because} ({one.fall:+.2f})" if one.because is not None else ""
+        say(console, f"{one.item.id}  {one.item.title}{because}")
+
+
+def run(
+    rec: Annotated[
+        Path | None,
+        typer.Argument(metavar="REC", help="Folder of the recommender. Default: with --demo, a temporary one."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine needs --keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8095,
+    keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File with lines ROLE NAME KEY: agent, operator. Default: no keys."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Limit, e.g. max_sessions=500; repeatable."),
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Learn from real events first, if the recommender is not there.")
+    ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="For --demo: a folder with events.csv and items.csv, or MovieLens."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Load the recommender, open its port, and stop.")] = False,
+) -> None:
+    """Run a recommender: its page, HTTP.
+
+    Ctrl-C or SIGTERM lets requests end and stops; kill -9 loses no event that was answered.
+
+    \b
+    Example:
+      segue recommend run rec
+      segue recommend run --demo --data movielens
+    """
+    check_installed("segue recommend")
+    from segue.apps.keys import read_role_keys
+    from segue.apps.recommend.run import run_recommender
+    from segue.apps.recommend.settings import ServiceSettings
+
+    console = Console(stderr=True, highlight=False)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="segue: %(levelname)s %(message)s")
+    chosen = settings_of(ServiceSettings, {}, settings or [])
+    if not is_local(host) and keys is None:
+        raise ConfigError(
+            f"a recommender that others can reach must have keys; got --host {host} without. Give --keys FILE, with "
+            "lines ROLE NAME KEY, or leave --host out."
+        )
+    if rec is None and not demo:
+        raise ConfigError("segue recommend run must have a recommender; got none. Name its folder, or try --demo.")
+    folder = rec if rec is not None else Path(tempfile.mkdtemp(prefix="segue-recommend-")) / "rec"
+    if demo:
+        from segue.apps.recommend.demo import prepare_demo
+
+        prepare_demo(folder, data, told=lambda said: console.print(said, soft_wrap=True))
+
+    def started(address: str) -> None:
+        console.print(f"serving on {address}  (Ctrl-C stops it)", soft_wrap=True)
+
+    run_recommender(
+        folder,
+        host=host,
+        port=port,
+        keys=None if keys is None else read_role_keys(keys),
+        local=is_local(host),
+        settings=chosen,
+        started=started,
+        check=check,
+    )
+
+
+def improve(rec: RecArgument, seed: SeedOption = 0) -> None:
+    """Learn again from all events by now, and switch if it is no worse.
+
+    \b
+    Example:
+      segue recommend improve rec
+    """
+    from segue.apps.recommend.interface import improve_recommender
+
+    found = improve_recommender(rec, seed=seed)
+    console = Console(highlight=False)
+    say(console, f"{found.learned:,} events came since. NDCG@10 on {found.asked:,} held-back events: before "
+        f"{found.before:.4f}, now {found.now:.4f}.")  # fmt: skip
+    if found.switched:
+        say(console, f"Model {found.model} is in use now. segue recommend roll-back {rec} goes back.")
+    else:
+        say(console, f"The model in use stays. The new one is kept as {found.model}.")
+
+
+def compare(
+    rec: RecArgument,
+    first: Annotated[str, typer.Argument(metavar="FIRST", help="Name of a model, as 0001.")],
+    second: Annotated[str, typer.Argument(metavar="SECOND", help="Name of another.")],
+    most: Annotated[int, typer.Option(min=1, max=10**6, help="Most events that are replayed.")] = 2000,
+    seed: SeedOption = 0,
+) -> None:
+    """Compare two models by interleaving their lists on replayed events.
+
+    \b
+    Example:
+      segue recommend compare rec 0001 0002
+    """
+    from segue.apps.recommend.interface import compare_recommenders
+
+    found = compare_recommenders(rec, first, second, most=most, seed=seed)
+    console = Console(highlight=False)
+    say(console, f"{found.asked:,} replayed events: {found.first} won {found.first_wins:,}, {found.second} won "
+        f"{found.second_wins:,}, neither {found.neither:,}; p = {found.p_value:.3f}.")  # fmt: skip
+    say(console, f"NDCG@10: {found.first} {found.first_ndcg:.4f}, {found.second} {found.second_ndcg:.4f}.")
+
+
+def roll_back(
+    rec: RecArgument,
+    to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the model. Default: the one before the one in use.")
+    ] = None,
+) -> None:
+    """Go back to an earlier model of a recommender.
+
+    \b
+    Example:
+      segue recommend roll-back rec
+    """
+    from segue.apps.recommend.interface import roll_back_recommender
+
+    say(Console(highlight=False), f"Model {roll_back_recommender(rec, to=to)} is in use now.")
+
+
+def back_up(rec: RecArgument, out: OutOption) -> None:
+    """Copy a recommender, also while it runs.
+
+    \b
+    Example:
+      segue recommend back-up rec --out rec-copy
+    """
+    from segue.apps.recommend.interface import copy_recommender
+
+    copy_recommender(rec, out)
+    say(Console(highlight=False), f"{out} is a copy of {rec}, and can be restored or run.")
+
+
+def restore(
+    copy: Annotated[Path, typer.Argument(metavar="COPY", help="Folder that segue recommend back-up wrote.")],
+    out: OutOption,
+) -> None:
+    """Make a recommender of a back-up, after its files were checked.
+
+    \b
+    Example:
+      segue recommend restore rec-copy --out rec
+    """
+    from segue.apps.recommend.interface import copy_recommender
+
+    copy_recommender(copy, out, check=True)
+    say(Console(highlight=False), f"{out} is as it was when {copy} was made.")
+
+
+def person(
+    rec: RecArgument,
+    person: Annotated[str, typer.Argument(metavar="ID", help="Id of the user.")],
+    delete: Annotated[bool, typer.Option("--delete", help="Delete all of it.")] = False,
+) -> None:
+    """Show, export or delete what a recommender keeps of a person.
+
+    It is printed as JSON; to export it, write it to a file.
+
+    \b
+    Example:
+      segue recommend person rec user-17 > user-17.json
+      segue recommend person rec user-17 --delete
+    """
+    from segue.apps.recommend.interface import person_in_recommender
+
+    found = person_in_recommender(rec, person, delete=delete)
+    console = Console(highlight=False)
+    if delete:
+        say(console, f"{len(found['events']):,} events and {len(found['sessions']):,} sessions deleted.")
+        if found["models"]:
+            names = ", ".join(found["models"])
+            say(console, f"Models {names} were made when these events were there; learn again for one without them.")
+    else:
+        console.print(json.dumps(found, ensure_ascii=False, indent=1), markup=False, soft_wrap=True)

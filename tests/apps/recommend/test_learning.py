@@ -1,0 +1,267 @@
+"""Learning: no future leaks in, sessions equal whole readings, models are measured before they are used."""
+
+import csv
+import gzip
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import segue
+from segue.apps.recommend.baselines import learn_neighbours
+from segue.apps.recommend.batches import segments
+from segue.apps.recommend.compare import interleaved, sign_test
+from segue.apps.recommend.features import popularity
+from segue.apps.recommend.histories import Histories, histories_of, split_by_time, split_last, wanted_events
+from segue.apps.recommend.learn import fit
+from segue.apps.recommend.measure import come_back, quality, rank, states
+from segue.apps.recommend.network import EventNetwork, Objective, network_config
+from segue.apps.recommend.reasons import attention_to
+from segue.apps.recommend.store import history, open_database
+from segue.apps.recommend.tables import Event, read_events, read_items, to_event, to_item
+from tests.apps.recommend.shop import events, items, quick
+
+OBJECTIVES: tuple[Objective, ...] = ("causal", "permutation", "masked")
+
+
+def made_histories(rows: list[dict[str, Any]]) -> Histories:
+    names = {row["item"]: 0 for row in sorted(rows, key=lambda row: str(row["item"]))}
+    places = {name: place for place, name in enumerate(names, start=1)}
+    ordered = sorted(rows, key=lambda row: (row["user"], row["time"]))
+    numbered = [(n, row["user"], row["item"], row["kind"], row["time"]) for n, row in enumerate(ordered, start=1)]
+    return histories_of(numbered, items=places, kinds={"view": 1, "buy": 2})
+
+
+@pytest.fixture(scope="module")
+def histories() -> Histories:
+    return made_histories(events())
+
+
+def fitted(histories: Histories, **settings: Any) -> EventNetwork:
+    split = split_by_time(histories, held_back=0.1)
+    chosen = quick(**{"epochs": 1, **settings})
+    features_VF = np.zeros((25, 1), dtype=np.float32)
+    network, _, _ = fit(
+        histories,
+        split,
+        features_VF,
+        ids=True,
+        kind_weights=[1.0, 1.0, 3.0],
+        settings=chosen,
+        seed=0,
+        repeats=True,
+        told=lambda _: None,
+    )
+    return network
+
+
+def test_nothing_is_learned_of_what_came_later(histories: Histories) -> None:
+    """Other items after the last cut change no weight, and other items after the first none but by the epoch chosen."""
+    split = split_by_time(histories, held_back=0.1)
+    items_N = histories.items_N.copy()
+    for user in range(len(histories.users)):
+        start = int(histories.starts_U[user])
+        items_N[start + int(split.learned_U[user]) : int(histories.starts_U[user + 1])] = 1 + user % 24
+    changed = replace(histories, items_N=items_N)
+    assert (changed.items_N != histories.items_N).any()
+    before, after = fitted(histories).state_dict(), fitted(changed).state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    near = [learn_neighbours(one, split.learned_U, items=24).alike_VK for one in (histories, changed)]
+    assert np.array_equal(near[0], near[1])
+
+
+def test_cuts_by_time_are_the_same_moment_for_everybody(histories: Histories) -> None:
+    split = split_by_time(histories, held_back=0.1)
+    learned, later = [], []
+    for user in range(len(histories.users)):
+        times = histories.times_N[histories.of(user)]
+        learned += times[: split.learned_U[user]].tolist()
+        later += times[split.learned_U[user] :].tolist()
+    assert max(learned) <= min(later)
+    assert abs(len(later) / (len(later) + len(learned)) - 0.2) < 0.02
+
+
+def test_leaving_one_out(histories: Histories) -> None:
+    split = split_last(histories)
+    wanted = wanted_events(histories, split.chosen_U, histories.lengths, most=10**6, seed=0)
+    assert wanted == [(user, length - 1) for user, length in enumerate(histories.lengths.tolist())]
+
+
+@pytest.mark.parametrize("draw", [None, np.random.default_rng(3)])
+def test_segments_read_every_history_once_in_order(histories: Histories, draw: np.random.Generator | None) -> None:
+    read: dict[int, list[int]] = {}
+    foretold: dict[int, list[int]] = {}
+    for segment in segments(histories, histories.lengths, rows=5, length=4, draw=draw):
+        for row, user in enumerate(segment.users_B.tolist()):
+            if user < 0:
+                assert not segment.real_BQ[row].any()
+                continue
+            real = segment.real_BQ[row]
+            assert bool(segment.starts_B[row]) == (user not in read)
+            read.setdefault(user, []).extend(segment.items_BQ[row][real].tolist())
+            foretold.setdefault(user, []).extend(segment.next_BQ[row][real].tolist())
+    for user in range(len(histories.users)):
+        own = histories.items_N[histories.of(user)].tolist()
+        assert read[user] == own[:-1]
+        assert foretold[user] == own[1:]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_state_never_sees_what_it_foretells(histories: Histories, objective: Objective) -> None:
+    """It is the same when the event that it foretells, its kind and all that follows are others."""
+    config = network_config(items=24, objective=objective, layers=2, width=16, heads=2, memory=8, dropout=0.0)
+    torch.manual_seed(0)
+    network = EventNetwork(config, kind_weights=[1.0] * 3, features_VF=torch.zeros(25, 1), ids=True).eval()
+    wanted = [(0, 3), (1, 5)]
+    found = []
+    for shift in (0, 5):
+        items_N, kinds_N = histories.items_N.copy(), histories.kinds_N.copy()
+        for user, place in wanted:
+            here = slice(int(histories.starts_U[user]) + place, int(histories.starts_U[user + 1]))
+            items_N[here] = 1 + (items_N[here] + shift) % 24
+            kinds_N[here] = (kinds_N[here] + shift) % 3
+        other = replace(histories, items_N=items_N, kinds_N=kinds_N)
+        read = states(network, network.table(), other, wanted, length=4)
+        found.append({key: row for keys, hidden in read for key, row in zip(keys, hidden, strict=True)})
+    assert set(found[0]) == set(wanted)
+    for key in wanted:
+        assert torch.equal(found[0][key], found[1][key])
+    assert not torch.equal(found[0][wanted[0]], found[0][wanted[1]])
+
+
+def test_ranks_are_among_all_items() -> None:
+    scores = np.array([9.0, 3.0, 2.0, 2.0, 1.0], dtype=np.float32)
+    assert rank(scores, 1, None) == 1
+    assert rank(scores, 2, None) == 2.5
+    assert rank(scores, 4, None) == 4
+    assert rank(scores, 4, np.array([1, 2])) == 2
+    found = quality(np.array([1.0, 2.0, 11.0]))
+    assert found.hit_rate == pytest.approx(2 / 3)
+    assert found.ndcg == pytest.approx((1 + 1 / np.log2(3)) / 3)
+
+
+def test_the_report_has_what_is_simpler_beside_it(learned: Path) -> None:
+    numbers = segue.describe_recommender(learned).numbers
+    assert list(numbers["held_back"]) == ["segue", "item-kNN", "popularity"]
+    assert numbers["held_back"]["segue"]["ndcg"] > numbers["held_back"]["popularity"]["ndcg"]
+    text = (learned / "models" / "0001" / "report.md").read_text()
+    assert "item-kNN" in text
+    assert "95 % interval" in text
+
+
+def test_a_session_is_the_whole_history_read_at_once(learned: Path) -> None:
+    model = segue.open_recommender(learned)
+    database = open_database(learned, alone=False)
+    past = database.do(lambda connection: history(connection, "user-2"))
+    database.close()
+    whole, steps = model.read_history(past), model.session()
+    model.read(steps, past)
+    np.testing.assert_allclose(model.scores(steps), model.scores(whole), atol=1e-4)
+    assert steps.seen == whole.seen
+    assert steps.number == whole.number
+
+
+def test_a_session_is_restored_to_the_bit_and_forks_apart(learned: Path) -> None:
+    model = segue.open_recommender(learned)
+    some = [(n, Event(user="u", item=f"red-{n % 8}", time=1e9 + n)) for n in range(1, 31)]
+    session = model.session()
+    model.read(session, some[:20])
+    again = model.restored(model.saved(session), session.number)
+    fork = session.fork()
+    model.read(fork, [(0, Event(user="u", item="blue-1", time=1e9))])
+    for one in (session, again):
+        model.read(one, some[20:])
+    assert np.array_equal(model.scores(session), model.scores(again))
+    assert not np.array_equal(model.scores(session), model.scores(fork))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES[1:])
+def test_other_objectives_learn_and_list(objective: Objective, tmp_path: Path) -> None:
+    chosen = quick(objective=objective, vectors="ids", epochs=1, layers=1)
+    segue.learn_recommender(events(users=9), tmp_path / "rec", settings=chosen, progress=False)
+    found = segue.recommend(tmp_path / "rec", "user-1", count=3, why=True)
+    assert len(found) == 3
+    model = segue.open_recommender(tmp_path / "rec")
+    assert (model.streamer is None) == (objective == "masked")
+    attention = attention_to(model, [(1, 0, 0), (2, 0, 1), (3, 0, 1)])
+    assert attention.shape == (3,)
+    assert 0 < attention.sum() <= 1.0001
+
+
+def test_learning_again_is_measured_before_it_is_used(rec: Path) -> None:
+    with pytest.raises(segue.SegueError, match="must have events"):
+        segue.improve_recommender(rec, progress=False)
+    database = open_database(rec, alone=False)
+    from segue.apps.recommend.store import add_events
+
+    late = max(row["time"] for row in events())
+    new = [Event(user="user-1", item=f"blue-{n % 8}", time=late + n) for n in range(40)]
+    database.do(lambda connection: add_events(connection, new))
+    database.close()
+    found = segue.improve_recommender(rec, progress=False)
+    assert found.model == "0002"
+    assert found.learned == 40
+    assert found.asked > 10
+    assert found.switched == (found.now >= found.before)
+    assert segue.describe_recommender(rec).model == ("0002" if found.switched else "0001")
+    compared = segue.compare_recommenders(rec, "0001", "0002")
+    assert compared.asked == compared.first_wins + compared.second_wins + compared.neither > 0
+    assert segue.roll_back_recommender(rec, to="0001") == "0001"
+    with pytest.raises(segue.SegueError, match="earlier model"):
+        segue.roll_back_recommender(rec)
+
+
+def test_interleaving_is_fair() -> None:
+    draw = np.random.default_rng(0)
+    teams = Counter(dict(interleaved(["a", "b"], ["a", "c"], draw))["a"] for _ in range(400))
+    assert 150 < teams[0] < 250
+    both = dict(interleaved([str(n) for n in range(10)], [str(n) for n in range(10, 20)], draw))
+    assert Counter(both.values()) == {0: 5, 1: 5}
+    assert sign_test(5, 5) == 1.0
+    assert sign_test(10, 0) == pytest.approx(2 / 1024)
+
+
+def test_tables_of_all_kinds(tmp_path: Path) -> None:
+    rows = [{"userId": "1", "movieId": "7", "timestamp": "1000"}, {"userId": "", "movieId": "7", "timestamp": "2"}]
+    with gzip.open(tmp_path / "events.csv.gz", "wt", newline="") as file:
+        writer = csv.DictWriter(file, ["userId", "movieId", "timestamp"])
+        writer.writeheader()
+        writer.writerows(rows)
+    problems: Counter[str] = Counter()
+    assert list(read_events(tmp_path / "events.csv.gz", problems)) == [Event(user="1", item="7", time=1000.0)]
+    assert sum(problems.values()) == 1
+    (tmp_path / "items.jsonl").write_text(json.dumps({"id": 7, "name": "Seven", "genres": "Crime|Drama"}) + "\n")
+    (item,) = read_items(tmp_path / "items.jsonl", problems)
+    assert item.id == "7"
+    assert item.tags == ("Crime", "Drama")
+    assert item.text == "Seven. Crime, Drama"
+    assert isinstance(to_event({"user": "a", "item": "b", "time": "soon"}, otherwise=0.0), str)
+    assert isinstance(to_item({"title": "no id"}), str)
+    times = {"1700000000000": 1.7e9, 1.7e9: 1.7e9, "2023-11-14T22:13:20Z": 1.7e9, "7": 7.0}
+    for given, seconds in times.items():
+        found = to_event({"user": "a", "item": "b", "time": given}, otherwise=0.0)
+        assert isinstance(found, Event)
+        assert found.time == seconds
+    assert isinstance(to_event({"user": "a", "item": "b", "time": "inf"}, otherwise=0.0), str)
+
+
+def test_items_without_events_and_popularity() -> None:
+    assert popularity(np.array([0, 0, 3, 9])).tolist()[0] == 0.0
+    assert not come_back(made_histories([{"user": "a", "item": n, "kind": "view", "time": n} for n in range(5)]))
+
+
+def test_a_recommender_is_never_replaced(learned: Path) -> None:
+    with pytest.raises(segue.SegueError, match="must not exist yet"):
+        segue.learn_recommender(events(), learned, items=items(), progress=False)
+
+
+def test_a_damaged_model_is_refused(rec: Path) -> None:
+    path = rec / "models" / "0001" / "items.jsonl"
+    path.write_text(path.read_text().replace("red-1", "red-X", 1))
+    with pytest.raises(segue.SegueError, match=r"items\.jsonl"):
+        segue.open_recommender(rec)

@@ -1,0 +1,179 @@
+"""A recommender over HTTP: events, lists, what-if, new items, people, kill -9."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.apps.recommend.running import start_recommender
+from tests.serve.running import Server
+
+
+def posted(client: httpx.Client, user: str, *items: str, **more: object) -> list[dict[str, Any]]:
+    body = {"events": [{"user": user, "item": item, **more} for item in items]}
+    response = client.post("/v1/events", json=body)
+    assert response.status_code == 200, response.text
+    found: list[dict[str, Any]] = response.json()["events"]
+    return found
+
+
+def asked(client: httpx.Client, user: str, **more: object) -> list[dict[str, Any]]:
+    response = client.post("/v1/recommend", json={"user": user, **more})
+    assert response.status_code == 200, response.text
+    found: list[dict[str, Any]] = response.json()["items"]
+    return found
+
+
+def ids(found: list[dict[str, Any]]) -> list[object]:
+    return [one["item"] for one in found]
+
+
+def test_a_new_user_is_known_after_one_event(agent: httpx.Client) -> None:
+    before = asked(agent, "ann", count=24)
+    assert len(before) == 24
+    posted(agent, "ann", "red-3")
+    after = asked(agent, "ann", count=24)
+    assert ids(after) != ids(before)
+    red, others = ([n for n, one in enumerate(after) if ("red" in one["tags"]) == own] for own in (True, False))
+    assert sum(red) / len(red) < sum(others) / len(others)
+
+
+def test_the_same_event_again_is_not_written_again(agent: httpx.Client) -> None:
+    (first,) = posted(agent, "bea", "red-1", id="event-0001")
+    (again,) = posted(agent, "bea", "red-1", id="event-0001")
+    assert first["new"]
+    assert not again["new"]
+    assert first["number"] == again["number"]
+    assert len(agent.get("/v1/users/bea").json()["events"]) == 1
+
+
+def test_what_if_is_a_fork_that_leaves_no_trace(agent: httpx.Client) -> None:
+    posted(agent, "cat", "green-1", "green-2")
+    before = asked(agent, "cat")
+    forked = asked(agent, "cat", then=[{"item": "blue-1"}, {"item": "blue-2"}])
+    assert ids(forked) != ids(before)
+    assert asked(agent, "cat") == before
+    assert len(agent.get("/v1/users/cat").json()["events"]) == 2
+
+
+def test_wishes_hold(agent: httpx.Client) -> None:
+    posted(agent, "dan", "red-1", "red-2")
+    wish = {"only_tags": ["blue", "red"], "without_items": ["red-3"], "highest_price": 14, "seen": False}
+    found = asked(agent, "dan", count=50, wish=wish)
+    assert found
+    for one in found:
+        assert "green" not in one["tags"]
+        assert one["item"] not in ("red-1", "red-2", "red-3")
+        assert one["price"] <= 14
+    first = asked(agent, "dan", count=3, wish={"first": ["green-7"]})
+    assert first[0]["item"] == "green-7"
+    assert len(first) == 3
+    few = asked(agent, "dan", count=24, wish={"most_of_tag": 2})
+    assert len(few) == 6
+    boosted = asked(agent, "dan", count=3, wish={"boost": {"green": 20.0}})
+    assert all("green" in one["tags"] for one in boosted)
+
+
+def test_a_new_item_can_be_listed_at_once(agent: httpx.Client, operator: httpx.Client) -> None:
+    item = {"id": "red-new", "title": "A red thing, number 100", "tags": ["red", "thing"], "price": 12}
+    assert agent.post("/v1/items", json={"items": [item]}).status_code == 403
+    assert operator.post("/v1/items", json={"items": [item]}).json() == {"new": 1}
+    posted(agent, "eve", "red-1", "red-2")
+    places = ids(asked(agent, "eve", count=25))
+    assert "red-new" in places
+    near = agent.post("/v1/similar", json={"item": "red-new", "count": 8}).json()["items"]
+    assert sum("red" in one["tags"] for one in near) > 4
+    posted(agent, "eve", "red-new")
+    assert asked(agent, "eve")
+
+
+def test_a_reason_is_one_of_the_events(agent: httpx.Client) -> None:
+    seen = ["blue-1", "blue-2", "blue-3", "blue-4"]
+    posted(agent, "fay", *seen)
+    found = asked(agent, "fay", why=True)
+    reasons = [one["because"] for one in found if one["because"] is not None]
+    assert reasons
+    for one in reasons:
+        assert one["item"] in seen
+        assert one["fall"] > 0
+        assert 0 <= one["attention"] <= 1
+
+
+def test_people_are_found_and_deleted(agent: httpx.Client, operator: httpx.Client) -> None:
+    posted(agent, "gil", "red-1", "red-2")
+    asked(agent, "gil")
+    path = "/v1/operator/people/gil"
+    assert agent.get(path).status_code == 403
+    found = operator.get(path).json()
+    assert [one["item"] for one in found["events"]] == ["red-1", "red-2"]
+    assert found["sessions"]
+    assert operator.delete(path).json() == {"person": "gil", "deleted_events": 2, "models": []}
+    assert operator.get(path).json() == {"person": "gil", "events": [], "sessions": []}
+    assert ids(asked(agent, "gil")) == ids(asked(agent, "nobody"))
+    assert operator.delete("/v1/operator/people/user-1").json()["models"] == ["0001"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/events", {"events": []}, 400),
+        ("/v1/events", {"events": [{"user": "a"}]}, 400),
+        ("/v1/events", {"events": [{"user": "a", "item": "x", "time": "NaN"}]}, 400),
+        ("/v1/events", {"events": [{"user": "a", "item": "red-1"}] * 1001}, 400),
+        ("/v1/recommend", {"user": "a", "count": 101}, 400),
+        ("/v1/recommend", {"user": "a", "wish": {"unknown": 1}}, 400),
+        ("/v1/recommend", {"user": "a", "then": [{"item": "nothing"}]}, 404),
+        ("/v1/recommend", {"user": "a", "model": "0009"}, 404),
+        ("/v1/recommend", {"user": "a", "model": "../x"}, 400),
+        ("/v1/similar", {"item": "nothing"}, 404),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(agent: httpx.Client, path: str, body: object, status: int) -> None:
+    response = agent.post(path, json=body)
+    assert response.status_code == status
+    assert response.json()["error"]["message"]
+
+
+def test_a_stranger_is_refused(server: Server) -> None:
+    with server.client() as client:
+        assert client.post("/v1/recommend", json={"user": "ann"}).status_code == 401
+
+
+def killed(rec: Path, folder: Path, *, times: int) -> None:
+    """Events that were answered are there after each kill, once, and lists are as if nothing had happened."""
+    draw = random.Random(0)
+    server = start_recommender(rec, folder, "--set", "save_every=3")
+    sent: list[str] = ["late-2"]
+    with server.client() as client:  # an item that an event made known, and one with a text, before it was asked for
+        posted(client, "ida", "late-1")
+        late = {"id": "late-2", "title": "A late red thing", "tags": ["red"]}
+        assert client.post("/v1/items", json={"items": [late]}).json() == {"new": 1}
+        posted(client, "hal", *sent, time=1.7e9)
+    for number in range(times):
+        with server.client() as client:
+            for _ in range(draw.randrange(1, 5)):
+                sent.append(f"red-{draw.randrange(8)}")
+                posted(client, "hal", sent[-1], id=f"event-{len(sent):04d}", time=1.7e9 + 60 * len(sent))
+                if draw.random() < 0.5:
+                    asked(client, "hal")
+            before = asked(client, "hal", why=True) if number == times - 1 else None
+        server.process.kill()
+        server.process.wait()
+        server = start_recommender(rec, folder, "--set", "save_every=3", port=server.port)
+    with server.client() as client:
+        assert posted(client, "hal", sent[-1], id=f"event-{len(sent):04d}")[0]["new"] is False
+        events = client.get("/v1/users/hal?limit=1000").json()["events"]
+        assert [one["item"] for one in reversed(events)] == sent
+        assert asked(client, "hal", why=True) == before
+    assert server.stop() == 0
+
+
+def test_no_event_is_lost_or_doubled(rec: Path, tmp_path: Path) -> None:
+    killed(rec, tmp_path, times=1)
+
+
+@pytest.mark.long
+def test_no_event_is_lost_or_doubled_in_a_hundred_kills(rec: Path, tmp_path: Path) -> None:
+    killed(rec, tmp_path, times=100)
