@@ -5,7 +5,7 @@ from pathlib import Path
 
 from segue.apps.database import copy_database
 from segue.apps.recommend.folder import MODELS, current_model, model_names, use_model
-from segue.apps.recommend.store import DATABASE
+from segue.apps.recommend.store import DATABASE, NAME, STEPS
 from segue.checkpoint.files import read_manifest, verify
 from segue.errors import CheckpointError, ConfigError
 from segue.files import MANIFEST, write_folder
@@ -34,7 +34,7 @@ def copy_recommender(source: Path, out: Path, *, check: bool) -> None:
             shutil.copytree(source / MODELS / one, folder / MODELS / one, symlinks=True)
             verify(folder / MODELS / one)
         if (source / DATABASE).is_file():
-            copy_database(source / DATABASE, folder / DATABASE)
+            copy_database(source / DATABASE, folder / DATABASE, name=NAME, steps=STEPS)
         use_model(folder, name)
 
     write_folder(out, write, kind="recommend", inputs=[source])

@@ -7,13 +7,13 @@ answered, and the session that goes on is the same to the bit. All work with the
 
 import asyncio
 import logging
-import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from segue.apps.database import Connection, DatabaseFullError
 from segue.apps.recommend import store
 from segue.apps.recommend.folder import MODELS, check_name, current_model, model_names, read_about, read_model
 from segue.apps.recommend.model import Recommender, Session
@@ -111,9 +111,7 @@ class RecommendService:
         self.waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
-                raise
+        except DatabaseFullError:
             raise ApiError(
                 507,
                 "the disk of the recommender must have room for an event; it is full. Make room, then send it again.",
@@ -126,7 +124,7 @@ class RecommendService:
     def take_events(self, events: Sequence[tuple[str | None, Event]]) -> list[dict[str, Any]]:
         """Writes events, all or none, then reads them. The same id again is not written again."""
 
-        def work(connection: sqlite3.Connection) -> list[tuple[int, bool]]:
+        def work(connection: Connection) -> list[tuple[int, bool]]:
             self._check_room(connection, {event.item for _, event in events})
             return [store.add_event(connection, event, id) for id, event in events]
 
@@ -139,7 +137,7 @@ class RecommendService:
     def take_items(self, items: Sequence[Item]) -> int:
         """Writes items, and knows them from now on; says how many of them are new."""
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             self._check_room(connection, {item.id for item in items})
             (before,) = connection.execute("SELECT count(*) FROM items").fetchone()
             store.add_items(connection, items)
@@ -154,7 +152,7 @@ class RecommendService:
                 loaded.model.add_items(known)
         return new
 
-    def _check_room(self, connection: sqlite3.Connection, ids: set[str]) -> None:
+    def _check_room(self, connection: Connection, ids: set[str]) -> None:
         (count,) = connection.execute("SELECT count(*) FROM items").fetchone()
         if count + len(ids) > self.settings.max_catalogue:
             known = sum(
@@ -313,7 +311,7 @@ class RecommendService:
         return found
 
 
-def _has(connection: sqlite3.Connection, user: str, number: int) -> bool:
+def _has(connection: Connection, user: str, number: int) -> bool:
     """Whether the last event that a session has read is still there; a session without events has none to miss."""
     row = connection.execute("SELECT 1 FROM events WHERE number = ? AND user = ?", (number, user)).fetchone()
     return number == 0 or row is not None

@@ -4,44 +4,44 @@ Every function does its part of a transaction. An event has a number in the orde
 """
 
 import json
-import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from segue.apps.database import Database
+from segue.apps.database import Connection, Database
 from segue.apps.recommend.tables import Event, Item
 
 NAME = "segue recommend"
 STEPS = (
     """
     CREATE TABLE events (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        number NUMBERED,
         id TEXT UNIQUE,
         user TEXT NOT NULL,
         item TEXT NOT NULL,
         kind TEXT NOT NULL,
-        time REAL NOT NULL
+        time DOUBLE PRECISION NOT NULL
     );
     CREATE INDEX events_of_user ON events (user, time, number);
     CREATE TABLE items (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        number NUMBERED,
         id TEXT NOT NULL UNIQUE,
         title TEXT NOT NULL,
         description TEXT NOT NULL,
         tags TEXT NOT NULL,
-        price REAL
+        price DOUBLE PRECISION
     );
     CREATE TABLE sessions (
         user TEXT NOT NULL,
         model TEXT NOT NULL,
-        events INTEGER NOT NULL,
+        events BIGINT NOT NULL,
         state BLOB NOT NULL,
         PRIMARY KEY (user, model)
     );
     """,
 )
 DATABASE = "recommend.sqlite"
+_ALL = 2**62
 
 
 def database_of(folder: Path, *, alone: bool = True) -> Database:
@@ -59,16 +59,16 @@ def open_database(folder: Path, *, alone: bool = True) -> Database:
 # --------------------------------------------------------------------------------------------------------------- items
 
 
-def add_items(connection: sqlite3.Connection, items: Iterable[Item]) -> None:
+def add_items(connection: Connection, items: Iterable[Item]) -> None:
     """New items, and new texts of known ones."""
-    connection.executemany(
+    connection.execute_many(
         "INSERT INTO items (id, title, description, tags, price) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
         "title = excluded.title, description = excluded.description, tags = excluded.tags, price = excluded.price",
         ((one.id, one.title, one.description, json.dumps(one.tags, ensure_ascii=False), one.price) for one in items),
     )
 
 
-def all_items(connection: sqlite3.Connection, *, after: int = 0) -> list[tuple[int, Item]]:
+def all_items(connection: Connection, *, after: int = 0) -> list[tuple[int, Item]]:
     """Items with their numbers, in the order in which they became known."""
     rows = connection.execute(
         "SELECT number, id, title, description, tags, price FROM items WHERE number > ? ORDER BY number", (after,)
@@ -82,7 +82,7 @@ def all_items(connection: sqlite3.Connection, *, after: int = 0) -> list[tuple[i
 # -------------------------------------------------------------------------------------------------------------- events
 
 
-def add_events(connection: sqlite3.Connection, events: Iterable[Event]) -> None:
+def add_events(connection: Connection, events: Iterable[Event]) -> None:
     """Events without ids of their own, of a table; items that no table had become known by them."""
     for one in events:
         connection.execute(
@@ -91,38 +91,37 @@ def add_events(connection: sqlite3.Connection, events: Iterable[Event]) -> None:
         _know(connection, one.item)
 
 
-def add_event(connection: sqlite3.Connection, event: Event, id: str | None) -> tuple[int, bool]:
+def add_event(connection: Connection, event: Event, id: str | None) -> tuple[int, bool]:
     """The number of an event, and whether it is new: the same id again is the same event."""
     row = None if id is None else connection.execute("SELECT number FROM events WHERE id = ?", (id,)).fetchone()
     if row is not None:
         return int(row[0]), False
-    done = connection.execute(
-        "INSERT INTO events (id, user, item, kind, time) VALUES (?, ?, ?, ?, ?)",
+    (number,) = connection.execute(
+        "INSERT INTO events (id, user, item, kind, time) VALUES (?, ?, ?, ?, ?) RETURNING number",
         (id, event.user, event.item, event.kind, event.time),
-    )
+    ).fetchone()
     _know(connection, event.item)
-    assert done.lastrowid is not None
-    return done.lastrowid, True
+    return int(number), True
 
 
-def _know(connection: sqlite3.Connection, item: str) -> None:
+def _know(connection: Connection, item: str) -> None:
     connection.execute(
-        "INSERT OR IGNORE INTO items (id, title, description, tags, price) VALUES (?, '', '', '[]', NULL)", (item,)
+        "INSERT INTO items (id, title, description, tags, price) VALUES (?, '', '', '[]', NULL) "
+        "ON CONFLICT (id) DO NOTHING",
+        (item,),
     )
 
 
-def history(
-    connection: sqlite3.Connection, user: str, *, after: int = 0, last: int | None = None
-) -> list[tuple[int, Event]]:
+def history(connection: Connection, user: str, *, after: int = 0, last: int | None = None) -> list[tuple[int, Event]]:
     """Events of a user with their numbers in the order of arrival: those after a number, or the last ones."""
     rows = connection.execute(
         "SELECT number, item, kind, time FROM events WHERE user = ? AND number > ? ORDER BY number DESC LIMIT ?",
-        (user, after, -1 if last is None else last),
+        (user, after, _ALL if last is None else last),
     ).fetchall()
     return [(number, Event(user=user, item=item, kind=kind, time=time)) for number, item, kind, time in reversed(rows)]
 
 
-def all_events(connection: sqlite3.Connection) -> list[tuple[int, str, str, str, float]]:
+def all_events(connection: Connection) -> list[tuple[int, str, str, str, float]]:
     """(number, user, item, kind, time) of all events, in the order of users and their times."""
     return connection.execute(
         "SELECT number, user, item, kind, time FROM events ORDER BY user, time, number"
@@ -132,15 +131,16 @@ def all_events(connection: sqlite3.Connection) -> list[tuple[int, str, str, str,
 # ------------------------------------------------------------------------------------------------------------ sessions
 
 
-def save_session(connection: sqlite3.Connection, user: str, model: str, number: int, state: bytes) -> None:
+def save_session(connection: Connection, user: str, model: str, number: int, state: bytes) -> None:
     """What a session is after the event with this number. A user who was deleted meanwhile gets none."""
     connection.execute(
-        "INSERT OR REPLACE INTO sessions SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM events WHERE user = ?)",
+        "INSERT INTO sessions SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM events WHERE user = ?) "
+        "ON CONFLICT (user, model) DO UPDATE SET events = excluded.events, state = excluded.state",
         (user, model, number, state, user),
     )
 
 
-def saved_session(connection: sqlite3.Connection, user: str, model: str) -> tuple[int, bytes] | None:
+def saved_session(connection: Connection, user: str, model: str) -> tuple[int, bytes] | None:
     """The number of the last event that it has read, and its state."""
     row = connection.execute(
         "SELECT events, state FROM sessions WHERE user = ? AND model = ?", (user, model)
@@ -148,7 +148,7 @@ def saved_session(connection: sqlite3.Connection, user: str, model: str) -> tupl
     return None if row is None else (int(row[0]), bytes(row[1]))
 
 
-def drop_sessions(connection: sqlite3.Connection, models: Sequence[str]) -> None:
+def drop_sessions(connection: Connection, models: Sequence[str]) -> None:
     """Those of models that are no longer there."""
     marks = ", ".join("?" for _ in models)
     connection.execute(f"DELETE FROM sessions WHERE model NOT IN ({marks})", tuple(models))
@@ -157,7 +157,7 @@ def drop_sessions(connection: sqlite3.Connection, models: Sequence[str]) -> None
 # -------------------------------------------------------------------------------------------------------------- people
 
 
-def of_person(connection: sqlite3.Connection, person: str) -> dict[str, Any]:
+def of_person(connection: Connection, person: str) -> dict[str, Any]:
     """All that is kept of a person."""
     found = [
         {"number": number, "item": one.item, "kind": one.kind, "time": one.time}
@@ -170,7 +170,7 @@ def of_person(connection: sqlite3.Connection, person: str) -> dict[str, Any]:
     return {"person": person, "events": found, "sessions": sessions}
 
 
-def forget(connection: sqlite3.Connection, person: str) -> int:
+def forget(connection: Connection, person: str) -> int:
     """Deletes it; says how many events there were."""
     connection.execute("DELETE FROM sessions WHERE user = ?", (person,))
     return connection.execute("DELETE FROM events WHERE user = ?", (person,)).rowcount
