@@ -6,11 +6,10 @@ Each part is a result of its own, so the same command goes on with what is missi
     .venv/bin/python -m benchmarks.recommend --data DATA --parts time-small --users 300 --seeds 1 --epochs 2
 
 DATA has the folders ml1m and movielens_small. The same events are asked of every method. ALS needs the package
-`implicit`, SASRec and GRU4Rec need `cornac`, which may be in an environment of their own; where they are not installed,
-the result says so. "no memory, last 200" is the same trunk and full softmax that learns and reads 200 events at a time,
-as SASRec does, with relative positions.
---users, --seeds and --epochs make a quick look, which is marked in the result. Speeds mean something only on a machine
-that does nothing else: --busy marks them.
+`implicit`; where it is not installed, the result says so. The parts that end in -cornac need the package `cornac`, in
+an environment of its own. "no memory, last 200" is the same trunk and full softmax that learns and reads 200 events at
+a time, as SASRec does, with relative positions. --users, --seeds and --epochs make a quick look, which is marked in the
+result. Speeds mean something only on a machine that does nothing else: --busy marks them.
 """
 
 import argparse
@@ -19,13 +18,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.provenance import RESULTS, Result, newest, origin, record, seconds_since
-from benchmarks.recommend_baselines import Score, als, cornac, tfidf
+from benchmarks.recommend_baselines import als, cornac, tfidf
 from benchmarks.recommend_data import Rated, ml1m, movielens_small, split_by_position, without_items
 from segue.apps.recommend.baselines import counts, learn_neighbours
 from segue.apps.recommend.features import learn_features, popularity
@@ -129,22 +128,11 @@ class Bench:
         }
         tell(f"{len(wanted):,} events; popularity and item-kNN are done")
         missing: dict[str, str] = {}
-        epochs = self.settings().epochs
-        others: dict[str, Callable[[int], Score]] = {
-            "ALS (implicit)": lambda seed: als(histories, split.learned_U, items=items, seed=seed),
-            "SASRec (cornac)": lambda seed: cornac(
-                "SASRec", histories, split.learned_U, items=items, epochs=epochs, seed=seed
-            ),
-            "GRU4Rec (cornac)": lambda seed: cornac(
-                "GRU4Rec", histories, split.learned_U, items=items, epochs=epochs, seed=seed
-            ),
-        }
-        for name, make in others.items():
-            tell(name)
-            try:
-                ranks[name] = [ranks_by(histories, wanted, make(seed), repeats=repeats) for seed in range(self.seeds)]
-            except ImportError as error:
-                missing[name] = str(error)
+        try:
+            found = [als(histories, split.learned_U, items=items, seed=seed) for seed in range(self.seeds)]
+            ranks["ALS (implicit)"] = [ranks_by(histories, wanted, one, repeats=repeats) for one in found]
+        except ImportError as error:
+            missing["ALS (implicit)"] = str(error)
         features_VF = self.features(rated, split, texts=False)
         for seed in range(self.seeds):
             network, chosen, _ = self.network(rated, split, features_VF, ids=True, seed=seed)
@@ -154,6 +142,19 @@ class Bench:
             cut = _cut_ranks(network, rated, wanted, cut=CUT, length=CUT, repeats=repeats)
             ranks.setdefault("no memory, last 200", []).append(cut)
         return {"asked": len(wanted), "methods": {name: summed(all) for name, all in ranks.items()}, "missing": missing}
+
+    def cornac(self, rated: Rated, split: Split) -> Result:
+        """SASRec and GRU4Rec of cornac, asked the same events; a part of its own, because they take hours."""
+        histories, items, wanted = rated.histories, len(rated.items), self.wanted(rated, split)
+        epochs, repeats = self.settings().epochs, come_back(rated.histories)
+        ranks: dict[str, list[NDArray[np.float64]]] = {}
+        names: tuple[Literal["SASRec", "GRU4Rec"], ...] = ("SASRec", "GRU4Rec")
+        for name in names:
+            for seed in range(self.seeds):
+                tell(f"{name}, seed {seed}")
+                score = cornac(name, histories, split.learned_U, items=items, epochs=epochs, seed=seed)
+                ranks.setdefault(name, []).append(ranks_by(histories, wanted, score, repeats=repeats))
+        return {"asked": len(wanted), "methods": {name: summed(all) for name, all in ranks.items()}}
 
     def long(self, rated: Rated, split: Split) -> Result:
         """The same model with its memory, and cut at the last 50 and 200 events, after more than 200 events."""
@@ -398,6 +399,8 @@ def main() -> None:
         "vectors-small": lambda: bench.vectors(small()),
         "objectives-small": lambda: bench.objectives(small()),
         "serving": lambda: bench.serving(small()),
+        "leave-one-out-ml1m-cornac": lambda: on(large, last, bench.cornac),
+        "time-small-cornac": lambda: on(small, by_time, bench.cornac),
     }
     for name in arguments.parts or parts:
         kind = f"recommend-{name}"

@@ -58,8 +58,8 @@ def als(histories: Histories, until_U: Ints, *, items: int, seed: int) -> Score:
 def cornac(
     name: Literal["SASRec", "GRU4Rec"], histories: Histories, until_U: Ints, *, items: int, epochs: int, seed: int
 ) -> Score:
-    """SASRec or GRU4Rec of `cornac`, with its sampled losses and the settings of its defaults but for the length that
-    SASRec reads, 200. Items that nobody has seen have the lowest score."""
+    """SASRec or GRU4Rec of `cornac`, with its sampled losses and its defaults: SASRec reads the last 50 events. Items
+    that nobody has seen have the lowest score."""
     from cornac.data import SequentialDataset
     from cornac.models import GRU4Rec, SASRec
 
@@ -71,9 +71,7 @@ def cornac(
     ]
     known = SequentialDataset.build(rows, fmt="USIT", seed=seed)
     model: Any = (
-        SASRec(max_len=200, n_epochs=epochs, seed=seed)
-        if name == "SASRec"
-        else GRU4Rec(n_epochs=epochs, device="cpu", seed=seed)
+        SASRec(n_epochs=epochs, seed=seed) if name == "SASRec" else GRU4Rec(n_epochs=epochs, device="cpu", seed=seed)
     )
     model.fit(known)
     places = {int(item): place for item, place in known.iid_map.items()}

@@ -82,6 +82,8 @@ def build(
     vectors = settings.vectors
     if vectors == "auto":
         vectors = "both" if any(item.text for item in found.items) else "ids"
+    if vectors == "ids":
+        settings = settings.model_copy(update={"hide": 0.0})
     features, own_NF = learn_features(found.items, texts=vectors != "ids", model=model)
     features_VF = np.concatenate([np.zeros((1, features.width), dtype=np.float32), own_NF])
     features_VF[:, 0] = popularity(counts(found.histories, split.learned_U, items=len(found.items)))
