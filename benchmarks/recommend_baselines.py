@@ -70,9 +70,10 @@ def cornac(
         if until >= 2
     ]
     known = SequentialDataset.build(rows, fmt="USIT", seed=seed)
-    model: Any = (
-        SASRec(n_epochs=epochs, seed=seed) if name == "SASRec" else GRU4Rec(n_epochs=epochs, device="cpu", seed=seed)
-    )
+    if name == "SASRec":
+        model: Any = SASRec(n_epochs=epochs, seed=seed)
+    else:  # it reads so many histories side by side, and there must be as many
+        model = GRU4Rec(n_epochs=epochs, batch_size=min(512, known.num_sessions), seed=seed)
     model.fit(known)
     places = {int(item): place for item, place in known.iid_map.items()}
     own = np.array(list(places), dtype=np.int64)
