@@ -104,7 +104,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["monitor", "roll-back", "run"],
     ],
     "recommend": [
-        ["recommend", "learn", "--events", "table.csv", "--out", "new"],
+        ["recommend", "learn", "--events", "events.csv", "--out", "new", "--set", "epochs=1"],
         ["recommend", "learn", "--events", "table.jsonl", "--items", "table.tsv", "--out", "new", "--kind", "buy=2"],
         ["recommend", "suggest", "model", "ann"],
         ["recommend", "run", "model", "--port", "0", "--check"],

@@ -114,6 +114,8 @@ def _texts() -> None:
         cells = "".join(f"{row['text'].replace(',', '')}{mark}{row['label']}\n" for row in ROWS)
         Path(f"table.{suffix}").write_text(f"text{mark}label\n{cells}", encoding="utf-8")
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), "table.parquet")
+    events = "".join(f"user-{user},item-{(user + place) % 7},{place}\n" for user in range(8) for place in range(6))
+    Path("events.csv").write_text(f"user,item,time\n{events}", encoding="utf-8")
     Path("table.conll").write_text(CONLL, encoding="utf-8")
     Path("squad.json").write_text(json.dumps(SQUAD), encoding="utf-8")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from segue.errors import ConfigError, DataError
-from segue.study import pool
 from segue.study.load import open_study
 from segue.study.plan import OUTCOME, RUN
 from segue.study.pool import JobEnded, JobStarted
@@ -21,7 +20,7 @@ from segue.study.schema import PaperConfig
 from segue.study.statistics import estimate
 from tests.forked import forked_call
 from tests.report.pages import parsed
-from tests.study.studies import MEASURES, STUDY, TASK, do_jobs, forked_worker, planned, write_study
+from tests.study.studies import MEASURES, STUDY, TASK, do_jobs, planned, write_study
 
 
 @pytest.fixture
@@ -122,7 +121,6 @@ def test_torchrun_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 # ------------------------------------------------------------------------------------------------ processes
-# Forked here; the guide starts them as a user does (tests/test_guides.py).
 
 
 def go_on(settings: list[str]) -> None:
@@ -131,9 +129,8 @@ def go_on(settings: list[str]) -> None:
         print(type(event).__name__, flush=True)
 
 
-def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(place: Path) -> None:
     """The state after each resume is that of a run without a stop, to the bit."""
-    monkeypatch.setattr(pool, "_started", forked_worker)
     write_study(place)
     longer = ["budget.tokens=800", "seeds=[1]", "budget.points=5"]
     straight = planned(place / "study.toml", place / "straight", longer)
@@ -160,8 +157,7 @@ def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(place: Path, mon
         assert json.loads((place / "out" / cell.run / OUTCOME).read_bytes())["state"] == "finished"
 
 
-def test_a_process_that_is_killed_is_a_problem_and_tried_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_started", forked_worker)
+def test_a_process_that_is_killed_is_a_problem_and_tried_again(place: Path) -> None:
     study = open_study(write_study(place), ["seeds=[1]", "budget.tokens=16000"])
     problem = None
     for event in run_study(study, Path("out"), workers=1):

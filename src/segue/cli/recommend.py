@@ -85,7 +85,10 @@ def learn(
     )
     console, numbers = Console(highlight=False), found.numbers
     say(console, f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events.")
-    for name, one in numbers["held_back"].items():
+    measured = {name: one for name, one in numbers["held_back"].items() if one["events"]}
+    if not measured:
+        say(console, "Too few events to hold some back: nothing is measured.")
+    for name, one in measured.items():
         say(console, f"{name}, {one['events']:,} held-back events: NDCG@10 {one['ndcg']:.4f}, HR@10 "
             f"{one['hit_rate']:.4f}.")  # fmt: skip
     say(console, f"Report: {found.page}, and report.md beside it.")

@@ -21,8 +21,8 @@ def prepare_demo(folder: Path, data: Path | None, *, told: Callable[[str], objec
         return
     if data is None:
         raise ConfigError(
-            "--demo must have real events; got none. Give --data FOLDER, with events.csv (user, item, time) and "
-            "items.csv (id, title, tags)."
+            "the demo of a recommender must have real events; got none. Give --data FOLDER, with events.csv (user, item, "
+            "time) and items.csv (id, title, tags)."
         )
     events, items = (_found(data, names) for names in (("events", "ratings"), ("items", "movies")))
     if events is None:
