@@ -21,7 +21,7 @@ def prepare_demo(folder: Path, data: Path | None, *, told: Callable[[str], objec
         return
     if data is None:
         raise ConfigError(
-            "the demo of a recommender must have real events; got none. Give --data FOLDER, with events.csv (user, item, "
+            "the demo must have real events; got none. Give --data FOLDER, with events.csv (user, item, "
             "time) and items.csv (id, title, tags)."
         )
     events, items = (_found(data, names) for names in (("events", "ratings"), ("items", "movies")))
