@@ -4,7 +4,8 @@
     .venv/bin/python -m benchmarks.serving --only isolation fork    some of them
     .venv/bin/python -m benchmarks.serving --quick                  whether all of it runs; printed only
 
-On two quiet cores all parts take about half an hour: ten minutes of overload, ten of isolation, four of long texts.
+On two quiet cores all parts take about an hour: ten minutes of overload, more than a quarter of an hour of isolation,
+four of long texts.
 
 Each part has a result of its own, and a part that the code as it is now has answered is not measured again: stop and go
 on at will. The peers have environments of their own (`make .venv-llama/ready .venv-transformers5/ready`): llama.cpp's
