@@ -79,7 +79,7 @@ class Bench:
         return RecommenderSettings(**{**usual, **changed})
 
     def features(self, rated: Rated, split: Split, *, texts: bool) -> NDArray[np.float32]:
-        """Of all items, with a row of zeros before them."""
+        """Features of all items, with a row of zeros before them."""
         _, own_NF = learn_features(rated.items, texts=texts, model=None)
         found = np.concatenate([np.zeros((1, own_NF.shape[1]), dtype=np.float32), own_NF])
         found[:, 0] = popularity(counts(rated.histories, split.learned_U, items=len(rated.items)))

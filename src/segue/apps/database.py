@@ -68,7 +68,7 @@ class Search:
     """Full text of one column, which is never changed once it is written."""
 
     name: str
-    """Of the index."""
+    """Name of the index."""
     table: str
     key: str
     """The column that is `NUMBERED`."""

@@ -97,7 +97,7 @@ def model_names(desk: Path) -> list[str]:
 
 
 def next_name(desk: Path) -> str:
-    """Of the next model."""
+    """Name for the next model."""
     return f"{int(model_names(desk)[-1]) + 1:04d}"
 
 

@@ -23,7 +23,7 @@ BATCH = 64
 MISTAKES = 16
 """Wrong entries that a question is nearest to, from which its negatives are drawn."""
 NEGATIVES = 2
-"""Of each question in a batch; those of the others count too."""
+"""Number of negatives drawn for each question of a batch; the entries of the other questions are negatives too."""
 SCALE = 16.0
 """Products of vectors times this are logits."""
 RATE = 3e-3

@@ -24,7 +24,7 @@ FEW = 500
 """Texts with which a term that only one of them has is kept."""
 SMALLEST = 1e-12
 SMALLEST_GRADIENT = 2e-5
-"""Of the regression; smaller ones change no answer that was looked at."""
+"""Gradient at which the regression stops; smaller ones changed none of the answers that were compared."""
 Sparse = tuple[NDArray[np.int64], Floats]
 """Columns in order, and their values."""
 

@@ -69,7 +69,7 @@ class Rows:
     columns: Mapping[str, str] = field(default_factory=dict)
     """Columns by their roles, where their names do not say them."""
     zone: tzinfo = UTC
-    """Of times that say none."""
+    """Time zone for times without one. Default: UTC."""
 
     def cell(self, row: Mapping[str, Any], role: str) -> Any:
         """The value of a role; None where there is none."""

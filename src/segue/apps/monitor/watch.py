@@ -47,7 +47,7 @@ SMALL = 0.2
 CAUTIOUS = (1e-2, 1e-3, 1e-4, 1e-6)
 """What ADWIN's delta may be."""
 SHARES = {"surge": 0.35, "shift": 0.55, "drift": 0.1}
-"""Of the budget."""
+"""Share of the false-alarm budget for each kind of alarm."""
 SURGE = 0.4
 """Rise of the mean of the first stream that is no change: halfway to three times as many negative texts."""
 REPLACED = 0.4
@@ -88,7 +88,7 @@ class Usual:
     hours: tuple[float, ...]
     """Factors, of mean 1."""
     mean: float
-    """Of the score."""
+    """Mean sentiment score."""
     share: float
     """Mean probability of being negative."""
     centre: float

@@ -27,7 +27,7 @@ RARE = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """Of some ranks."""
+    """Ranking quality over the held-back events."""
 
     events: int
     hit_rate: float

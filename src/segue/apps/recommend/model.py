@@ -130,7 +130,7 @@ class Recommender:
     # -------------------------------------------------------------------------------------------------------- sessions
 
     def session(self) -> Session:
-        """Of a user who has done nothing yet."""
+        """Session for a user without events."""
         return Session(cache=None if self.streamer is None else self.streamer.new_cache())
 
     def read(self, session: Session, events: Sequence[tuple[int, Event]]) -> None:
