@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+from segue.apps.copies import check_source
 from segue.apps.database import copy_database
 from segue.apps.desk import store
 from segue.apps.desk.folder import (
@@ -15,9 +16,8 @@ from segue.apps.desk.folder import (
     write_desk,
 )
 from segue.apps.postgresql import check_url
-from segue.checkpoint.files import read_manifest, verify
-from segue.errors import CheckpointError, ConfigError
-from segue.files import MANIFEST, write_folder
+from segue.checkpoint.files import verify
+from segue.files import write_folder
 
 
 def copy_desk(source: Path, out: Path, *, check: bool, database: str | None) -> None:
@@ -27,12 +27,7 @@ def copy_desk(source: Path, out: Path, *, check: bool, database: str | None) -> 
     name = current_model(source)
     if database is not None:
         check_url(database)
-    if out.resolve().is_relative_to(source.resolve()):
-        raise ConfigError(f"a copy of {source} must be outside of it; got {out}. Choose another folder.")
-    _check_plain(source)
-    if check:
-        verify(source)
-        _check_listed(source)
+    check_source(source, out, what="desk", check=check)
 
     def write(folder: Path) -> None:
         for one in model_names(source):
@@ -46,20 +41,3 @@ def copy_desk(source: Path, out: Path, *, check: bool, database: str | None) -> 
     write_folder(out, write, kind="desk", inputs=[source])
     if (out / DATABASE).is_file():
         (out / DATABASE).chmod(0o600)
-
-
-def _check_plain(source: Path) -> None:
-    """A link would bring files of another place into the copy."""
-    for path in source.rglob("*"):
-        if path.is_symlink():
-            raise CheckpointError(f"{path} must be a file of the desk; got a symbolic link. Use another copy.")
-
-
-def _check_listed(source: Path) -> None:
-    """What is not in the manifest of a back-up was put there by somebody else."""
-    listed = {*read_manifest(source), MANIFEST}
-    for path in source.rglob("*"):
-        if path.is_file() and path.relative_to(source).as_posix() not in listed:
-            raise CheckpointError(
-                f"{path} must be named in {source / MANIFEST}; it is not. Take it away, or use another copy."
-            )

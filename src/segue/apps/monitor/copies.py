@@ -3,31 +3,19 @@
 import shutil
 from pathlib import Path
 
+from segue.apps.copies import check_source
 from segue.apps.database import copy_database
 from segue.apps.monitor import store
 from segue.apps.monitor.folder import DATABASE, MODELS, current_model, model_names, use_model
-from segue.checkpoint.files import read_manifest, verify
-from segue.errors import CheckpointError, ConfigError
-from segue.files import MANIFEST, write_folder
+from segue.checkpoint.files import verify
+from segue.files import write_folder
 
 
 def copy_monitor(source: Path, out: Path, *, check: bool) -> None:
     """Copies a monitor, also while it runs. With `check`, every file of the source is compared with its hash first, as
     it can be in a back-up."""
     name = current_model(source)
-    if out.resolve().is_relative_to(source.resolve()):
-        raise ConfigError(f"a copy of {source} must be outside of it; got {out}. Choose another folder.")
-    for path in source.rglob("*"):
-        if path.is_symlink():
-            raise CheckpointError(f"{path} must be a file of the monitor; got a symbolic link. Use another copy.")
-    if check:
-        verify(source)
-        listed = {*read_manifest(source), MANIFEST}
-        for path in source.rglob("*"):
-            if path.is_file() and path.relative_to(source).as_posix() not in listed:
-                raise CheckpointError(
-                    f"{path} must be named in {source / MANIFEST}; it is not. Take it away, or use another copy."
-                )
+    check_source(source, out, what="monitor", check=check)
 
     def write(folder: Path) -> None:
         for one in model_names(source):
