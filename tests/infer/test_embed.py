@@ -39,8 +39,10 @@ def pooled(states: np.ndarray, pool: str) -> np.ndarray:
 @pytest.mark.parametrize("name", ["transformer-xl-enwik8-base", "xlnet-base", "gpt", "bert-base", "pre-norm"])
 def test_a_text_in_one_segment(name: str, pool: str) -> None:
     model = noisy(changed(MODELS[name], memory={"length": 40}) if MODELS[name].memory else MODELS[name])
+    framed = name == "bert-base" and pool in ("mean", "max")  # CLS A SEP, all of it pooled
     first = [] if model.config.objective == "masked" else [EOD]
-    layers = layers_of(model, first + TOKENIZER.encode(TEXT).tolist())
+    ids = TOKENIZER.encode(TEXT).tolist()
+    layers = layers_of(model, [CLS, *ids, SEP] if framed else first + ids)
     for layer, expected in enumerate(layers):
         for asked in (layer, layer - len(layers)):
             settings = EmbedSettings(layer=asked, pool=pool, normalise=False, segment_length=40)  # type: ignore[arg-type]
@@ -87,10 +89,11 @@ def test_bidirectional_memory_segment_by_segment() -> None:
 def test_windows_repeat_half_of_what_came_before() -> None:
     model = noisy(MODELS["bert-base"])
     ids = TOKENIZER.encode(TEXT).tolist()
+    laid = [CLS, *ids, SEP]
     states = []
-    for begin, end, new in ((0, 8, 0), (4, 12, 4), (8, 16, 4), (12, 19, 4)):
-        states += list(layers_of(model, ids[begin:end])[-1][new:])
-    assert len(states) == len(ids) == 19
+    for begin, end, new in ((0, 8, 0), (4, 12, 4), (8, 16, 4), (12, 20, 4), (16, 21, 4)):
+        states += list(layers_of(model, laid[begin:end])[-1][new:])
+    assert len(states) == len(laid) == 21
     found = embed_texts(model, TOKENIZER, [TEXT], EmbedSettings(normalise=False, segment_length=8))
     np.testing.assert_allclose(found[0], np.mean(states, axis=0), rtol=1e-5, atol=1e-6)
 

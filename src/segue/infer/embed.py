@@ -9,8 +9,10 @@ over its own tokens, which were read with all that comes before them in the docu
 own, make them documents.
 
 A text of a causal or permutation model begins as after another document, with eod where the tokeniser has it; eod
-itself is not pooled. With `cls`, texts are laid out as for the heads of fine-tuning instead: A SEP CLS, or CLS A SEP
-in a masked model, and the state of CLS is the vector. A CLS that comes first knows the first segment alone.
+itself is not pooled. A BERT (a masked model with segment embeddings) was taught to read CLS A SEP, and does so here;
+`mean` and `max` pool CLS and SEP too, as sentence encoders made of BERTs do. With `cls`, texts are laid out as for the
+heads of fine-tuning instead: A SEP CLS, or CLS A SEP in a masked model, and the state of CLS is the vector. A CLS that
+comes first knows the first segment alone.
 A document or line without a token has a vector of zeros, so that row n of the vectors is always text n.
 """
 
@@ -142,6 +144,15 @@ class _Reader:
         self.cls = specials.get("cls") if settings.pool == "cls" else None
         self.first: int | None = None if masked else specials.get("eod")
         self.closing: list[int] = []
+        self.pools_specials = (
+            masked
+            and self.config.segments == "absolute"
+            and settings.by == "document"
+            and settings.pool in ("mean", "max")
+            and {"cls", "sep"} <= specials.keys()
+        )
+        if self.pools_specials:
+            self.first, self.closing = specials["cls"], [specials["sep"]]
         if settings.pool == "cls":
             if self.cls is None:
                 raise DataError(
@@ -168,7 +179,8 @@ class _Reader:
                     places = step.known + np.flatnonzero(tokens.ids == self.cls)
                     own = slice(int(places[-1]), int(places[-1]) + 1) if len(places) else slice(0, 0)
                 else:
-                    own = slice(step.known, step.known + len(tokens))
+                    begin = 0 if self.pools_specials and step.number == 0 else step.known
+                    own = slice(begin, step.known + len(tokens))
                 vectors: Vectors = chosen[number, own].double().cpu().numpy()
                 if not np.isfinite(vectors).all():
                     raise DataError(
@@ -213,6 +225,8 @@ class _Vectors:
         self.totals.documents += 1
         self.totals.tokens += self.tokens
         if self.settings.by == "document":
+            if not self.tokens:  # special tokens alone are no text
+                self.state = _State(self.settings.pool, self.width)
             yield self._row(line=None, text=self.document.text, tokens=self.tokens)
         while self.document.lines:
             yield self._line()
