@@ -2,13 +2,16 @@
 
 segue: processes that each own some of the sessions create, delete, feed, fork, write, score, take states away and bring
 them back, and leave in the middle of a stream; the server has so little memory that sessions go to disk and come back
-all the time. Every log-probability that an answer has is compared with that of a Session in the client.
+all the time. Every log-probability that an answer has is compared with that of a Session in the client, which reads the
+tokens that the server wrote. It also draws them again with the same seed: where a text was read in other pieces, numbers
+differ by rounding, and a draw at the border between two tokens may give the other one, so these are counted apart.
 
 llama.cpp: the same with slots: texts are written in slots that are saved, restored into others, erased and left in the
 middle of a stream; what a slot gives is compared with a server that reads the whole text anew for each request.
 """
 
 import asyncio
+import hashlib
 import multiprocessing
 import random
 import re
@@ -16,11 +19,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors.torch import load
+
 from benchmarks.serving_client import Stream, ask, stream
 from benchmarks.serving_parts import Row, row
 from benchmarks.serving_servers import ENDLESS, LLAMA, SMALL, llama_server, segue_server, text, version, write_model
 from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session, open_session
+from segue.serve.states import MAGIC
 
 TOLERANCE = 1e-4
 CLIENTS, SLOTS = 4, 8
@@ -34,6 +41,8 @@ class Compared:
     def __init__(self) -> None:
         self.steps: Counter[str] = Counter()
         self.values, self.beyond, self.largest = 0, 0, 0.0
+        self.drawn, self.drawn_again = 0, 0
+        """Tokens that the server wrote, and those of them at which the Session with the same seed drew another one."""
         self.without = 0
         """Answers of llama.cpp that had no log-probabilities."""
         self.contrast: list[float] = []
@@ -52,6 +61,7 @@ class Compared:
         self.steps += other.steps
         self.values, self.beyond = self.values + other.values, self.beyond + other.beyond
         self.largest = max(self.largest, other.largest)
+        self.drawn, self.drawn_again = self.drawn + other.drawn, self.drawn_again + other.drawn_again
         self.contrast += other.contrast
 
 
@@ -78,7 +88,8 @@ def isolation(folder: Path, *, quick: bool) -> list[Row]:
         f"{found.values:,} log-probabilities, the largest difference {found.largest:.1e}; {kinds}; sessions went to "
     )
     beside += (
-        f"disk {evicted:,} times and came back {restored:,}; two different sessions differ by {contrast:.1e} (median)"
+        f"disk {evicted:,} times and came back {restored:,}; two different sessions differ by {contrast:.1e} (median); "
+        f"of {found.drawn:,} tokens written, {found.drawn_again} were drawn otherwise by rounding"
     )
     total = sum(found.steps.values())
     return [
@@ -126,14 +137,14 @@ def use_segue(url: str, model: Path, steps: int, sessions: int, seed: int) -> Co
     import torch
 
     torch.set_num_threads(1)
-    return asyncio.run(_Client(url, open_session(model), sessions=sessions, seed=seed).use(steps))
+    return asyncio.run(_Client(url, open_session(model), sessions=sessions, seed=seed, tells=seed == 0).use(steps))
 
 
 class _Client:
     """Its sessions by id, each with the same session alone."""
 
-    def __init__(self, url: str, alone: Session, *, sessions: int, seed: int) -> None:
-        self._url, self._alone, self._most = url, alone, sessions
+    def __init__(self, url: str, alone: Session, *, sessions: int, seed: int, tells: bool) -> None:
+        self._url, self._alone, self._most, self._tells = url, alone, sessions, tells
         self._chance = random.Random(seed)
         self._words = text(seed=10 + seed, count=3000)
         self._mine: dict[str, Session] = {}
@@ -159,6 +170,9 @@ class _Client:
                 continue
             self._compared.steps[what] += 1
             await getattr(self, f"_{what}")(chance.choice(list(self._mine)))
+            done = sum(self._compared.steps.values())
+            if self._tells and done % 1000 == 0:
+                print(f"   {done:,} of {steps:,} steps of each client", flush=True)
         return self._compared
 
     async def _ask(self, method: str, path: str, body: dict[str, Any] | bytes | None = None) -> Any:
@@ -205,7 +219,7 @@ class _Client:
     async def _write(self, id: str) -> None:
         how = self._how()
         found = await stream(self._url, f"/v1/sessions/{id}/write", how)
-        self._follow(id, how, found, written=len(found.events))
+        self._follow(id, how, found, written=[one["id"] for one in found.events])
 
     async def _cancel(self, id: str) -> None:
         """The client leaves after some tokens: the session is where the last event that was sent ended."""
@@ -219,14 +233,14 @@ class _Client:
         )
         while (session := await self._ask("GET", f"/{id}"))["busy"]:
             await asyncio.sleep(0.002)
-        trial = own.fork()
-        trial.feed(how["prompt"])
-        trial.feed_tokens([])  # as a request to write does, it reads what was held back
-        written = session["tokens"] - trial.tokens_read
         if session["tokens"] == before:
             self._compared.beyond += len(found.events)  # tokens that were seen are lost
             return
-        self._follow(id, how, found, written=written)
+        trial = own.fork()
+        trial.feed(how["prompt"])
+        trial.feed_tokens([])  # as a request to write does, it reads what was held back
+        ids = _last_ids(await self._ask("GET", f"/{id}/state"))
+        self._follow(id, how, found, written=ids[len(ids) - (session["tokens"] - trial.tokens_read) :])
 
     def _how(self) -> dict[str, Any]:
         chance = self._chance
@@ -237,16 +251,24 @@ class _Client:
             "logit_bias": ENDLESS,
         }
 
-    def _follow(self, id: str, how: dict[str, Any], found: Stream, *, written: int) -> None:
-        """The session alone writes as many tokens."""
+    def _follow(self, id: str, how: dict[str, Any], found: Stream, *, written: list[int]) -> None:
+        """The session alone reads the prompt and the tokens that were written; those that were seen are compared."""
+        compared, own, seen = self._compared, self._mine[id], found.events
+        own.feed(how["prompt"])
+        ready = own.ready()
         bias = {int(index): float("-inf") for index in ENDLESS}
         sampling = SamplingSettings(seed=how["seed"], top_k=None, logit_bias=bias)
-        tokens = list(self._mine[id].write(how["prompt"], max_tokens=max(1, written), sampling=sampling))
-        own = [one for one in tokens if one.id is not None]
-        seen = found.events
-        self._compared.beyond += [one["id"] for one in seen] != [one.id for one in own[: len(seen)]]
-        self._compared.beyond += len(seen) > written
-        self._compared.add([one["logprob"] for one in seen], [one.log_probability for one in own[: len(seen)]])
+        drawn = [one.id for one in own.fork().write(max_tokens=max(1, len(written)), sampling=sampling)]
+        compared.drawn += len(written)
+        compared.drawn_again += drawn[: len(written)] != written
+        compared.beyond += [one["id"] for one in seen] != written[: len(seen)]
+        compared.add([one["logprob"] for one in seen], ready.score(np.array(written)).tolist()[: len(seen)])
+
+
+def _last_ids(state: bytes) -> list[int]:
+    """The ids at the end of what a session has read and written, from its state."""
+    tensors = load(state[len(MAGIC) + hashlib.sha256().digest_size :])
+    return [*tensors["recent"].tolist(), *tensors["unread"].tolist()]
 
 
 def _values(session: Session, words: str) -> list[float]:
