@@ -3,7 +3,7 @@
 segue: processes that each own some of the sessions create, delete, feed, fork, write, score, take states away and bring
 them back, and leave in the middle of a stream; the server has so little memory that sessions go to disk and come back
 all the time. Every log-probability that an answer has is compared with that of a Session in the client, which reads the
-tokens that the server wrote. It also draws them again with the same seed: where a text was read in other pieces, numbers
+tokens that the server wrote. It also draws them again with the same seed: where a text was read in other pieces, values
 differ by rounding, and a draw at the border between two tokens may give the other one, so these are counted apart.
 
 llama.cpp: the same with slots: texts are written in slots that are saved, restored into others, erased and left in the
