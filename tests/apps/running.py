@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import segue.apps.desk.run
+import segue.apps.monitor.run
+import segue.apps.recommend.run  # noqa: F401  (a process that is forked has then imported what it needs)
 from tests.forked import forked_call
 from tests.serve.running import SECONDS, Server, serving
 
