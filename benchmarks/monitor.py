@@ -25,6 +25,7 @@ from benchmarks.monitor_shifts import shifts
 from benchmarks.monitor_store import many_texts, soak
 from benchmarks.provenance import RESULTS, Result, newest, origin, record, seconds_since
 from segue.api.tables import memory_table
+from segue.apps.cells import UTC, parse_time
 from segue.apps.monitor.build import build
 from segue.apps.monitor.calibrate import calibration_error, macro_f1
 from segue.apps.monitor.entities import entities_of, read_entities
@@ -32,11 +33,12 @@ from segue.apps.monitor.labelled import SENTIMENTS, Labelled, gathered
 from segue.apps.monitor.learn import fit, learn
 from segue.apps.monitor.linear import learn_vocabulary
 from segue.apps.monitor.model import MonitorModel
-from segue.apps.monitor.reading import made_batch, open_database, take
+from segue.apps.monitor.reading import made_batch, take
 from segue.apps.monitor.settings import MonitorSettings
+from segue.apps.monitor.store import MONITOR
 from segue.apps.monitor.stream import Stream
 from segue.apps.monitor.terms import terms_of
-from segue.apps.monitor.texts import UTC, Rows, parse_time
+from segue.apps.monitor.texts import Rows
 from segue.apps.monitor.watch import DAY, Seen
 
 FOLDS = 10
@@ -176,7 +178,8 @@ def throughput(data: Path, busy: bool) -> Result:
 
     model, rows = english_monitor(data), tweets(data)[:20_000]
     with tempfile.TemporaryDirectory() as name:
-        database = open_database(Path(name))
+        database = MONITOR.database_at(Path(name) / MONITOR.sqlite, alone=True)
+        database.open()
         stream = Stream(MonitorSettings().rules())
         began, computed = time.perf_counter(), time.process_time()
         for start in range(0, len(rows), 200):

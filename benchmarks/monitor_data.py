@@ -5,8 +5,8 @@ import lzma
 from pathlib import Path
 from typing import Any
 
+from segue.apps.cells import UTC, parse_time
 from segue.apps.monitor.labelled import Labelled
-from segue.apps.monitor.texts import UTC, parse_time
 
 Rows = list[tuple[str, str]]
 

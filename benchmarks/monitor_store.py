@@ -19,12 +19,11 @@ from segue.apps.database import Connection, Database
 from segue.apps.monitor import queries, store
 from segue.apps.monitor.daily import daily_report
 from segue.apps.monitor.entities import Entities
-from segue.apps.monitor.folder import DATABASE, FORMAT, MODELS, MONITOR, write_model
+from segue.apps.monitor.folder import write_model
 from segue.apps.monitor.model import MonitorModel, Reading, Sentiment
-from segue.apps.monitor.reading import open_database
+from segue.apps.monitor.store import MONITOR
 from segue.apps.monitor.texts import Text
 from segue.apps.monitor.watch import DAY
-from segue.files import write_folder
 
 Tell = Callable[[str], object]
 AT_ONCE = 200
@@ -39,7 +38,8 @@ def many_texts(count: int, busy: bool, told: Tell) -> dict[str, Any]:
     """Fills a store with made-up texts, and measures at 1 million and at the end."""
     found: dict[str, Any] = {"machine was busy with other work": busy}
     with tempfile.TemporaryDirectory() as name:
-        database = open_database(Path(name))
+        database = MONITOR.database_at(Path(name) / MONITOR.sqlite, alone=True)
+        database.open()
         draw = np.random.default_rng(0)
         rate = 0.0
         for start in range(0, count, AT_ONCE):
@@ -51,7 +51,7 @@ def many_texts(count: int, busy: bool, told: Tell) -> dict[str, Any]:
                 told(f"{done:,} texts: {rate:.0f} a second")
             if done in (1_000_000, count):
                 found[f"{done:,} texts"] = {"written a second": round(rate), "pages, ms": _pages(database)}
-        found["bytes of the file"] = (Path(name) / DATABASE).stat().st_size
+        found["bytes of the file"] = (Path(name) / MONITOR.sqlite).stat().st_size
         database.close()
     return found
 
@@ -160,7 +160,7 @@ def soak(model: MonitorModel, rows: list[dict[str, Any]], kills: int, told: Tell
                 if done % 10 == 0:
                     told(f"{done} kills")
         most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        states = [_state(folder / one / DATABASE) for one in ("whole", "killed")]
+        states = [_state(folder / one / MONITOR.sqlite) for one in ("whole", "killed")]
     return {
         "texts": len(rows),
         "kills": done,
@@ -172,13 +172,13 @@ def soak(model: MonitorModel, rows: list[dict[str, Any]], kills: int, told: Tell
 
 
 def _made(folder: Path, model: MonitorModel) -> None:
-    (folder / MODELS).mkdir(parents=True)
+    folder.mkdir()
     none = MonitorModel(
         linear=model.linear, topics=model.topics, sentiment=model.sentiment, topic=model.topic,
         entities=Entities(all=model.entities.all),
     )  # fmt: skip
-    write_folder(folder / MODELS / "0001", lambda place: write_model(place, none, (), {}), kind="monitor-model")
-    (folder / MONITOR).write_text(json.dumps({"format": FORMAT, "model": "0001"}))
+    MONITOR.write_model(folder, "0001", lambda place: write_model(place, none, (), {}))
+    MONITOR.write(folder, "0001", database=None)
 
 
 def _state(path: Path) -> tuple[Any, ...]:

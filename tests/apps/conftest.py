@@ -7,11 +7,11 @@ import httpx
 import pytest
 
 import segue
-from segue.apps.desk.folder import current_model, write_desk
+from segue.apps.desk.store import DESK
 from tests.apps.faq import rows
 from tests.apps.postgres import Postgres, running_postgres
 from tests.apps.receiver import Receiver
-from tests.apps.running import running_desk
+from tests.apps.running import running
 from tests.serve.running import Server
 
 SECRET = "a secret of sixteen and more"
@@ -44,7 +44,7 @@ def new_database(request: pytest.FixtureRequest) -> Callable[[], str | None]:
 
 def with_database(desk: Path, url: str | None) -> Path:
     """The desk, with its conversations there."""
-    write_desk(desk, current_model(desk), database=url)
+    DESK.write(desk, DESK.current_model(desk), database=url)
     return desk
 
 
@@ -74,7 +74,7 @@ def server(
     keys = folder / "keys"
     keys.write_text(f"agent alice {KEYS['agent']}\noperator bob {KEYS['operator']}\n")
     options = ("--keys", keys, "--webhook", receiver.url, "--set", "rate=10000", "--set", "burst=10000")
-    with running_desk(folder / "desk", folder, *options, secret=SECRET) as server:
+    with running("desk", folder / "desk", folder, *options, secret=SECRET) as server:
         yield server
 
 

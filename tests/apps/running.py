@@ -1,4 +1,4 @@
-"""A real desk in a process of its own."""
+"""A real application in a process of its own: desk, monitor or recommend."""
 
 import os
 import re
@@ -7,20 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import segue.apps.desk.run
+import segue.apps.monitor.run
+import segue.apps.recommend.run  # noqa: F401  (a process that is forked has then imported what it needs)
 from tests.forked import forked_call
 from tests.serve.running import SECONDS, Server, serving
 
 
-class ReadyDesk:
+class Ready:
     """A process that is forked, which must be done before there are other threads, and waits for its start."""
 
-    def __init__(self, desk: Path, folder: Path, *options: object, secret: str = "") -> None:
-        self._log = folder / f"desk-{time.monotonic_ns()}.log"
+    def __init__(self, application: str, place: Path, folder: Path, *options: object, secret: str = "") -> None:
+        self._log = folder / f"{application}-{time.monotonic_ns()}.log"
         self._log.touch()
         port, self._port = os.pipe()
 
         def work() -> int:
-            arguments = ["desk", "run", str(desk), "--port", os.read(port, 8).decode(), *map(str, options)]
+            arguments = [application, "run", str(place), "--port", os.read(port, 8).decode(), *map(str, options)]
             return serving(self._log, arguments)
 
         self.process = forked_call(work, environment={"SEGUE_WEBHOOK_SECRET": secret})
@@ -39,14 +42,9 @@ class ReadyDesk:
         raise AssertionError(self._log.read_text())
 
 
-def start_desk(desk: Path, folder: Path, *options: object, secret: str = "", port: int = 0) -> Server:
-    """Waits until it takes requests."""
-    return ReadyDesk(desk, folder, *options, secret=secret).start(port)
-
-
 @contextmanager
-def running_desk(desk: Path, folder: Path, *options: object, secret: str = "") -> Iterator[Server]:
-    server = start_desk(desk, folder, *options, secret=secret)
+def running(application: str, place: Path, folder: Path, *options: object, secret: str = "") -> Iterator[Server]:
+    server = Ready(application, place, folder, *options, secret=secret).start()
     try:
         yield server
     finally:

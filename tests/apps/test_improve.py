@@ -11,13 +11,13 @@ import httpx
 import pytest
 
 import segue
-from segue.apps.desk import store
-from segue.apps.desk.folder import DATABASE, DESK, MODELS, current_model, model_names, place_of
 from segue.apps.desk.forget import without_deleted
 from segue.apps.desk.improve import with_reviewed
+from segue.apps.desk.store import DESK
+from segue.apps.folder import MODELS, model_names
 from segue.errors import CheckpointError, ConfigError, DataError
 from tests.apps.conftest import with_database
-from tests.apps.running import running_desk
+from tests.apps.running import running
 from tests.command import command
 
 QUESTIONS = (
@@ -39,10 +39,10 @@ def test_what_agents_answer_is_learned_and_can_be_taken_back(
     desk: Path, tmp_path: Path, new_database: Callable[[], str | None]
 ) -> None:
     with_database(desk, new_database())
-    file = isinstance(place_of(desk), Path)
+    file = isinstance(DESK.place_of(desk), Path)
     with pytest.raises(ConfigError, match="accepted answers that it has not learned"):
         segue.improve_desk(desk, progress=False)
-    with running_desk(desk, tmp_path) as server, server.client() as client:
+    with running("desk", desk, tmp_path) as server, server.client() as client:
         for question in QUESTIONS:
             answered_by_agent(client, question, ANSWER)
         answered_by_agent(client, "nonsense", "rejected")
@@ -60,7 +60,7 @@ def test_what_agents_answer_is_learned_and_can_be_taken_back(
         assert found.switched
         assert found.learned == len(QUESTIONS)
         assert found.right_now >= found.right_before
-        assert current_model(desk) == found.model == "0002"
+        assert DESK.current_model(desk) == found.model == "0002"
         assert segue.open_desk(desk).ask("gift voucher").answer == ANSWER
         with pytest.raises(ConfigError, match="not learned yet; got none"):
             segue.improve_desk(desk, progress=False)
@@ -79,13 +79,13 @@ def test_what_agents_answer_is_learned_and_can_be_taken_back(
         segue.copy_desk(desk, tmp_path / "copy")  # while it runs
         person = client.get("/v1/agent/conversations", params={"search": QUESTIONS[0]}).json()["data"][0]["person"]
         if file:
-            assert b"gift vouchers" in (desk / f"{DATABASE}-wal").read_bytes() + (desk / DATABASE).read_bytes()
+            assert b"gift vouchers" in (desk / f"{DESK.sqlite}-wal").read_bytes() + (desk / DESK.sqlite).read_bytes()
         deleted = client.delete(f"/v1/operator/people/{person}").json()
         command = f"segue desk person {desk} {person} --delete"
         assert deleted == {"person": person, "deleted_conversations": 1, "models": ["0002"], "command": command}
         assert segue.person_in_desk(desk, person)["conversations"] == []
         if file:
-            kept = (desk / f"{DATABASE}-wal").read_bytes() + (desk / DATABASE).read_bytes()
+            kept = (desk / f"{DESK.sqlite}-wal").read_bytes() + (desk / DESK.sqlite).read_bytes()
             assert QUESTIONS[0].encode() not in kept
     shutil.copytree(desk, tmp_path / "forgetting")  # as it is, with the model that knows the question
     assert segue.roll_back_desk(desk) == "0001"
@@ -96,16 +96,16 @@ def test_what_agents_answer_is_learned_and_can_be_taken_back(
         segue.roll_back_desk(desk, to="0007")
 
     segue.copy_desk(tmp_path / "copy", tmp_path / "restored", check=True, database=new_database())
-    assert current_model(tmp_path / "restored") == "0002"
+    assert DESK.current_model(tmp_path / "restored") == "0002"
     assert len(segue.person_in_desk(tmp_path / "restored", "nobody")["conversations"]) == 0
-    assert isinstance(place_of(tmp_path / "restored"), Path) == file
+    assert isinstance(DESK.place_of(tmp_path / "restored"), Path) == file
     assert len(segue.person_in_desk(tmp_path / "restored", person)["conversations"]) == 1
-    database = store.conversations_of(tmp_path / "restored", alone=True)
+    database = DESK.database(tmp_path / "restored", alone=True)
     database.open()
     count = database.do(lambda connection: connection.execute("SELECT count(*) FROM conversations").fetchone())
     assert count == (len(QUESTIONS) + 2,)
     database.close()
-    (tmp_path / "copy" / DATABASE).write_bytes(b"damaged")
+    (tmp_path / "copy" / DESK.sqlite).write_bytes(b"damaged")
     with pytest.raises(CheckpointError):
         segue.copy_desk(tmp_path / "copy", tmp_path / "again", check=True)
     assert not (tmp_path / "again").exists()
@@ -151,8 +151,8 @@ def test_a_damaged_model_is_never_put_into_use(desk: Path) -> None:
     assert model_names(desk) == ["0001", "0002"]
     with pytest.raises(CheckpointError):
         segue.roll_back_desk(desk, to="0002")
-    assert current_model(desk) == "0001"
-    (desk / DESK).write_text("[]")
+    assert DESK.current_model(desk) == "0001"
+    (desk / DESK.file).write_text("[]")
     with pytest.raises(CheckpointError, match="must be a desk of this version"):
         segue.open_desk(desk)
 

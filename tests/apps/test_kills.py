@@ -12,12 +12,11 @@ import httpx
 import pytest
 
 from segue.apps.database import Connection
-from segue.apps.desk import store
+from segue.apps.desk.store import DESK
 from tests.apps.conftest import with_database
+from tests.apps.kills import SECRET, killed, ready
 from tests.apps.receiver import Receiver
-from tests.apps.running import ReadyDesk
 
-SECRET = "a secret of sixteen and more"
 QUESTIONS = (
     "where is my parcel",
     "I lost my card",
@@ -61,47 +60,25 @@ class Visitor(threading.Thread):
             time.sleep(0.02)
 
 
-def killed(desk: Path, folder: Path, *, times: int) -> None:
-    draw, stop = random.Random(times), threading.Event()
-    options = (
-        "--set",
-        "rate=100000",
-        "--set",
-        "burst=100000",
-        "--set",
-        "max_messages=1000000",
-        "--set",
-        "max_open=1000",
-    )
-    receiver = Receiver(SECRET)
-    options = (*options, "--webhook", receiver.url)
-    first, *others = [ReadyDesk(desk, folder, *options, secret=SECRET) for _ in range(1 + times)]
-    try:
-        with receiver:
-            server = first.start()
-            visitors = [Visitor(server.url, number, stop) for number in range(3)]
-            for one in visitors:
-                one.start()
-            for other in others:
-                time.sleep(draw.uniform(0.05, 0.5))
-                server.process.kill()
-                server.process.wait()
-                receiver.refuse = draw.randrange(2)
-                server = other.start(server.port)
-            time.sleep(0.3)
-            stop.set()
-            for one in visitors:
-                one.join(20)
-            checked(desk, visitors, receiver)
-            assert server.stop() == 0
-    finally:
-        for ready in (first, *others):
-            ready.process.kill()
-            ready.process.wait()
+def visited(desk: Path, folder: Path, *, times: int) -> None:
+    stop, receiver = threading.Event(), Receiver(SECRET)
+    options = ("--set", "max_messages=1000000", "--set", "max_open=1000", "--webhook", receiver.url)
+    with ready("desk", desk, folder, *options, times=times, secret=SECRET) as (first, *others), receiver:
+        server = first.start()
+        visitors = [Visitor(server.url, number, stop) for number in range(3)]
+        for one in visitors:
+            one.start()
+        server = killed(server, others, seed=times, between=lambda draw: setattr(receiver, "refuse", draw.randrange(2)))
+        time.sleep(0.3)
+        stop.set()
+        for one in visitors:
+            one.join(20)
+        checked(desk, visitors, receiver)
+        assert server.stop() == 0
 
 
 def checked(desk: Path, visitors: list[Visitor], receiver: Receiver) -> None:
-    database = store.conversations_of(desk, alone=False)
+    database = DESK.database(desk, alone=False)
     database.open()
 
     def rows(query: str, *values: object) -> list[tuple[object, ...]]:
@@ -137,7 +114,7 @@ def checked(desk: Path, visitors: list[Visitor], receiver: Receiver) -> None:
 
 def test_nothing_is_lost_or_doubled(desk: Path, tmp_path: Path, new_database: Callable[[], str | None]) -> None:
     url = new_database()
-    killed(with_database(desk, url), tmp_path, times=4 if url is None else 2)
+    visited(with_database(desk, url), tmp_path, times=4 if url is None else 2)
 
 
 @pytest.mark.long
@@ -145,4 +122,4 @@ def test_nothing_is_lost_or_doubled_in_a_hundred_kills(
     learned: Path, tmp_path: Path, new_database: Callable[[], str | None]
 ) -> None:
     shutil.copytree(learned, tmp_path / "many")
-    killed(with_database(tmp_path / "many", new_database()), tmp_path, times=100)
+    visited(with_database(tmp_path / "many", new_database()), tmp_path, times=100)

@@ -18,8 +18,9 @@ from segue.apps.desk.knowledge import read_knowledge
 from segue.apps.desk.parts import PARTS
 from segue.apps.desk.ranker import PRIOR, fit_weights, put_forward, rank
 from segue.apps.desk.slots import filled, slots_in
-from segue.apps.desk.terms import is_chinese, terms_of, words_of
+from segue.apps.desk.terms import terms_of, words_of
 from segue.errors import CheckpointError, DataError
+from segue.text.unicode import is_chinese
 from tests.apps.faq import CHINESE, ENGLISH, rows
 from tests.tasks.models import write_model
 

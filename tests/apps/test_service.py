@@ -16,7 +16,7 @@ from segue.apps.web import Rate, forwarded
 from segue.apps.webhooks import check_webhook
 from segue.errors import ConfigError
 from tests.apps.receiver import Receiver
-from tests.apps.running import running_desk
+from tests.apps.running import running
 from tests.serve.running import Server
 
 Say = Callable[..., dict[str, Any]]
@@ -225,7 +225,7 @@ def test_roles_and_limits(visitor: httpx.Client, agent: httpx.Client, server: Se
 def test_streams_of_clients_that_left_are_given_back(tmp_path: Path, desk: Path) -> None:
     limits = ("max_streams=2", "max_streams_of_address=2", "max_agent_streams=1", "rate=1000", "burst=1000")
     options = [part for limit in limits for part in ("--set", limit)]
-    with running_desk(desk, tmp_path, *options) as server, server.client() as client:
+    with running("desk", desk, tmp_path, *options) as server, server.client() as client:
         path = f"/v1/conversations/{client.post('/v1/conversations', json={}).json()['id']}/events"
         for _ in range(3):
             with client.stream("GET", path) as one, client.stream("GET", path) as two:
@@ -247,7 +247,7 @@ def test_pages_come_without_a_key(visitor: httpx.Client) -> None:
         "/widget.js",
         "/page/visitor.js",
         "/page/dom.js",
-        "/page/desk.css",
+        "/page/application.css",
         "/health",
         "/ready",
     ):

@@ -10,7 +10,7 @@ from segue.apps.desk.reply import reply
 from segue.apps.desk.settings import DeskSettings
 from segue.apps.desk.writer import open_writer
 from segue.errors import ConfigError
-from tests.apps.running import running_desk
+from tests.apps.running import running
 from tests.tasks.models import write_model
 
 UNCLEAR = ("the card or the refund", "parcel or invoice", "money order hours", "open refund card", "my order password")
@@ -62,7 +62,7 @@ def test_language_models_and_fine_tuned_ones_write(desk: Path, tmp_path: Path) -
     with pytest.raises(ConfigError, match="of the task classify"):
         open_writer(str(other.folder), most_tokens=8)
     options = ("--set", "generate=transformer-xl-mini-en", "--set", "max_generated=4")
-    with running_desk(desk, tmp_path, *options) as server, server.client() as client:
+    with running("desk", desk, tmp_path, *options) as server, server.client() as client:
         kinds = set()
         for text in UNCLEAR:
             id = client.post("/v1/conversations", json={}).json()["id"]

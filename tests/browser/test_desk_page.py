@@ -11,7 +11,7 @@ import pytest
 
 import segue
 from tests.apps.faq import rows
-from tests.apps.running import running_desk
+from tests.apps.running import running
 from tests.apps.test_writer import UNCLEAR
 from tests.browser.conftest import MARKUP, Open
 from tests.serve.running import Server
@@ -55,7 +55,7 @@ def desk(shop: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
     segue.learn_desk([*rows(), *hostile], folder / "desk", model="none", error=0.05, progress=False)
     (folder / "keys").write_text(f"agent alice {AGENT}\noperator bob {OPERATOR}\n")
     options = ("--keys", folder / "keys", "--set", "rate=1000", "--set", "burst=1000", "--set", f"embed={shop}")
-    with running_desk(folder / "desk", folder, *options) as server:
+    with running("desk", folder / "desk", folder, *options) as server:
         Shop.desk = server.url
         yield server
 
@@ -149,7 +149,7 @@ def test_suggestions_are_chosen_with_the_keyboard(open_page: Open, desk: Server)
 def test_a_generated_reply_is_marked_and_offers_its_sources(open_page: Open, tmp_path: Path) -> None:
     segue.learn_desk(rows(), tmp_path / "desk", model="none", error=0.05, progress=False)
     options = ("--set", "generate=transformer-xl-mini-en", "--set", "max_generated=8", "--set", "rate=1000")
-    with running_desk(tmp_path / "desk", tmp_path, *options) as server:
+    with running("desk", tmp_path / "desk", tmp_path, *options) as server:
         page = open_page(f"{server.url}/")
         for text in UNCLEAR:
             if ask(page, text).locator(".generated").count():
@@ -231,15 +231,15 @@ def test_the_widget_stands_on_the_page_of_another_site(chromium: Any, desk: Serv
 
 
 def test_a_server_that_comes_back_loses_nothing(open_page: Open, tmp_path: Path) -> None:
-    from tests.apps.running import ReadyDesk
+    from tests.apps.running import Ready
 
     segue.learn_desk(rows(), tmp_path / "desk", model="none", error=0.05, progress=False)
-    server = ReadyDesk(tmp_path / "desk", tmp_path).start()
+    server = Ready("desk", tmp_path / "desk", tmp_path).start()
     page = open_page(f"{server.url}/")
     ask(page, "where is my parcel")
     server.process.kill()
     server.process.wait()
-    server = ReadyDesk(tmp_path / "desk", tmp_path).start(server.port)
+    server = Ready("desk", tmp_path / "desk", tmp_path).start(server.port)
     try:
         assert ask(page, "I lost my card").locator(".bubble").inner_text() == "Block the card in the app."
         assert page.locator(".message").count() == 4

@@ -9,7 +9,7 @@ import pytest
 
 import segue
 from tests.apps.monitor.news import DAY, START, entities, labelled, stream
-from tests.apps.monitor.running import running_monitor
+from tests.apps.running import running
 from tests.browser.conftest import MARKUP, Open
 from tests.serve.running import Server
 
@@ -31,8 +31,8 @@ def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         + "".join(f"2023-{month}-{day:02d},ACME,{100 + day % 7}\n" for month in (11, 12) for day in range(1, 31))
     )
     (folder / "list.toml").write_text('[prices]\npath = "prices.csv"\n')
-    with running_monitor(
-        folder / "monitor", folder, "--keys", folder / "keys", "--sources", folder / "list.toml"
+    with running(
+        "monitor", folder / "monitor", folder, "--keys", folder / "keys", "--sources", folder / "list.toml"
     ) as one:
         rows = stream(days=50, bad_from=40)
         hostile = {"text": f"Acme {MARKUP} posts a heavy loss", "author": MARKUP, "time": START + 50 * DAY - 5}
@@ -131,12 +131,12 @@ def test_companies_side_by_side_and_sources(open_page: Open, monitor: Server) ->
     page.click("#tab-sources")
     page.wait_for_selector("#sources td:has-text('post')")
     assert "must have a text" in page.inner_text("#sources")
-    assert not page.is_visible("#tab-authors")
+    assert not page.is_visible("#tab-people")
 
 
 def test_a_person_is_found(open_page: Open, monitor: Server) -> None:
     page = opened(open_page, monitor, OPERATOR)
-    page.click("#tab-authors")
+    page.click("#tab-people")
     page.fill("#person", "writer-2")
     page.press("#person", "Enter")
     page.wait_for_selector("#delete-person")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import segue
-from tests.apps.recommend.running import running_recommender
 from tests.apps.recommend.shop import events, items, quick
+from tests.apps.running import running
 from tests.browser.conftest import MARKUP, Open
 from tests.serve.running import Server
 
@@ -25,7 +25,7 @@ def recommender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     hostile = {"id": "hostile", "title": MARKUP, "tags": "red|thing"}
     segue.learn_recommender(events(), folder / "rec", items=[*items(), hostile], settings=quick(), progress=False)
     (folder / "keys").write_text(f"operator bob {OPERATOR}\n")
-    with running_recommender(folder / "rec", folder, "--keys", folder / "keys") as one:
+    with running("recommend", folder / "rec", folder, "--keys", folder / "keys") as one:
         yield one
 
 

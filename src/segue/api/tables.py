@@ -18,6 +18,12 @@ TableLike: TypeAlias = Any
 Arrow table, or a data set of the `datasets` library."""
 
 
+def several(data: TableLike | Sequence[TableLike]) -> Sequence[TableLike]:
+    """Tables as a list; rows are one table."""
+    is_rows = bool(isinstance(data, list | tuple) and data and isinstance(data[0], dict))
+    return data if isinstance(data, list | tuple) and not is_rows else [data]
+
+
 def table_source(data: TableLike, *, name: str) -> str | Table:
     """The name of a file as it is, or a table in memory, which messages call `name`."""
     if isinstance(data, str | Path):

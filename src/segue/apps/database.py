@@ -13,7 +13,7 @@ the same database, so numbers that count up are seen in their order. Work should
 
 | wanted | write |
 |---|---|
-| values | `?` for each, and no other question mark; a truth value becomes 0 or 1, a NUL in a text U+FFFD |
+| values | `?` for each, and no other question mark; a truth value becomes 0 or 1, a NUL or surrogate in a text U+FFFD |
 | types | `TEXT`, `BIGINT`, `DOUBLE PRECISION` (never `REAL`: half as exact in PostgreSQL), and JSON as `TEXT` |
 | a key that counts up | `number NUMBERED` in a step; `INSERT ... RETURNING number` gives the new one |
 | insert or replace | `ON CONFLICT (key) DO NOTHING`, or `DO UPDATE SET name = excluded.name` |
@@ -21,12 +21,15 @@ the same database, so numbers that count up are seen in their order. Work should
 | search | a `Search` in a step, then `connection.contains(search, words)`: finds parts of words, and Chinese |
 | sums of BIGINT | `CAST(sum(x) AS BIGINT)`, or `count(CASE WHEN ... THEN 1 END)` |
 | names by AS | in GROUP BY and ORDER BY, not in WHERE; whatever is selected beside an aggregate stands in GROUP BY |
+| a list of values | `IN (?, ?)` with at least one |
+| whole numbers | compared with whole numbers, never with floats, which no index of PostgreSQL finds |
+| order of texts | in Python, where it matters: databases have orders of their own |
 | order with NULL | `NULLS FIRST` or `NULLS LAST` |
 | many rows | `connection.execute_many`; a large SELECT is read in pages, `WHERE number > ? ... LIMIT 1000` |
 
-No PRAGMA, no `rowid`, no `lastrowid`, no `LIKE` (it knows no case in SQLite), no `instr`. Times are seconds.
-What still has to differ in a step is a `Differs`. Tables are made parents first, by `CREATE TABLE name`: copies follow
-that order.
+No name that is a word of SQL (`user`, `order`), no PRAGMA, no `rowid`, no `lastrowid`, no `LIKE` (it knows no case in
+SQLite), no `instr`. Times are seconds. What still has to differ in a step is a `Differs`. Tables are made parents
+first, by `CREATE TABLE name`: copies follow that order.
 """
 
 import asyncio
@@ -123,7 +126,7 @@ class Database:
     def __init__(self, place: Place, *, name: str, steps: Sequence[Step], alone: bool = True) -> None:
         self._name, self._steps, self._alone = name, steps, alone
         self._engine: Sqlite | Postgresql = (
-            Sqlite(place) if isinstance(place, Path) else Postgresql(place, application=name)
+            Sqlite(place, application=name) if isinstance(place, Path) else Postgresql(place, application=name)
         )
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-database")
 
@@ -178,6 +181,10 @@ class Database:
                 ) from error
             raise
         return found
+
+    def check_empty(self) -> None:
+        """Raises where it has rows."""
+        self.do(self._check_empty)
 
     def clean(self) -> None:
         """Leaves nothing of deleted rows in indexes, and nothing in the log that SQLite keeps beside its file.
@@ -240,6 +247,13 @@ class Database:
             "Name another, or install a newer segue."
         )
 
+    def _check_empty(self, connection: Connection) -> None:
+        for table in self._tables():
+            if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None:
+                raise DataError(
+                    f"{self._engine.shown} must be empty; got rows in {table}. Name another database, or make one."
+                )
+
     def _tables(self) -> list[str]:
         """Those of the application, parents first."""
         made = [name for step in self._steps for name in re.findall(r"CREATE TABLE (\w+)", self._script(step))]
@@ -277,14 +291,9 @@ def _copy(source: Place, target: Place, *, name: str, steps: Sequence[Step]) -> 
 
 
 def _copy_rows(reading: Database, writing: Database, connection: Connection) -> None:
-    tables = writing._tables()
-    for table in tables:
-        if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None:
-            raise DataError(
-                f"{writing._engine.shown} must be empty to take a copy; got rows in {table}. Name another database."
-            )
+    writing._check_empty(connection)
     with reading._engine.reading():
-        for table in tables:
+        for table in writing._tables():
             columns, rows = reading._engine.rows(table)
             marks = ", ".join("?" * len(columns))
             connection.execute_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)

@@ -43,7 +43,7 @@ class Postgresql:
             )
         self._driver = importlib.import_module("psycopg")
         self.errors: tuple[type[Exception], ...] = (self._driver.Error,)
-        self._url, self.shown = url, shown_url(url)
+        self._url, self.shown, self._application = url, shown_url(url), application
         self._connection: Any = None
         self._alone = False
         self._one_server, self._one_writer = (_number(f"{application}, {what}") for what in ("server", "writer"))
@@ -158,8 +158,8 @@ class Postgresql:
             if time.monotonic() > end:
                 self.close()
                 raise DataError(
-                    f"{self.shown} must be used by one server at a time; got a second one. Stop the other, or make a "
-                    "back-up and run that."
+                    f"{self.shown} must be used by one server of {self._application} at a time; got a second one. Stop "
+                    "the other, or make a back-up and run that."
                 )
             time.sleep(0.05)
 

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 from segue.errors import DataError
 from segue.files import unwritable
 from segue.files.single import try_lock
+from segue.text.unicode import without_surrogates
 
 _WAIT = 5.0
 """Seconds that SQLite waits for a lock of another process."""
@@ -21,8 +22,8 @@ class Sqlite:
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     numbered = "INTEGER PRIMARY KEY AUTOINCREMENT"
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.shown = path, str(path)
+    def __init__(self, path: Path, *, application: str) -> None:
+        self.path, self.shown, self._application = path, str(path), application
         self._connection: sqlite3.Connection | None = None
         self._lock: BinaryIO | None = None
 
@@ -139,8 +140,8 @@ class Sqlite:
         if not try_lock(self._lock.fileno()):
             self._release()
             raise DataError(
-                f"{self.path} must be used by one server at a time; got a second one. Stop the other, or make a "
-                "back-up and run that."
+                f"{self.path} must be used by one server of {self._application} at a time; got a second one. Stop the "
+                "other, or make a back-up and run that."
             )
 
     def _release(self) -> None:
@@ -195,7 +196,11 @@ CREATE TRIGGER {name}_deleted AFTER DELETE ON {table} BEGIN
 def portable(values: Sequence[Any]) -> tuple[Any, ...]:
     """Values as both databases take them."""
     return tuple(
-        value.replace("\0", "\ufffd") if isinstance(value, str) else int(value) if isinstance(value, bool) else value
+        without_surrogates(value).replace("\0", "\ufffd")
+        if isinstance(value, str)
+        else int(value)
+        if isinstance(value, bool)
+        else value
         for value in values
     )
 

@@ -8,7 +8,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import Response
@@ -18,14 +18,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import segue
 from segue.apps.database import DatabaseAwayError, DatabaseFullError
 from segue.apps.keys import ANYONE, LOCAL, Caller, Role, RoleKeys
-from segue.serve.answers import add_error_answers, answer
-from segue.serve.errors import ApiError
+from segue.serve.answers import ERRORS, add_error_answers, answer
+from segue.serve.errors import ApiError, not_ready
 from segue.serve.guard import HEADERS, OPEN, check_caller
-from segue.serve.limits import BodyLimits
+from segue.serve.limits import BodyLimits, LimitedRoute
 from segue.serve.page_routes import PREFIX, page_router
+from segue.serve.server import ServerSettings, Service
 
 log = logging.getLogger("segue.apps")
 _MOST_ADDRESSES = 10_000
+_router = APIRouter(route_class=LimitedRoute, responses=ERRORS, tags=["service"])
 
 
 class Rate:
@@ -109,26 +111,49 @@ class _Guard:
             )
 
 
+class AppSettings(BodyLimits, ServerSettings, Protocol):
+    """Limits of an application."""
+
+    @property
+    def rate(self) -> float:
+        """Requests a second that an address may make,"""
+
+    @property
+    def burst(self) -> int:
+        """and at once."""
+
+    @property
+    def trusted_proxy(self) -> str:
+        """Address that is believed in what it says of where a request comes from."""
+
+
+class AppService(Service, Protocol):
+    """What stands behind the routes of an application."""
+
+    @property
+    def settings(self) -> AppSettings:
+        """Its limits."""
+
+
 def make_app(
+    name: str,
     *,
-    title: str,
-    service: Any,
+    service: AppService,
     routers: Sequence[APIRouter],
-    limits: BodyLimits,
-    packages: Sequence[str],
     starts: Mapping[str, str],
     embedded_by: str,
     keys: RoleKeys | None,
     local: bool,
-    rate: Rate,
-    proxy: str,
 ) -> FastAPI:
-    """An application: its routes, and the pages of `packages`, with the paths `starts`. What the address `proxy` says
-    of where a request comes from is believed."""
-    app = FastAPI(title=title, version=segue.__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.state.service, app.state.limits = service, limits
-    for router in routers:
+    """An application by its name: its routes, those that all have, and its pages, with the paths `starts`."""
+    settings = service.settings
+    app = FastAPI(
+        title=f"segue {name}", version=segue.__version__, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    app.state.service, app.state.limits = service, settings
+    for router in (*routers, _router):
         app.include_router(router)
+    packages = ("segue.serve", "segue.apps", f"segue.apps.{name}")
     app.include_router(page_router(*packages, starts=starts, embedded_by=embedded_by))
     add_error_answers(app)
     app.add_exception_handler(DatabaseFullError, _database_error)
@@ -136,7 +161,8 @@ def make_app(
     for path in app.openapi()["paths"].values():
         for route in path.values():
             route["responses"].pop("422", None)  # what is wrong with a request is a 400 here
-    app.add_middleware(_Guard, keys=keys, local=local, rate=rate, free=tuple(starts), proxy=proxy)
+    rate = Rate(rate=settings.rate, most=settings.burst)
+    app.add_middleware(_Guard, keys=keys, local=local, rate=rate, free=tuple(starts), proxy=settings.trusted_proxy)
     return app
 
 
@@ -187,3 +213,27 @@ def needs(role: Role) -> Any:
         return caller
 
     return Depends(check)
+
+
+# ------------------------------------------------------------------------------------------------ routes that all have
+
+
+@_router.get("/v1/me", dependencies=[needs("visitor")])
+async def _me(request: Request) -> Response:
+    """Role and name of whoever asks."""
+    caller = caller_of(request)
+    return answer({"role": caller.role, "name": caller.name})
+
+
+@_router.get("/health")
+async def _health() -> Response:
+    """Whether the process lives."""
+    return answer({"status": "ok"})
+
+
+@_router.get("/ready")
+async def _ready(request: Request) -> Response:
+    """Whether it takes requests."""
+    if not request.app.state.service.ready:
+        raise not_ready()
+    return answer({"status": "ready"})

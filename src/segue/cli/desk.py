@@ -1,31 +1,36 @@
 """`segue desk`: customer service from questions and answers; a verb of its own for each step."""
 
-import json
-import logging
-import os
-import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
 
+from segue.cli.applications import (
+    SECRET,
+    DatabaseOption,
+    DeleteOption,
+    HeldSeedOption,
+    HostOption,
+    OutOption,
+    PortOption,
+    ToOption,
+    check_reachable,
+    folder_or_temporary,
+    log_to_terminal,
+    show_address,
+    show_copy,
+    show_json,
+    show_restored,
+    show_rolled_back,
+    show_switch,
+    with_secret,
+)
 from segue.cli.console import say
 from segue.cli.serve import check_installed, is_local
 from segue.config import settings as settings_of
-from segue.errors import ConfigError
 
-SECRET = "SEGUE_WEBHOOK_SECRET"
 DeskArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="DESK", help="Folder of the desk.")]
-OutOption: TypeAlias = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write; it must not exist yet.")]
-DatabaseOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="PostgreSQL that keeps the conversations: postgresql://user@host/name. Default: SQLite, in the folder.",
-    ),
-]
 
 
 def desk() -> None:
@@ -60,7 +65,7 @@ def learn(
     ] = True,
     encoding: Annotated[str, typer.Option(help="Encoding of files without a byte order mark.")] = "utf-8",
     database: DatabaseOption = None,
-    seed: Annotated[int, typer.Option(help="Seed of what is held back.")] = 0,
+    seed: HeldSeedOption = 0,
 ) -> None:
     """Learn a desk from questions and answers, and measure it.
 
@@ -131,7 +136,7 @@ def ask(
                 "missing": list(missing),
                 "candidates": [{"topic": one.topic.name, "probability": one.probability} for one in found.candidates],
             }
-            console.print(json.dumps(row, ensure_ascii=False), markup=False, soft_wrap=True)
+            show_json(row)
             continue
         if missing:
             say(console, f"Please tell me: {missing[0].replace('_', ' ')}")
@@ -149,8 +154,8 @@ def run(
         Path | None,
         typer.Argument(metavar="DESK", help="Folder of the desk. Default: with --demo, a temporary one."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine needs --keys.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8080,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8080,
     keys: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="File with lines ROLE NAME KEY: visitor, agent, operator. Default: no keys."),
@@ -190,25 +195,18 @@ def run(
     from segue.apps.keys import read_role_keys
 
     console = Console(stderr=True, highlight=False)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="segue: %(levelname)s %(message)s")
+    log_to_terminal()
     chosen = settings_of(DeskSettings, {}, settings or [])
-    if not is_local(host) and keys is None:
-        raise ConfigError(
-            f"a desk that others can reach must have keys; got --host {host} without. Give --keys FILE, with lines "
-            "ROLE NAME KEY, or leave --host out."
-        )
-    if webhook is not None and not os.environ.get(SECRET):
-        raise ConfigError(f"--webhook needs a secret of at least 16 characters in {SECRET}; got none. Set it.")
-    if desk is None and not demo:
-        raise ConfigError("segue desk run must have a desk; got none. Name its folder, or try --demo.")
-    folder = desk if desk is not None else Path(tempfile.mkdtemp(prefix="segue-desk-")) / "desk"
+    check_reachable(host, keys, what="a desk")
+    told = with_secret(webhook)
+    folder = folder_or_temporary(desk, name="desk", what="a desk", demo=demo)
     if demo and not folder.exists():
         _learn_demo(folder, data or [], console)
 
     def started(address: str) -> None:
         console.print(f"visitors  {address}/", soft_wrap=True)
         console.print(f"agents    {address}/agent", soft_wrap=True)
-        console.print(f"serving on {address}  (Ctrl-C stops it)", soft_wrap=True)
+        show_address(console, address)
 
     run_desk(
         folder,
@@ -217,7 +215,7 @@ def run(
         keys=None if keys is None else read_role_keys(keys),
         local=is_local(host),
         settings=chosen,
-        webhook=None if webhook is None else (webhook, os.environ[SECRET]),
+        webhook=told,
         started=started,
         check=check,
     )
@@ -232,7 +230,7 @@ def _learn_demo(folder: Path, data: list[Path], console: Console) -> None:
     console.print(f"{found.numbers['topics']:,} topics, {found.numbers['questions']:,} questions")
 
 
-def improve(desk: DeskArgument, seed: Annotated[int, typer.Option(help="Seed of what is held back.")] = 0) -> None:
+def improve(desk: DeskArgument, seed: HeldSeedOption = 0) -> None:
     """Learn again with what agents answered, and switch if it is no worse.
 
     \b
@@ -248,17 +246,12 @@ def improve(desk: DeskArgument, seed: Annotated[int, typer.Option(help="Seed of 
         console,
         f"Of {found.asked:,} held-back questions right: before {found.right_before:.1%}, now {found.right_now:.1%}.",
     )
-    if found.switched:
-        say(console, f"Model {found.model} is in use now. segue desk roll-back {desk} goes back.")
-    else:
-        say(console, f"The model in use stays. The new one is kept as {found.model}.")
+    show_switch("desk", desk, model=found.model, switched=found.switched)
 
 
 def roll_back(
     desk: DeskArgument,
-    to: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the model. Default: the one before the one in use.")
-    ] = None,
+    to: ToOption = None,
 ) -> None:
     """Go back to an earlier model of a desk.
 
@@ -268,7 +261,7 @@ def roll_back(
     """
     from segue.apps.desk.interface import roll_back_desk
 
-    say(Console(highlight=False), f"Model {roll_back_desk(desk, to=to)} is in use now.")
+    show_rolled_back(roll_back_desk(desk, to=to))
 
 
 def back_up(desk: DeskArgument, out: OutOption) -> None:
@@ -281,7 +274,7 @@ def back_up(desk: DeskArgument, out: OutOption) -> None:
     from segue.apps.desk.interface import copy_desk
 
     copy_desk(desk, out)
-    say(Console(highlight=False), f"{out} is a copy of {desk}, and can be restored or run.")
+    show_copy(desk, out)
 
 
 def restore(
@@ -301,13 +294,13 @@ def restore(
     from segue.apps.desk.interface import copy_desk
 
     copy_desk(copy, out, check=True, database=database)
-    say(Console(highlight=False), f"{out} is as it was when {copy} was made.")
+    show_restored(copy, out)
 
 
 def person(
     desk: DeskArgument,
     person: Annotated[str, typer.Argument(metavar="ID", help="Id of the person.")],
-    delete: Annotated[bool, typer.Option("--delete", help="Delete all of it.")] = False,
+    delete: DeleteOption = False,
 ) -> None:
     """Show, export or delete what a desk keeps of a person.
 
@@ -335,4 +328,4 @@ def person(
                 f"Model {found['model']} is in use now.",
             )
     else:
-        console.print(json.dumps(found, ensure_ascii=False, indent=1), markup=False, soft_wrap=True)
+        show_json(found, indent=1)

@@ -1,25 +1,42 @@
 """`segue monitor`: what is being said, by topic and company, and an alarm when it turns."""
 
-import json
-import logging
 import os
-import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
 
+from segue.cli.applications import (
+    SECRET,
+    DatabaseOption,
+    DeleteOption,
+    HeldSeedOption,
+    HostOption,
+    KeysOption,
+    OutOption,
+    PortOption,
+    ToOption,
+    check_reachable,
+    folder_or_temporary,
+    log_to_terminal,
+    show_address,
+    show_copy,
+    show_json,
+    show_restored,
+    show_rolled_back,
+    show_switch,
+    with_secret,
+)
 from segue.cli.console import say
 from segue.cli.options import ReplaceFileOption
 from segue.cli.serve import check_installed, is_local
 from segue.config import settings as settings_of
 from segue.errors import ConfigError
 
-SECRET, PASSWORD = "SEGUE_WEBHOOK_SECRET", "SEGUE_MAIL_PASSWORD"
+PASSWORD = "SEGUE_MAIL_PASSWORD"
 MonitorArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="MONITOR", help="Folder of the monitor.")]
-OutOption: TypeAlias = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write; it must not exist yet.")]
 SetOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Rule or limit, e.g. false_alarms=1; repeatable."),
@@ -49,7 +66,8 @@ def learn(
         Path | None,
         typer.Option(metavar="FILE", help="Table with code and names, several with | between them. Default: none."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of what is held back.")] = 0,
+    database: DatabaseOption = None,
+    seed: HeldSeedOption = 0,
 ) -> None:
     """Learn a monitor from labelled texts, and measure it.
 
@@ -59,7 +77,7 @@ def learn(
     """
     from segue.apps.monitor.interface import learn_monitor
 
-    found = learn_monitor(files, out, entities=entities, seed=seed)
+    found = learn_monitor(files, out, entities=entities, database=database, seed=seed)
     console, numbers = Console(highlight=False), found.numbers
     kinds = ", ".join(f"{count:,} {name}" for name, count in numbers["sentiments"].items())
     say(console, f"{numbers['rows']:,} rows ({kinds}), {numbers['topics']:,} topics, {numbers['entities']:,} entities.")
@@ -98,7 +116,7 @@ def tell(
                 "entities": {code: vars(one) for code, one in found.entities.items()},
                 "deciding": [{"text": word, "weight": weight} for word, weight in deciding],
             }
-            console.print(json.dumps(row, ensure_ascii=False), markup=False, soft_wrap=True)
+            show_json(row)
             continue
         sure = max(vars(found.sentiment).values())
         say(console, f"{found.sentiment.label} {sure:.1%}" + (f", {found.topic}" if found.topic else ""))
@@ -144,12 +162,9 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="List of sources, mail and prices, in TOML. Default: the POST route alone."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine needs --keys.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8090,
-    keys: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File with lines ROLE NAME KEY: agent, operator. Default: no keys."),
-    ] = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8090,
+    keys: KeysOption = None,
     webhook: Annotated[
         str | None,
         typer.Option(
@@ -187,18 +202,11 @@ def run(
 
     check_river()
     console = Console(stderr=True, highlight=False)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="segue: %(levelname)s %(message)s")
+    log_to_terminal()
     chosen = settings_of(MonitorSettings, {}, settings or [])
-    if not is_local(host) and keys is None:
-        raise ConfigError(
-            f"a monitor that others can reach must have keys; got --host {host} without. Give --keys FILE, with lines "
-            "ROLE NAME KEY, or leave --host out."
-        )
-    if webhook is not None and not os.environ.get(SECRET):
-        raise ConfigError(f"--webhook needs a secret of at least 16 characters in {SECRET}; got none. Set it.")
-    if monitor is None and not demo:
-        raise ConfigError("segue monitor run must have a monitor; got none. Name its folder, or try --demo.")
-    folder = monitor if monitor is not None else Path(tempfile.mkdtemp(prefix="segue-monitor-")) / "monitor"
+    check_reachable(host, keys, what="a monitor")
+    told = with_secret(webhook)
+    folder = folder_or_temporary(monitor, name="monitor", what="a monitor", demo=demo)
     listed = Listed() if sources is None else read_sources(sources)
     if demo:
         from segue.apps.monitor.demo import prepare_demo
@@ -210,9 +218,6 @@ def run(
             )
         listed = prepare_demo(folder, data, listed, told=lambda said: console.print(said, soft_wrap=True))
 
-    def started(address: str) -> None:
-        console.print(f"serving on {address}  (Ctrl-C stops it)", soft_wrap=True)
-
     run_monitor(
         folder,
         listed=listed,
@@ -221,9 +226,9 @@ def run(
         keys=None if keys is None else read_role_keys(keys),
         local=is_local(host),
         settings=chosen,
-        webhook=None if webhook is None else (webhook, os.environ[SECRET]),
+        webhook=told,
         password=os.environ.get(PASSWORD, ""),
-        started=started,
+        started=partial(show_address, console),
         check=check,
     )
 
@@ -272,9 +277,7 @@ def export(
     say(Console(highlight=False), f"{out}: {count:,} rows.")
 
 
-def improve(
-    monitor: MonitorArgument, seed: Annotated[int, typer.Option(help="Seed of what is held back.")] = 0
-) -> None:
+def improve(monitor: MonitorArgument, seed: HeldSeedOption = 0) -> None:
     """Learn again with labels that people corrected, and switch if it is no worse.
 
     \b
@@ -289,17 +292,12 @@ def improve(
     say(
         console, f"Of {found.asked:,} held-back rows right: before {found.right_before:.1%}, now {found.right_now:.1%}."
     )
-    if found.switched:
-        say(console, f"Model {found.model} is in use now. segue monitor roll-back {monitor} goes back.")
-    else:
-        say(console, f"The model in use stays. The new one is kept as {found.model}.")
+    show_switch("monitor", monitor, model=found.model, switched=found.switched)
 
 
 def roll_back(
     monitor: MonitorArgument,
-    to: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the model. Default: the one before the one in use.")
-    ] = None,
+    to: ToOption = None,
 ) -> None:
     """Go back to an earlier model of a monitor.
 
@@ -309,7 +307,7 @@ def roll_back(
     """
     from segue.apps.monitor.interface import roll_back_monitor
 
-    say(Console(highlight=False), f"Model {roll_back_monitor(monitor, to=to)} is in use now.")
+    show_rolled_back(roll_back_monitor(monitor, to=to))
 
 
 def back_up(monitor: MonitorArgument, out: OutOption) -> None:
@@ -322,29 +320,33 @@ def back_up(monitor: MonitorArgument, out: OutOption) -> None:
     from segue.apps.monitor.interface import copy_monitor
 
     copy_monitor(monitor, out)
-    say(Console(highlight=False), f"{out} is a copy of {monitor}, and can be restored or run.")
+    show_copy(monitor, out)
 
 
 def restore(
     copy: Annotated[Path, typer.Argument(metavar="COPY", help="Folder that segue monitor back-up wrote.")],
     out: OutOption,
+    database: DatabaseOption = None,
 ) -> None:
     """Make a monitor of a back-up, after its files were checked.
+
+    With --database its texts go into PostgreSQL, where the database must be empty.
 
     \b
     Example:
       segue monitor restore monitor-copy --out monitor
+      segue monitor restore copy --out monitor --database postgresql:///monitor
     """
     from segue.apps.monitor.interface import copy_monitor
 
-    copy_monitor(copy, out, check=True)
-    say(Console(highlight=False), f"{out} is as it was when {copy} was made.")
+    copy_monitor(copy, out, check=True, database=database)
+    show_restored(copy, out)
 
 
 def person(
     monitor: MonitorArgument,
     person: Annotated[str, typer.Argument(metavar="ID", help="Id of the author.")],
-    delete: Annotated[bool, typer.Option("--delete", help="Delete all of it.")] = False,
+    delete: DeleteOption = False,
 ) -> None:
     """Show, export or delete the texts that a monitor keeps of a person.
 
@@ -368,4 +370,4 @@ def person(
                 f"{monitor / 'models' / name} when another model is in use, or learn the monitor anew.",
             )
     else:
-        console.print(json.dumps(found, ensure_ascii=False, indent=1), markup=False, soft_wrap=True)
+        show_json(found, indent=1)

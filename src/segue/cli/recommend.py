@@ -1,22 +1,36 @@
 """`segue recommend`: what next, from what people did and what things say."""
 
-import json
-import logging
-import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
 
+from segue.cli.applications import (
+    DatabaseOption,
+    DeleteOption,
+    HostOption,
+    KeysOption,
+    OutOption,
+    PortOption,
+    ToOption,
+    check_reachable,
+    folder_or_temporary,
+    log_to_terminal,
+    show_address,
+    show_copy,
+    show_json,
+    show_restored,
+    show_rolled_back,
+    show_switch,
+)
 from segue.cli.console import say
 from segue.cli.serve import check_installed, is_local
 from segue.config import settings as settings_of
 from segue.errors import ConfigError
 
 RecArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="REC", help="Folder of the recommender.")]
-OutOption: TypeAlias = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write; it must not exist yet.")]
 SeedOption: TypeAlias = Annotated[int, typer.Option(help="Seed of weights and of all that is drawn.")]
 
 
@@ -63,6 +77,7 @@ def learn(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Setting, e.g. objective=permutation, width=128; repeatable."),
     ] = None,
+    database: DatabaseOption = None,
     seed: SeedOption = 0,
 ) -> None:
     """Learn a recommender from events and items, and measure it on what came later.
@@ -81,6 +96,7 @@ def learn(
         kinds=_weights(kind or []),
         settings=settings_of(RecommenderSettings, {}, settings or []),
         model=model,
+        database=database,
         seed=seed,
     )
     console, numbers = Console(highlight=False), found.numbers
@@ -140,7 +156,7 @@ def suggest(
                 "because": one.because,
                 "fall": one.fall,
             }
-            console.print(json.dumps(row, ensure_ascii=False), markup=False, soft_wrap=True)
+            show_json(row)
             continue
         because = f"  because of {one.because} ({one.fall:+.2f})" if one.because is not None else ""
         say(console, f"{one.item.id}  {one.item.title}{because}")
@@ -151,12 +167,9 @@ def run(
         Path | None,
         typer.Argument(metavar="REC", help="Folder of the recommender. Default: with --demo, a temporary one."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine needs --keys.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8095,
-    keys: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File with lines ROLE NAME KEY: agent, operator. Default: no keys."),
-    ] = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8095,
+    keys: KeysOption = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Limit, e.g. max_sessions=500; repeatable."),
@@ -185,23 +198,14 @@ def run(
     from segue.apps.recommend.settings import ServiceSettings
 
     console = Console(stderr=True, highlight=False)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="segue: %(levelname)s %(message)s")
+    log_to_terminal()
     chosen = settings_of(ServiceSettings, {}, settings or [])
-    if not is_local(host) and keys is None:
-        raise ConfigError(
-            f"a recommender that others can reach must have keys; got --host {host} without. Give --keys FILE, with "
-            "lines ROLE NAME KEY, or leave --host out."
-        )
-    if rec is None and not demo:
-        raise ConfigError("segue recommend run must have a recommender; got none. Name its folder, or try --demo.")
-    folder = rec if rec is not None else Path(tempfile.mkdtemp(prefix="segue-recommend-")) / "rec"
+    check_reachable(host, keys, what="a recommender")
+    folder = folder_or_temporary(rec, name="recommend", what="a recommender", demo=demo)
     if demo:
         from segue.apps.recommend.demo import prepare_demo
 
         prepare_demo(folder, data, told=lambda said: console.print(said, soft_wrap=True))
-
-    def started(address: str) -> None:
-        console.print(f"serving on {address}  (Ctrl-C stops it)", soft_wrap=True)
 
     run_recommender(
         folder,
@@ -210,7 +214,7 @@ def run(
         keys=None if keys is None else read_role_keys(keys),
         local=is_local(host),
         settings=chosen,
-        started=started,
+        started=partial(show_address, console),
         check=check,
     )
 
@@ -228,10 +232,7 @@ def improve(rec: RecArgument, seed: SeedOption = 0) -> None:
     console = Console(highlight=False)
     say(console, f"{found.learned:,} events came since. NDCG@10 on {found.asked:,} held-back events: before "
         f"{found.before:.4f}, now {found.now:.4f}.")  # fmt: skip
-    if found.switched:
-        say(console, f"Model {found.model} is in use now. segue recommend roll-back {rec} goes back.")
-    else:
-        say(console, f"The model in use stays. The new one is kept as {found.model}.")
+    show_switch("recommend", rec, model=found.model, switched=found.switched)
 
 
 def compare(
@@ -258,9 +259,7 @@ def compare(
 
 def roll_back(
     rec: RecArgument,
-    to: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the model. Default: the one before the one in use.")
-    ] = None,
+    to: ToOption = None,
 ) -> None:
     """Go back to an earlier model of a recommender.
 
@@ -270,7 +269,7 @@ def roll_back(
     """
     from segue.apps.recommend.interface import roll_back_recommender
 
-    say(Console(highlight=False), f"Model {roll_back_recommender(rec, to=to)} is in use now.")
+    show_rolled_back(roll_back_recommender(rec, to=to))
 
 
 def back_up(rec: RecArgument, out: OutOption) -> None:
@@ -283,29 +282,33 @@ def back_up(rec: RecArgument, out: OutOption) -> None:
     from segue.apps.recommend.interface import copy_recommender
 
     copy_recommender(rec, out)
-    say(Console(highlight=False), f"{out} is a copy of {rec}, and can be restored or run.")
+    show_copy(rec, out)
 
 
 def restore(
     copy: Annotated[Path, typer.Argument(metavar="COPY", help="Folder that segue recommend back-up wrote.")],
     out: OutOption,
+    database: DatabaseOption = None,
 ) -> None:
     """Make a recommender of a back-up, after its files were checked.
+
+    With --database its events and items go into PostgreSQL, where the database must be empty.
 
     \b
     Example:
       segue recommend restore rec-copy --out rec
+      segue recommend restore rec-copy --out rec --database postgresql:///rec
     """
     from segue.apps.recommend.interface import copy_recommender
 
-    copy_recommender(copy, out, check=True)
-    say(Console(highlight=False), f"{out} is as it was when {copy} was made.")
+    copy_recommender(copy, out, check=True, database=database)
+    show_restored(copy, out)
 
 
 def person(
     rec: RecArgument,
     person: Annotated[str, typer.Argument(metavar="ID", help="Id of the user.")],
-    delete: Annotated[bool, typer.Option("--delete", help="Delete all of it.")] = False,
+    delete: DeleteOption = False,
 ) -> None:
     """Show, export or delete what a recommender keeps of a person.
 
@@ -326,4 +329,4 @@ def person(
             names = ", ".join(found["models"])
             say(console, f"Models {names} were made when these events were there; learn again for one without them.")
     else:
-        console.print(json.dumps(found, ensure_ascii=False, indent=1), markup=False, soft_wrap=True)
+        show_json(found, indent=1)

@@ -1,4 +1,4 @@
-"""Facts about characters that several tokenisers need: lone surrogates, and which characters begin a word."""
+"""Facts about characters: lone surrogates, scripts without spaces, and which characters begin a word."""
 
 import re
 import unicodedata
@@ -39,6 +39,13 @@ def is_unspaced(character: str) -> bool:
     """Whether the character is of a script that is written without spaces, such as Chinese."""
     code = ord(character)
     return any(first <= code <= last for first, last in _UNSPACED)
+
+
+def is_chinese(text: str) -> bool:
+    """Whether a text is mostly in a script without spaces; a character of it counts as much as two letters."""
+    unspaced = sum(is_unspaced(one) for one in text if one.isalpha())
+    letters = sum(one.isalpha() for one in text)
+    return 3 * unspaced > letters
 
 
 def begins_word(character: str) -> bool:

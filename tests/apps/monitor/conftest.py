@@ -1,5 +1,5 @@
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -9,8 +9,8 @@ import segue
 from tests.apps.conftest import SECRET
 from tests.apps.monitor.mailbox import Mailbox
 from tests.apps.monitor.news import entities, labelled
-from tests.apps.monitor.running import running_monitor
 from tests.apps.receiver import Receiver
+from tests.apps.running import running
 from tests.serve.running import Server
 
 KEYS = {"agent": "agent-alice-0123456789", "operator": "operator-bob-0123456789"}
@@ -31,26 +31,30 @@ def monitor(learned: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def receiver() -> Iterator[Receiver]:
-    """One of its own: that of the desk has conversations."""
+def receiver(new_database: Callable[[], str | None]) -> Iterator[Receiver]:
+    """One for the monitor with each database: that of the desk has conversations."""
     with Receiver(SECRET) as one:
         yield one
 
 
 @pytest.fixture(scope="session")
-def mailbox() -> Iterator[Mailbox]:
+def mailbox(new_database: Callable[[], str | None]) -> Iterator[Mailbox]:
     with Mailbox() as one:
         yield one
 
 
 @pytest.fixture(scope="module")
 def server(
-    learned: Path, receiver: Receiver, mailbox: Mailbox, tmp_path_factory: pytest.TempPathFactory
+    learned: Path,
+    receiver: Receiver,
+    mailbox: Mailbox,
+    new_database: Callable[[], str | None],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Server]:
-    """One with keys, that tells the receiver and the mailbox, and reads a growing file."""
+    """One with each database, with keys, that tells the receiver and the mailbox, and reads a growing file."""
     pytest.importorskip("river", reason="river is not installed: pip install 'segue[monitor]'")
     folder = tmp_path_factory.mktemp("running")
-    shutil.copytree(learned, folder / "monitor")
+    segue.copy_monitor(learned, folder / "monitor", database=new_database())
     (folder / "keys").write_text(f"agent alice {KEYS['agent']}\noperator bob {KEYS['operator']}\n")
     (folder / "posts.jsonl").write_text("")
     (folder / "prices.csv").write_text(
@@ -63,7 +67,7 @@ def server(
         'to = ["desk@example.com"]\n[prices]\npath = "prices.csv"\n'
     )
     options = ("--keys", folder / "keys", "--sources", folder / "sources.toml", "--webhook", receiver.url)
-    with running_monitor(folder / "monitor", folder, *options, secret=SECRET) as server:
+    with running("monitor", folder / "monitor", folder, *options, secret=SECRET) as server:
         yield server
 
 

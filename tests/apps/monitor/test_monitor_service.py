@@ -205,19 +205,18 @@ def test_back_up_restore_and_the_command_line(filled: Server, tmp_path: Path) ->
     assert command("monitor", "restore", str(tmp_path / "copy"), "--out", str(tmp_path / "b")).returncode == 2
 
 
-def test_a_mail_that_is_refused_is_sent_again(mailbox: Mailbox) -> None:
+def test_a_mail_that_is_refused_is_sent_again() -> None:
     import asyncio
 
-    from segue.apps.database import Database
     from segue.apps.monitor import store
-    from segue.apps.monitor.mail import Mails
+    from segue.apps.monitor.mail import mails as mails_of
 
     async def sent(folder: Path) -> Any:
-        database = Database(folder / "m.sqlite", name=store.NAME, steps=store.STEPS)
+        database = store.MONITOR.database_at(folder / "m.sqlite", alone=True)
         database.open()
         listed = read_sources(folder / "list.toml")
         assert listed.mail is not None
-        mails = Mails(database, listed.mail, password="")
+        mails = mails_of(database, listed.mail, password="")
         mailbox.refuse = 1
         mails.start()
         await database.run(lambda connection: store.add_mail(connection, "alarm-900", "Alarm: 长江", "下跌\n.\n"))
@@ -235,7 +234,7 @@ def test_a_mail_that_is_refused_is_sent_again(mailbox: Mailbox) -> None:
 
     import tempfile
 
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, Mailbox() as mailbox:
         folder = Path(name)
         (folder / "list.toml").write_text(
             f'[mail]\nhost = "127.0.0.1"\nport = {mailbox.port}\nsecurity = "none"\nsender = "a@example.com"\n'

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segue.apps.cells import parse_time, zone_of
 from segue.apps.monitor.entities import entities_of, read_entities
 from segue.apps.monitor.labelled import read_labelled
 from segue.apps.monitor.model import around
 from segue.apps.monitor.repeats import Near, fingerprint, known
 from segue.apps.monitor.terms import located, normal, terms_of
-from segue.apps.monitor.texts import Rows, language_of, parse_time, to_text, zone_of
+from segue.apps.monitor.texts import Rows, language_of, to_text
 from segue.errors import ConfigError, DataError
 
 ROWS = Rows(source="wire")

@@ -14,7 +14,7 @@ from segue.apps.database import Database
 from segue.apps.monitor import queries, reviews, store
 from segue.apps.monitor.levels import FORGET, THRESHOLDS, WARM, alarms, threshold_for
 from segue.apps.monitor.model import MonitorModel
-from segue.apps.monitor.reading import made_batch, open_database, take
+from segue.apps.monitor.reading import made_batch, take
 from segue.apps.monitor.stream import Batch, Rules, Stream
 from segue.apps.monitor.texts import Rows
 from segue.apps.monitor.watch import DAY, HOUR, WEEK, Seen, Usual, learn_usual
@@ -85,7 +85,8 @@ class Fed:
 
     def __init__(self, folder: Path, model: MonitorModel, rules: Rules = RULES) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.database: Database = open_database(folder)
+        self.database: Database = store.MONITOR.database_at(folder / store.MONITOR.sqlite, alone=True)
+        self.database.open()
         self.model, self.rules = model, rules
         self.stream = Stream(rules)
 

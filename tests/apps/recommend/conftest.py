@@ -1,13 +1,13 @@
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 import segue
-from tests.apps.recommend.running import running_recommender
 from tests.apps.recommend.shop import events, items, quick
+from tests.apps.running import running
 from tests.serve.running import Server
 
 KEYS = {"agent": "agent-alice-0123456789", "operator": "operator-bob-0123456789"}
@@ -28,11 +28,14 @@ def rec(learned: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(learned: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(
+    learned: Path, new_database: Callable[[], str | None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """One with each database."""
     folder = tmp_path_factory.mktemp("running")
-    shutil.copytree(learned, folder / "rec")
+    segue.copy_recommender(learned, folder / "rec", database=new_database())
     (folder / "keys").write_text(f"agent alice {KEYS['agent']}\noperator bob {KEYS['operator']}\n")
-    with running_recommender(folder / "rec", folder, "--keys", folder / "keys") as one:
+    with running("recommend", folder / "rec", folder, "--keys", folder / "keys") as one:
         yield one
 
 

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +17,17 @@ import segue
 from segue.apps.recommend.baselines import learn_neighbours
 from segue.apps.recommend.batches import segments
 from segue.apps.recommend.compare import interleaved, sign_test
+from segue.apps.recommend.demo import prepare_demo
 from segue.apps.recommend.features import popularity
 from segue.apps.recommend.histories import Histories, histories_of, split_by_time, split_last, wanted_events
 from segue.apps.recommend.learn import fit
 from segue.apps.recommend.measure import come_back, quality, rank, states
 from segue.apps.recommend.network import EventNetwork, Objective, network_config
 from segue.apps.recommend.reasons import attention_to
-from segue.apps.recommend.store import history, open_database
+from segue.apps.recommend.store import RECOMMEND, add_events, history
 from segue.apps.recommend.tables import Event, read_events, read_items, to_event, to_item
 from tests.apps.recommend.shop import events, items, quick
+from tests.command import command
 
 OBJECTIVES: tuple[Objective, ...] = ("causal", "permutation", "masked")
 
@@ -156,9 +159,8 @@ def test_the_report_has_what_is_simpler_beside_it(learned: Path) -> None:
 
 def test_a_session_is_the_whole_history_read_at_once(learned: Path) -> None:
     model = segue.open_recommender(learned)
-    database = open_database(learned, alone=False)
-    past = database.do(lambda connection: history(connection, "user-2"))
-    database.close()
+    with RECOMMEND.opened(learned) as database:
+        past = database.do(lambda connection: history(connection, "user-2"))
     whole, steps = model.read_history(past), model.session()
     model.read(steps, past)
     np.testing.assert_allclose(model.scores(steps), model.scores(whole), atol=1e-4)
@@ -194,26 +196,39 @@ def test_other_objectives_learn_and_list(objective: Objective, tmp_path: Path) -
 
 
 def test_learning_again_is_measured_before_it_is_used(rec: Path) -> None:
-    with pytest.raises(segue.SegueError, match="must have events"):
-        segue.improve_recommender(rec, progress=False)
-    database = open_database(rec, alone=False)
-    from segue.apps.recommend.store import add_events
-
+    nothing = command("recommend", "improve", rec)
+    assert nothing.returncode == 2
+    assert "must have events" in nothing.stderr
     late = max(row["time"] for row in events())
     new = [Event(user="user-1", item=f"blue-{n % 8}", time=late + n) for n in range(40)]
-    database.do(lambda connection: add_events(connection, new))
-    database.close()
-    found = segue.improve_recommender(rec, progress=False)
-    assert found.model == "0002"
-    assert found.learned == 40
-    assert found.asked > 10
-    assert found.switched == (found.now >= found.before)
-    assert segue.describe_recommender(rec).model == ("0002" if found.switched else "0001")
-    compared = segue.compare_recommenders(rec, "0001", "0002")
-    assert compared.asked == compared.first_wins + compared.second_wins + compared.neither > 0
-    assert segue.roll_back_recommender(rec, to="0001") == "0001"
-    with pytest.raises(segue.SegueError, match="earlier model"):
-        segue.roll_back_recommender(rec)
+    with RECOMMEND.opened(rec) as database:
+        database.do(lambda connection: add_events(connection, new))
+    done = command("recommend", "improve", rec, width=200)
+    assert done.returncode == 0, done.stderr
+    said = re.search(r"40 events came since.*before (\d\.\d+), now (\d\.\d+)", done.stdout)
+    assert said is not None, done.stdout
+    switched = "0002 is in use now" in done.stdout
+    assert float(said[2]) >= float(said[1]) if switched else float(said[2]) <= float(said[1])
+    assert segue.describe_recommender(rec).model == ("0002" if switched else "0001")
+    compared = command("recommend", "compare", rec, "0001", "0002", width=200)
+    assert re.search(r"0001 won \d+, 0002 won \d+, neither \d+; p = [01]\.", compared.stdout), compared.stderr
+    assert "0001 is in use now" in command("recommend", "roll-back", rec, "--to", "0001").stdout
+    assert "earlier model" in command("recommend", "roll-back", rec).stderr
+    assert "must be one of" in command("recommend", "compare", rec, "0001", "0009").stderr
+
+
+def test_a_demo_learns_from_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(segue.SegueError, match="must have real events"):
+        prepare_demo(tmp_path / "rec", None, told=lambda _: None)
+    for name, rows in (("ratings.csv", events(users=6)), ("movies.csv", items())):
+        with (tmp_path / name).open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    said: list[str] = []
+    prepare_demo(tmp_path / "rec", tmp_path, told=said.append)
+    assert "6 users" in said[-1]
+    assert segue.recommend(tmp_path / "rec", "user-1", count=2)
 
 
 def test_interleaving_is_fair() -> None:

@@ -1,13 +1,10 @@
 """A recommender over HTTP: events, lists, what-if, new items, people, kill -9."""
 
-import random
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.apps.recommend.running import start_recommender
 from tests.serve.running import Server
 
 
@@ -139,41 +136,3 @@ def test_what_cannot_be_answered_is_refused(agent: httpx.Client, path: str, body
 def test_a_stranger_is_refused(server: Server) -> None:
     with server.client() as client:
         assert client.post("/v1/recommend", json={"user": "ann"}).status_code == 401
-
-
-def killed(rec: Path, folder: Path, *, times: int) -> None:
-    """Events that were answered are there after each kill, once, and lists are as if nothing had happened."""
-    draw = random.Random(0)
-    server = start_recommender(rec, folder, "--set", "save_every=3")
-    sent: list[str] = ["late-2"]
-    with server.client() as client:  # an item that an event made known, and one with a text, before it was asked for
-        posted(client, "ida", "late-1")
-        late = {"id": "late-2", "title": "A late red thing", "tags": ["red"]}
-        assert client.post("/v1/items", json={"items": [late]}).json() == {"new": 1}
-        posted(client, "hal", *sent, time=1.7e9)
-    for number in range(times):
-        with server.client() as client:
-            for _ in range(draw.randrange(1, 5)):
-                sent.append(f"red-{draw.randrange(8)}")
-                posted(client, "hal", sent[-1], id=f"event-{len(sent):04d}", time=1.7e9 + 60 * len(sent))
-                if draw.random() < 0.5:
-                    asked(client, "hal")
-            before = asked(client, "hal", why=True) if number == times - 1 else None
-        server.process.kill()
-        server.process.wait()
-        server = start_recommender(rec, folder, "--set", "save_every=3", port=server.port)
-    with server.client() as client:
-        assert posted(client, "hal", sent[-1], id=f"event-{len(sent):04d}")[0]["new"] is False
-        events = client.get("/v1/users/hal?limit=1000").json()["events"]
-        assert [one["item"] for one in reversed(events)] == sent
-        assert asked(client, "hal", why=True) == before
-    assert server.stop() == 0
-
-
-def test_no_event_is_lost_or_doubled(rec: Path, tmp_path: Path) -> None:
-    killed(rec, tmp_path, times=1)
-
-
-@pytest.mark.long
-def test_no_event_is_lost_or_doubled_in_a_hundred_kills(rec: Path, tmp_path: Path) -> None:
-    killed(rec, tmp_path, times=100)

@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from segue.apps.desk.encoder import Encoder, Reader, fit_whitening, raw_vectors
 from segue.apps.desk.folder import write_model
 from segue.apps.desk.knowledge import Knowledge
 from segue.apps.desk.learn import Measured, learn
@@ -18,10 +17,11 @@ from segue.apps.desk.pairs import train_pairs
 from segue.apps.desk.parts import MOST_TOPICS
 from segue.apps.desk.report import TITLE, report, summary
 from segue.apps.desk.second import Trainers
-from segue.apps.desk.terms import is_chinese
+from segue.apps.encoder import Encoder, Reader, fit_whitening, raw_vectors
 from segue.errors import ConfigError
 from segue.infer.text_model import load_text_model
 from segue.report.pages import to_html, to_markdown
+from segue.text.unicode import is_chinese
 
 ENGLISH, CHINESE = "xlnet-mini-en", "xlnet-mini-zh"
 """Packaged models whose vectors are used."""
@@ -67,7 +67,7 @@ def build(
     temporary = TemporaryDirectory(prefix="segue-desk-")
     trainers = None
     if finetune and encoder is not None:
-        name = max((one for one in (encoder.other, encoder.chinese) if one is not None), key=lambda one: one.width).name
+        name = max(encoder.readers.values(), key=lambda one: one.width).name
         out, topics = Path(temporary.name) / "run", len(knowledge.topics)
         trainers = Trainers(
             network=partial(train_network, name, topics=topics, out=out, told=told) if topics <= MOST_TOPICS else None,
@@ -77,19 +77,15 @@ def build(
     built = DeskModel(
         knowledge=knowledge,
         parts=learned.parts,
-        encoder=learned.encoder,
+        encoder=encoder,
+        matcher=learned.matcher,
         network=learned.network,
         pairs=learned.pairs,
         fitted=learned.fitted,
     )
-    readers = () if encoder is None else (encoder.other, encoder.chinese)
     about = {
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "encoders": {
-            place: reader.name
-            for place, reader in zip(("other", "chinese"), readers, strict=False)
-            if reader is not None
-        },
+        "encoders": {} if encoder is None else {place: one.name for place, one in encoder.readers.items()},
         "asked_for": {"model": model, "error": error, "seed": seed, "finetune": finetune},
         "summary": summary(knowledge, learned.measured, learned.fitted),
         "held": [[round(one.confidence, 5), int(one.right)] for one in learned.measured.held],

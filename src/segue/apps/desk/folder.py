@@ -1,11 +1,6 @@
-"""A desk on disk.
+"""Models of a desk on disk: model.json, knowledge.jsonl, tensors.safetensors, network/ or pairs/, report.html and .md.
 
-    DESK/desk.json            what it is, the name of the model in use, and the URL of its database, if it has one
-    DESK/models/0001/         a model: model.json, knowledge.jsonl, tensors.safetensors, network/ or pairs/, report.html
-                              and .md
-    DESK/desk.sqlite          conversations, made when the desk first runs
-
-A model folder is whole or not there, and is never changed. Another one is put into use by one small file.
+`segue.apps.folder` says where they are.
 """
 
 import json
@@ -20,8 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from segue.api.predict import load_finetuned
-from segue.apps.database import Place
-from segue.apps.desk.encoder import Encoder, Reader, Whitening
 from segue.apps.desk.index import Index
 from segue.apps.desk.knowledge import Asked, Knowledge, Topic
 from segue.apps.desk.learn import Fitted
@@ -31,74 +24,15 @@ from segue.apps.desk.model import DeskModel
 from segue.apps.desk.network import Network
 from segue.apps.desk.pairs import PairReader
 from segue.apps.desk.parts import PARTS, Parts, topic_texts
-from segue.apps.postgresql import check_url
-from segue.checkpoint.files import read_small, verify
+from segue.apps.encoder import encoder_tensors, read_encoder
+from segue.apps.folder import FORMAT, MODEL, MODELS, model_names, packed, read_about, unpacked
+from segue.checkpoint.files import verify
 from segue.checkpoint.folder import read_tensors, write_tensors
 from segue.errors import CheckpointError
-from segue.files import write_file
-from segue.infer.text_model import load_text_model
 
-DESK, MODEL, KNOWLEDGE, TENSORS = "desk.json", "model.json", "knowledge.jsonl", "tensors.safetensors"
-NETWORK, PAIRS = "network", "pairs"
-MODELS, DATABASE = "models", "desk.sqlite"
+KNOWLEDGE, TENSORS, NETWORK, PAIRS = "knowledge.jsonl", "tensors.safetensors", "network", "pairs"
 CONVERSATION = "conversation "
 """Before the id of a conversation in the group of a question that was accepted there."""
-FORMAT = 1
-LARGEST = 1 << 24
-"""Bytes of a small file."""
-
-
-def current_model(desk: Path) -> str:
-    """Name of the model in use."""
-    return str(_read_desk(desk)["model"])
-
-
-def place_of(desk: Path) -> Place:
-    """Where its conversations are: a file of SQLite in the folder, or a database of PostgreSQL."""
-    url = _read_desk(desk).get("database")
-    return desk / DATABASE if url is None else check_url(str(url))
-
-
-def has_conversations(desk: Path) -> bool:
-    """Whether it ever ran, as far as the folder tells."""
-    place = place_of(desk)
-    return not isinstance(place, Path) or place.is_file()
-
-
-def _read_desk(desk: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(read_small(desk / DESK, limit=LARGEST))
-        if found["format"] != FORMAT or not str(found["model"]).isdigit():
-            raise ValueError
-    except (CheckpointError, OSError, ValueError, KeyError, TypeError):
-        raise CheckpointError(
-            f"{desk} must be a desk of this version; got another folder, or none. Make one with segue desk learn."
-        ) from None
-    return found
-
-
-def write_desk(desk: Path, name: str, *, database: str | None) -> None:
-    """Makes a desk of a folder that has this model. `database` is the URL of its conversations; None for SQLite."""
-    values = {"format": FORMAT, "model": name}
-    if database is not None:
-        values["database"] = check_url(database)
-    write_file(desk / DESK, json.dumps(values) + "\n", failure=CheckpointError)
-
-
-def use_model(desk: Path, name: str) -> None:
-    """Puts a model into use, from the next start or the next look at it on."""
-    write_desk(desk, name, database=_read_desk(desk).get("database"))
-
-
-def model_names(desk: Path) -> list[str]:
-    """All models that the desk has, the oldest first."""
-    folders = (desk / MODELS).iterdir() if (desk / MODELS).is_dir() else ()
-    return sorted(one.name for one in folders if one.name.isdigit() and (one / MODEL).is_file())
-
-
-def next_name(desk: Path) -> str:
-    """Name for the next model."""
-    return f"{int(model_names(desk)[-1]) + 1:04d}"
 
 
 def models_with(desk: Path, conversations: Sequence[str]) -> list[str]:
@@ -129,11 +63,9 @@ def read_knowledge_of(folder: Path) -> Knowledge:
 def write_model(folder: Path, model: DeskModel, about: dict[str, Any]) -> None:
     """Into an empty folder; `about` is what else is to be remembered of it."""
     fitted = model.fitted
-    readers = {} if model.encoder is None else {"other": model.encoder.other, "chinese": model.encoder.chinese}
     values = {
         "format": FORMAT,
         "parts": list(PARTS),
-        "encoders": {place: reader.name for place, reader in readers.items() if reader is not None},
         "fitted": {
             "weights": fitted.weights_K.tolist(),
             "base": fitted.base_K.tolist(),
@@ -154,7 +86,7 @@ def write_model(folder: Path, model: DeskModel, about: dict[str, Any]) -> None:
             file.write(
                 json.dumps({"question": one.text, "topics": one.topics, "group": one.group}, ensure_ascii=False) + "\n"
             )
-    write_tensors(_tensors(model, readers), folder / TENSORS)
+    write_tensors(_tensors(model), folder / TENSORS)
     if model.network is not None:
         shutil.copytree(model.network.model.folder, folder / NETWORK)
     if model.pairs is not None:
@@ -165,45 +97,28 @@ def _indexes(parts: Parts) -> dict[str, Index | None]:
     return {"questions": parts.questions, "answers": parts.answers}
 
 
-def _tensors(model: DeskModel, readers: dict[str, Reader | None]) -> dict[str, Tensor]:
+def _tensors(model: DeskModel) -> dict[str, Tensor]:
     parts = model.parts
     found: dict[str, NDArray[Any]] = {"pairs": np.stack([parts.question_P, parts.topic_P])}
     for name, index in _indexes(parts).items():
         if index is not None:
-            found |= _terms(name, index.terms)
+            found[f"{name}.terms"], found[f"{name}.ends"] = packed(index.terms)
             found |= {f"{name}.starts": index.starts_V, f"{name}.texts": index.texts}
             found |= {f"{name}.weights": index.weights, f"{name}.inverse": index.inverse_V}
             found |= {f"{name}.size": np.array([index.size])}
     if parts.linear is not None:
-        found |= _terms("linear", parts.linear.terms)
+        found["linear.terms"], found["linear.ends"] = packed(parts.linear.terms)
         found |= {"linear.inverse": parts.linear.inverse_V, "linear.weight": parts.linear.weight_VT}
         found |= {"linear.bias": parts.linear.bias_T}
     dense = {"asked": parts.asked_QE, "meanings": parts.answers_TE, "dense": parts.dense_ET}
     found |= {name: value for name, value in dense.items() if value is not None}
-    if model.encoder is not None and model.encoder.matcher is not None:
-        matcher = model.encoder.matcher
-        found |= {"matcher.questions": matcher.question_EE, "matcher.answers": matcher.answer_EE}
-    for place, reader in readers.items():
-        if reader is not None:
-            found |= {f"{place}.mean": reader.whitening.mean_E, f"{place}.matrix": reader.whitening.matrix_EE}
-    return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in found.items()}
-
-
-def _terms(name: str, terms: Sequence[str]) -> dict[str, NDArray[Any]]:
-    encoded = [term.encode("utf-8", "surrogatepass") for term in terms]
-    return {
-        f"{name}.terms": np.frombuffer(b"".join(encoded), dtype=np.uint8).copy(),
-        f"{name}.ends": np.cumsum([len(term) for term in encoded], dtype=np.int64),
-    }
+    if model.matcher is not None:
+        found |= {"matcher.questions": model.matcher.question_EE, "matcher.answers": model.matcher.answer_EE}
+    kept = {} if model.encoder is None else encoder_tensors(model.encoder)
+    return kept | {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in found.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
-
-
-def read_about(folder: Path) -> dict[str, Any]:
-    """What is remembered of a model."""
-    found: dict[str, Any] = json.loads(read_small(folder / MODEL, limit=LARGEST))
-    return found
 
 
 def read_model(folder: Path) -> DeskModel:
@@ -214,12 +129,10 @@ def read_model(folder: Path) -> DeskModel:
         if values["format"] != FORMAT or values["parts"] != list(PARTS):
             raise ValueError("another version")
         knowledge = _knowledge(folder / KNOWLEDGE)
-        tensors = {name: value.numpy() for name, value in read_tensors(folder / TENSORS).items()}
+        read = read_tensors(folder / TENSORS)
+        tensors = {name: value.numpy() for name, value in read.items()}
         parts = _parts(knowledge, tensors, values["mean_lengths"])
-        readers = {
-            place: _reader(name, tensors[f"{place}.mean"], tensors[f"{place}.matrix"])
-            for place, name in values["encoders"].items()
-        }
+        encoder = read_encoder(values["encoders"], read)
         numbers = values["fitted"]
         fitted = Fitted(
             weights_K=np.array(numbers["weights"], dtype=np.float64),
@@ -236,19 +149,20 @@ def read_model(folder: Path) -> DeskModel:
     matcher = None
     if "matcher.questions" in tensors:
         matcher = Matcher(question_EE=tensors["matcher.questions"], answer_EE=tensors["matcher.answers"])
-    encoder = None
-    if readers:
-        encoder = Encoder(other=readers.get("other"), chinese=readers.get("chinese"), matcher=matcher)
     network, pairs = None, None
     if (folder / NETWORK).is_dir():
         network = Network(model=load_finetuned(folder / NETWORK), topics=len(knowledge.topics))
     if (folder / PAIRS).is_dir():
         pairs = PairReader(model=load_finetuned(folder / PAIRS))
-    return DeskModel(knowledge=knowledge, parts=parts, encoder=encoder, network=network, pairs=pairs, fitted=fitted)
-
-
-def _reader(name: str, mean_E: NDArray[np.float32], matrix_EE: NDArray[np.float32]) -> Reader:
-    return Reader(name=name, model=load_text_model(name), whitening=Whitening(mean_E=mean_E, matrix_EE=matrix_EE))
+    return DeskModel(
+        knowledge=knowledge,
+        parts=parts,
+        encoder=encoder,
+        matcher=matcher,
+        network=network,
+        pairs=pairs,
+        fitted=fitted,
+    )
 
 
 def _knowledge(path: Path) -> Knowledge:
@@ -269,7 +183,7 @@ def _parts(knowledge: Knowledge, tensors: dict[str, NDArray[Any]], lengths: dict
     linear = None
     if "linear.weight" in tensors:
         linear = Linear(
-            terms=_unpacked("linear", tensors),
+            terms=unpacked(tensors["linear.terms"], tensors["linear.ends"]),
             inverse_V=tensors["linear.inverse"],
             weight_VT=tensors["linear.weight"],
             bias_T=tensors["linear.bias"],
@@ -292,7 +206,7 @@ def _index(name: str, tensors: dict[str, NDArray[Any]], lengths: dict[str, float
     if f"{name}.starts" not in tensors:
         return None
     return Index(
-        terms=_unpacked(name, tensors),
+        terms=unpacked(tensors[f"{name}.terms"], tensors[f"{name}.ends"]),
         starts_V=tensors[f"{name}.starts"],
         texts=tensors[f"{name}.texts"],
         weights=tensors[f"{name}.weights"],
@@ -300,9 +214,3 @@ def _index(name: str, tensors: dict[str, NDArray[Any]], lengths: dict[str, float
         mean_length=float(lengths[name]),
         size=int(tensors[f"{name}.size"][0]),
     )
-
-
-def _unpacked(name: str, tensors: dict[str, NDArray[Any]]) -> tuple[str, ...]:
-    letters, ends = tensors[f"{name}.terms"].tobytes(), tensors[f"{name}.ends"].tolist()
-    starts = [0, *ends[:-1]][: len(ends)]
-    return tuple(letters[start:end].decode("utf-8", "surrogatepass") for start, end in zip(starts, ends, strict=True))

@@ -9,41 +9,28 @@ from collections.abc import Callable, Container
 from dataclasses import replace
 from pathlib import Path
 
-from segue.apps.desk import store
 from segue.apps.desk.build import build
-from segue.apps.desk.folder import (
-    CONVERSATION,
-    MODELS,
-    current_model,
-    learned_from,
-    next_name,
-    read_about,
-    read_knowledge_of,
-    use_model,
-)
+from segue.apps.desk.folder import CONVERSATION, learned_from, read_knowledge_of
 from segue.apps.desk.improve import AGENTS
 from segue.apps.desk.knowledge import Knowledge
-from segue.files import write_folder
+from segue.apps.desk.store import DESK
+from segue.apps.folder import MODELS, next_name, read_about
 
 
 def forget_in_models(desk: Path, *, told: Callable[[str], object]) -> list[str]:
     """Gives the names of the models that are gone. The one that takes their place is put into use however good it is:
     nobody's questions may stay because they help."""
-    database = store.conversations_of(desk, alone=False)
-    database.open()
-    try:
+    with DESK.opened(desk) as database:
         rows = database.do(lambda connection: connection.execute("SELECT id FROM conversations").fetchall())
-    finally:
-        database.close()
     there = {id for (id,) in rows}
     gone = [name for name, learned in learned_from(desk).items() if learned - there]
-    if current_model(desk) in gone:
-        folder = desk / MODELS / current_model(desk)
+    if DESK.current_model(desk) in gone:
+        folder = desk / MODELS / DESK.current_model(desk)
         told("learning without the questions of people who were deleted")
         built = build(without_deleted(read_knowledge_of(folder), there), **read_about(folder)["asked_for"], told=told)
         name = next_name(desk)
-        write_folder(desk / MODELS / name, built.write, kind="desk-model")
-        use_model(desk, name)
+        DESK.write_model(desk, name, built.write)
+        DESK.use_model(desk, name)
     for name in gone:
         shutil.rmtree(desk / MODELS / name)
     return gone

@@ -11,22 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from segue.apps.desk import reviews, store
+from segue.apps.desk import reviews
 from segue.apps.desk.build import build
-from segue.apps.desk.folder import (
-    CONVERSATION,
-    MODELS,
-    current_model,
-    has_conversations,
-    model_names,
-    next_name,
-    read_about,
-    read_model,
-    use_model,
-)
+from segue.apps.desk.folder import CONVERSATION, read_model
 from segue.apps.desk.knowledge import Asked, Knowledge, Topic, short_name
+from segue.apps.desk.store import DESK
+from segue.apps.folder import MODELS, next_name, read_about
 from segue.errors import ConfigError
-from segue.files import write_folder
 
 HELD = 5
 """One conversation of so many is held back."""
@@ -58,7 +49,7 @@ Reviewed = tuple[int, str, str, str | None, str]
 
 def improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improvement:
     """Learns from what was accepted since the model in use was made."""
-    before = current_model(desk)
+    before = DESK.current_model(desk)
     about = read_about(desk / MODELS / before)
     known = read_model(desk / MODELS / before).knowledge
     new = _accepted(desk, before)
@@ -78,11 +69,12 @@ def improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improvem
     built = build(more, **chosen, told=told)
     built.about["improved"] = {"from": before, "asked": len(held), "right_before": right[0], "right_now": right[1]}
     name = next_name(desk)
-    write_folder(desk / MODELS / name, built.write, kind="desk-model")
+    DESK.write_model(desk, name, built.write)
     switched = right[1] >= right[0]
     if switched:
-        use_model(desk, name)
-        _note(desk, [message for message, *_ in new], name)
+        DESK.use_model(desk, name)
+        with DESK.opened(desk) as database:
+            database.do(lambda connection: reviews.learned(connection, [message for message, *_ in new], name))
     return Improvement(
         model=name,
         learned=len(new),
@@ -91,20 +83,6 @@ def improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improvem
         right_now=right[1],
         switched=switched,
     )
-
-
-def roll_back(desk: Path, name: str | None) -> str:
-    """Puts an earlier model into use: the one before the one in use, or the one named."""
-    names, now = model_names(desk), current_model(desk)
-    earlier = [one for one in names if one < now]
-    if name is None and not earlier:
-        raise ConfigError(f"{desk} must have an earlier model to go back to; got {now} alone.")
-    chosen = earlier[-1] if name is None else name
-    if chosen not in names:
-        raise ConfigError(f"--to must be one of the models {', '.join(names)}; got {chosen!r}.")
-    read_model(desk / MODELS / chosen)  # whole, or it raises and nothing changes
-    use_model(desk, chosen)
-    return chosen
 
 
 def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
@@ -129,23 +107,10 @@ def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
 
 def _accepted(desk: Path, model: str) -> list[Reviewed]:
     """What was accepted, and has not been learned by the model in use or one before it."""
-    if not has_conversations(desk):
+    if not DESK.has_database(desk):
         return []
-    database = store.conversations_of(desk, alone=False)
-    database.open()
-    try:
+    with DESK.opened(desk) as database:
         return database.do(lambda connection: reviews.accepted(connection, model))
-    finally:
-        database.close()
-
-
-def _note(desk: Path, messages: list[int], name: str) -> None:
-    database = store.conversations_of(desk, alone=False)
-    database.open()
-    try:
-        database.do(lambda connection: reviews.learned(connection, messages, name))
-    finally:
-        database.close()
 
 
 def _held(knowledge: Knowledge, *, seed: int) -> list[Asked]:

@@ -7,26 +7,18 @@ from typing import Any
 
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
-from segue.api.tables import TableLike, table_source
-from segue.apps.desk import copies, store
+from segue.api.tables import TableLike, several, table_source
+from segue.apps.desk import store
 from segue.apps.desk.build import REPORT_PAGE, build
-from segue.apps.desk.folder import (
-    MODELS,
-    current_model,
-    has_conversations,
-    read_about,
-    read_model,
-    write_desk,
-)
+from segue.apps.desk.folder import read_model
 from segue.apps.desk.forget import forget_in_models
-from segue.apps.desk.improve import Improvement, improve, roll_back
+from segue.apps.desk.improve import Improvement, improve
 from segue.apps.desk.knowledge import read_knowledge
 from segue.apps.desk.model import DeskModel
+from segue.apps.desk.store import DESK
+from segue.apps.folder import FIRST, MODELS, check_new, read_about
 from segue.apps.postgresql import check_url
-from segue.errors import DataError
 from segue.files import check_folder, write_folder
-
-FIRST = "0001"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +82,11 @@ def learn_desk(
         >>> learned.numbers["topics"], learned.page.name
         (2, 'report.html')
     """
-    _check_new(Path(out))
+    check_new(Path(out))
     check_folder(Path(out), kind="desk")
     if database is not None:
         check_url(database)
-    given = sources if isinstance(sources, list | tuple) and not _are_rows(sources) else [sources]
+    given = several(sources)
     tables = [table_source(one, name=f"table {n}") for n, one in enumerate(given, start=1)]
     knowledge = read_knowledge(tables, encoding=encoding)
     line = StatusLine(show=progress)
@@ -102,10 +94,8 @@ def learn_desk(
     line.clear()
 
     def write(folder: Path) -> None:
-        place = folder / MODELS / FIRST
-        place.parent.mkdir()
-        write_folder(place, built.write, kind="desk-model")
-        write_desk(folder, FIRST, database=database)
+        DESK.write_model(folder, FIRST, built.write)
+        DESK.write(folder, FIRST, database=database)
 
     write_folder(Path(out), write, kind="desk", inputs=[one for one in given if isinstance(one, str | Path)])
     return DeskReport(folder=Path(out), model=FIRST, numbers=built.about["summary"])
@@ -131,7 +121,7 @@ def open_desk(folder: str | Path) -> DeskModel:
         >>> desk.ask("where is the parcel").candidates[0].topic.answer
         'Look at Orders.'
     """
-    return read_model(Path(folder) / MODELS / current_model(Path(folder)))
+    return read_model(Path(folder) / MODELS / DESK.current_model(Path(folder)))
 
 
 @python_errors
@@ -153,7 +143,7 @@ def describe_desk(folder: str | Path) -> DeskReport:
         >>> segue.describe_desk("store").numbers["questions"]
         1
     """
-    name = current_model(Path(folder))
+    name = DESK.current_model(Path(folder))
     about = read_about(Path(folder) / MODELS / name)
     return DeskReport(folder=Path(folder), model=name, numbers=about["summary"])
 
@@ -210,7 +200,7 @@ def roll_back_desk(folder: str | Path, *, to: str | None = None) -> str:
         >>> segue.roll_back_desk("bureau", to="0001")
         '0001'
     """
-    return roll_back(Path(folder), to)
+    return DESK.roll_back(Path(folder), to, read_model)
 
 
 @python_errors
@@ -237,8 +227,7 @@ def copy_desk(folder: str | Path, out: str | Path, *, check: bool = False, datab
         >>> segue.copy_desk("counter", "counter-copy")
         >>> segue.copy_desk("counter-copy", "restored", check=True)
     """
-    _check_new(Path(out))
-    copies.copy_desk(Path(folder), Path(out), check=check, database=database)
+    DESK.copy(Path(folder), Path(out), check=check, database=database)
 
 
 @python_errors
@@ -266,31 +255,16 @@ def person_in_desk(folder: str | Path, person: str, *, delete: bool = False, pro
         >>> segue.person_in_desk("till", "ann")
         {'person': 'ann', 'conversations': []}
     """
-    current_model(Path(folder))
-    if not has_conversations(Path(folder)):
+    if not DESK.has_database(Path(folder)):
         return {"person": person, "conversations": []}
-    database = store.conversations_of(Path(folder), alone=False)
-    database.open()
-    try:
+    with DESK.opened(Path(folder)) as database:
         found = database.do(lambda connection: store.of_person(connection, person))
         if delete:
             database.do(lambda connection: store.forget(connection, person))
             database.clean()
-    finally:
-        database.close()
     if delete:
         line = StatusLine(show=progress)
         found["models"] = forget_in_models(Path(folder), told=line.update)
         line.clear()
-        found["model"] = current_model(Path(folder))
+        found["model"] = DESK.current_model(Path(folder))
     return found
-
-
-def _check_new(out: Path) -> None:
-    """A desk is never replaced: it has conversations."""
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise DataError(f"{out} must not exist yet; it does. Choose another folder, or move it away.")
-
-
-def _are_rows(sources: Sequence[Any]) -> bool:
-    return bool(sources) and isinstance(sources[0], dict)

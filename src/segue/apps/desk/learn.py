@@ -21,7 +21,6 @@ from segue.apps.desk.confidence import (
     stack,
     threshold_for,
 )
-from segue.apps.desk.encoder import Encoder
 from segue.apps.desk.knowledge import Knowledge
 from segue.apps.desk.matcher import Matcher, fit_matcher
 from segue.apps.desk.network import Network
@@ -31,6 +30,7 @@ from segue.apps.desk.parts import PARTS, Parts, Vectors, fit_parts
 from segue.apps.desk.ranker import Ranked, Scored, fit_weights, put_forward, rank
 from segue.apps.desk.rounds import ENOUGH, FOLDS, MOST_ASKED, Ask, rounds_of
 from segue.apps.desk.second import Trainers, choices_of, with_network, with_pairs
+from segue.apps.encoder import Encoder
 
 HIDDEN = 0.2
 """Share of the topics that are hidden to see what is outside,"""
@@ -106,8 +106,8 @@ class Learned:
     """What `learn` gives."""
 
     parts: Parts
-    encoder: Encoder | None
-    """With what was learned on top of it, if that helps."""
+    matcher: Matcher | None
+    """What was learned on top of the vectors, if that helps."""
     fitted: Fitted
     measured: Measured
     network: Network | None
@@ -131,8 +131,8 @@ def learn(
     if encoder is not None:
         told("vectors")
         vectors = Vectors(
-            asked_QE=encoder.raw([one.text for one in knowledge.asked]),
-            answers_TE=encoder.raw([topic.answer or "" for topic in knowledge.topics]),
+            asked_QE=encoder.vectors([one.text for one in knowledge.asked]),
+            answers_TE=encoder.vectors([topic.answer or "" for topic in knowledge.topics]),
         )
         vectors.answers_TE[[topic.answer is None for topic in knowledge.topics]] = 0
     rounds = [
@@ -170,9 +170,8 @@ def learn(
     everything = range(len(knowledge.asked))
     if matcher is not None and vectors is not None and encoder is not None:
         vectors = vectors.matched(matcher)
-        encoder = replace(encoder, matcher=matcher)
     parts = fit_parts(knowledge, everything, vectors)
-    return Learned(parts=parts, encoder=encoder, fitted=fitted, measured=measured, network=network, pairs=pairs)
+    return Learned(parts=parts, matcher=matcher, fitted=fitted, measured=measured, network=network, pairs=pairs)
 
 
 @dataclass(frozen=True, kw_only=True)

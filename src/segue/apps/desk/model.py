@@ -8,17 +8,18 @@ from typing import Literal
 import numpy as np
 
 from segue.apps.desk.confidence import probability, signals
-from segue.apps.desk.encoder import Encoder
 from segue.apps.desk.knowledge import Knowledge, Topic
 from segue.apps.desk.learn import Fitted
+from segue.apps.desk.matcher import Matcher
 from segue.apps.desk.network import Network
 from segue.apps.desk.pairs import PairReader
 from segue.apps.desk.parts import Parts
 from segue.apps.desk.ranker import Ranked, rank
 from segue.apps.desk.second import scores_of
 from segue.apps.desk.slots import SLOT, Slots, filled, slots_in, told_value
-from segue.apps.desk.terms import is_chinese, words_of
-from segue.text.unicode import is_unspaced
+from segue.apps.desk.terms import words_of
+from segue.apps.encoder import Encoder
+from segue.text.unicode import is_chinese, is_unspaced
 
 Reason = Literal["low_confidence", "out_of_scope", "no_answer"]
 """Why the desk does not answer."""
@@ -113,6 +114,7 @@ class DeskModel:
     knowledge: Knowledge
     parts: Parts
     encoder: Encoder | None
+    matcher: Matcher | None
     network: Network | None
     pairs: PairReader | None
     fitted: Fitted
@@ -198,7 +200,7 @@ class DeskModel:
         """The order of the topics for each question, and how sure it is."""
         found = []
         base_K = self.fitted.base_K
-        for scored in scores_of(self.parts, questions, self.encoder, self.network, self.pairs, base_K):
+        for scored in scores_of(self.parts, questions, self.encoder, self.matcher, self.network, self.pairs, base_K):
             ranked = rank(scored, self.fitted.weights_K)
             base = ranked if self.network is None and self.pairs is None else rank(scored, base_K)
             confidence = float(probability(signals(ranked), self.fitted.right_S))

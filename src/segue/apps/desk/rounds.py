@@ -13,7 +13,7 @@ import numpy as np
 
 from segue.apps.desk.knowledge import Knowledge
 from segue.apps.desk.parts import Parts, Vectors, fit_parts
-from segue.apps.desk.terms import is_chinese
+from segue.text.unicode import is_chinese
 
 FOLDS = 5
 MANY = 600

@@ -18,9 +18,9 @@ from segue.apps.desk.folder import models_with
 from segue.apps.desk.phrases import Language
 from segue.apps.desk.service import AGENTS, DeskService
 from segue.apps.keys import Caller
-from segue.apps.web import address_of, caller_of, needs
+from segue.apps.web import address_of, needs
 from segue.serve.answers import ERRORS, answer
-from segue.serve.errors import ApiError, not_ready, shown, too_large
+from segue.serve.errors import ApiError, shown, too_large
 from segue.serve.limits import LimitedRoute
 from segue.serve.sse import PING, EventStream, event
 
@@ -295,27 +295,6 @@ async def forget_person(person: str, request: Request) -> Response:
     models = await asyncio.to_thread(models_with, service.folder, ids)
     command = shlex.join(["segue", "desk", "person", str(service.folder), person, "--delete"]) if models else None
     return answer({"person": person, "deleted_conversations": count, "models": models, "command": command})
-
-
-@router.get("/v1/me", tags=["service"], dependencies=[needs("visitor")])
-async def me(request: Request) -> Response:
-    """Role and name of whoever asks."""
-    caller = caller_of(request)
-    return answer({"role": caller.role, "name": caller.name})
-
-
-@router.get("/health", tags=["service"])
-async def health() -> Response:
-    """Whether the process lives."""
-    return answer({"status": "ok"})
-
-
-@router.get("/ready", tags=["service"])
-async def ready(request: Request) -> Response:
-    """Whether it takes requests."""
-    if not service_of(request).ready:
-        raise not_ready()
-    return answer({"status": "ready"})
 
 
 # ------------------------------------------------------------------------------------------------------------- helpers

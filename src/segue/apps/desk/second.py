@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.apps.desk.encoder import Encoder
 from segue.apps.desk.knowledge import Knowledge
+from segue.apps.desk.matcher import Floats, Matcher
 from segue.apps.desk.network import Network
 from segue.apps.desk.pairs import MOST, READ, Choice, PairReader
 from segue.apps.desk.parts import PARTS, Parts, Vectors
 from segue.apps.desk.ranker import Scored, put_forward, rank
+from segue.apps.encoder import Encoder
 
 Floats64 = NDArray[np.float64]
 
@@ -33,12 +34,16 @@ def scores_of(
     parts: Parts,
     questions: Sequence[str],
     encoder: Encoder | None,
+    matcher: Matcher | None,
     network: Network | None,
     pairs: PairReader | None,
     base_K: Floats64,
 ) -> list[Scored]:
     """All parts, for each question that is asked."""
-    vectors = encoder.vectors(questions) if encoder is not None and questions else [None] * len(questions)
+    vectors: Sequence[Floats | None] = [None] * len(questions)
+    if encoder is not None and questions:
+        vectors_NE = encoder.vectors(questions)
+        vectors = list(vectors_NE if matcher is None else matcher.questions(vectors_NE))
     found = [put_forward(parts.scores(text, one)) for text, one in zip(questions, vectors, strict=True)]
     if network is not None:
         found = with_network(found, network, questions)

@@ -6,7 +6,6 @@ who comes back after a crash has lost a message or gets one twice.
 """
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,21 +19,20 @@ import numpy as np
 from segue.apps.database import Connection
 from segue.apps.desk import reviews, store
 from segue.apps.desk.confidence import threshold_for
-from segue.apps.desk.folder import MODELS, current_model, read_about, read_model
+from segue.apps.desk.folder import read_model
 from segue.apps.desk.model import DeskModel
 from segue.apps.desk.phrases import phrase
 from segue.apps.desk.reply import Reply, reply
 from segue.apps.desk.settings import DeskSettings
-from segue.apps.desk.store import Said
+from segue.apps.desk.store import DESK, Said
 from segue.apps.desk.writer import open_writer
-from segue.apps.webhooks import Webhooks
-from segue.errors import SegueError
+from segue.apps.folder import MODELS, read_about
+from segue.apps.outbox import Outbox
+from segue.apps.running import follow_model
+from segue.apps.webhooks import webhooks
 from segue.serve.errors import ApiError, busy, not_ready, shown
 
 T = TypeVar("T")
-log = logging.getLogger("segue.apps")
-WATCHED = 2.0
-"""Seconds between two looks at which model is in use."""
 AGENTS = "*"
 """What agents' pages listen to."""
 
@@ -44,15 +42,15 @@ class DeskService:
 
     def __init__(self, folder: Path, settings: DeskSettings, *, webhook: tuple[str, str] | None = None) -> None:
         self.folder, self.settings, self.ready = folder, settings, False
-        self.database = store.conversations_of(folder, alone=True)
-        self.model_name = current_model(folder)
+        self.database = DESK.database(folder, alone=True)
+        self.model_name = DESK.current_model(folder)
         self.model: DeskModel = read_model(folder / MODELS / self.model_name)
         self.about = read_about(folder / MODELS / self.model_name)
         self._writer = open_writer(settings.generate, most_tokens=settings.max_generated) if settings.generate else None
         self.waiting = 0
         """Questions that are being answered."""
         self._webhook = webhook
-        self._webhooks: Webhooks | None = None
+        self._webhooks: Outbox | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-desk")
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._listening: dict[str, set[asyncio.Event]] = {}
@@ -65,9 +63,11 @@ class DeskService:
         error = await self.database.run(lambda connection: _setting(connection, "error"))
         if error is not None:
             self._use_error(float(error))
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = asyncio.create_task(
+            follow_model(DESK, self.folder, in_use=lambda: self.model_name, take=self._use_model)
+        )
         if self._webhook is not None:
-            self._webhooks = Webhooks(self.database, url=self._webhook[0], secret=self._webhook[1])
+            self._webhooks = webhooks(self.database, url=self._webhook[0], secret=self._webhook[1])
             self._webhooks.start()
         self.ready = True
 
@@ -87,26 +87,11 @@ class DeskService:
         self.ready = False
         self.wake(*list(self._listening))
 
-    async def _watch(self) -> None:
-        """Takes another model into use when the folder names one; where it cannot be read, the one before goes on."""
-        loop = asyncio.get_running_loop()
-        refused = ""
-        while True:
-            await asyncio.sleep(WATCHED)
-            try:
-                name = current_model(self.folder)
-                if name in (self.model_name, refused):
-                    continue
-                refused = name
-                model = await loop.run_in_executor(None, read_model, self.folder / MODELS / name)
-                about = read_about(self.folder / MODELS / name)
-            except (SegueError, OSError) as error:
-                log.error("the model in use goes on: %s", error)
-                continue
-            accepted = self.about["summary"]["accepted_error"]
-            self.model, self.about, self.model_name, refused = model, about, name, ""
-            self._use_error(accepted)
-            log.warning("model %s is in use now", name)
+    async def _use_model(self, name: str) -> None:
+        model = await asyncio.to_thread(read_model, self.folder / MODELS / name)
+        accepted = self.about["summary"]["accepted_error"]
+        self.model, self.about, self.model_name = model, read_about(self.folder / MODELS / name), name
+        self._use_error(accepted)
 
     # ---------------------------------------------------------------------------------------------------- conversations
 

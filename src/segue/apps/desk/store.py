@@ -10,16 +10,14 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from segue.apps import webhooks
-from segue.apps.database import Connection, Database, Search, Step
-from segue.apps.desk.folder import place_of
+from segue.apps.database import Connection, Search, Step
+from segue.apps.folder import Application
 
 State = Literal["desk", "waiting", "agent", "resolved"]
 Author = Literal["visitor", "desk", "agent"]
-NAME = "segue desk"
 WORDS = Search(name="words", table="messages", key="number", column="text")
 """Finds conversations by what was said."""
 STEPS: tuple[Step, ...] = (
@@ -51,12 +49,7 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
         webhooks.TABLE,
     ),
 )
-"""How the schema came to be; a new version adds a step, and never changes one."""
-
-
-def conversations_of(desk: Path, *, alone: bool) -> Database:
-    """The database of a desk, to be opened: by the server `alone`, by commands beside it."""
-    return Database(place_of(desk), name=NAME, steps=STEPS, alone=alone)
+DESK = Application(name="desk", what="a desk", steps=STEPS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,10 +64,3 @@ def terms_of(text: str) -> Counter[str]:
                 if n < len(marked)
             )
     return found
-
-
-def is_chinese(text: str) -> bool:
-    """Whether a text is mostly in a script without spaces; a character of it counts as much as two letters."""
-    unspaced = sum(is_unspaced(one) for one in text if one.isalpha())
-    letters = sum(one.isalpha() for one in text)
-    return 3 * unspaced > letters

@@ -1,10 +1,6 @@
-"""A monitor on disk.
+"""Models of a monitor on disk: model.json, rows.jsonl, entities.jsonl, tensors.safetensors, report.html and .md.
 
-    MONITOR/monitor.json        what it is, and the name of the model in use
-    MONITOR/models/0001/        a model: model.json, rows.jsonl, entities.jsonl, tensors.safetensors, report.html
-    MONITOR/monitor.sqlite      texts, trends, alarms; made when the monitor first reads
-
-A model folder is whole or not there, and is never changed. Another one is put into use by one small file.
+`segue.apps.folder` says where they are.
 """
 
 import json
@@ -15,55 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from segue.apps.folder import FORMAT, MODEL, MODELS, model_names, packed, read_about, unpacked
 from segue.apps.monitor.calibrate import Calibration
 from segue.apps.monitor.entities import Entities, entities_of
 from segue.apps.monitor.labelled import SENTIMENTS, Labelled
 from segue.apps.monitor.linear import Linear, Vocabulary
 from segue.apps.monitor.model import MonitorModel
-from segue.checkpoint.files import read_small, verify
+from segue.checkpoint.files import verify
 from segue.checkpoint.folder import read_tensors, write_tensors
 from segue.errors import CheckpointError
-from segue.files import write_file
 
-MONITOR, MODEL, ROWS, ENTITIES, TENSORS = (
-    "monitor.json",
-    "model.json",
-    "rows.jsonl",
-    "entities.jsonl",
-    "tensors.safetensors",
-)
-MODELS, DATABASE = "models", "monitor.sqlite"
-FORMAT = 1
+ROWS, ENTITIES, TENSORS = "rows.jsonl", "entities.jsonl", "tensors.safetensors"
 CORRECTIONS = "corrections"
 """The source of rows that people corrected."""
-LARGEST = 1 << 24
-"""Bytes of a small file."""
-
-
-def current_model(monitor: Path) -> str:
-    """Name of the model in use."""
-    try:
-        found = json.loads(read_small(monitor / MONITOR, limit=LARGEST))
-        name = str(found["model"])
-        if found["format"] != FORMAT or not name.isdigit():
-            raise ValueError
-    except (CheckpointError, OSError, ValueError, KeyError, TypeError):
-        raise CheckpointError(
-            f"{monitor} must be a monitor of this version; got another folder, or none. Make one with segue monitor "
-            "learn."
-        ) from None
-    return name
-
-
-def use_model(monitor: Path, name: str) -> None:
-    """Puts a model into use, from the next start or the next look at it on."""
-    write_file(monitor / MONITOR, json.dumps({"format": FORMAT, "model": name}) + "\n", failure=CheckpointError)
-
-
-def model_names(monitor: Path) -> list[str]:
-    """All models that the monitor has, the oldest first."""
-    folders = (monitor / MODELS).iterdir() if (monitor / MODELS).is_dir() else ()
-    return sorted(one.name for one in folders if one.name.isdigit() and (one / MODEL).is_file())
 
 
 def models_with(monitor: Path, texts: Collection[str]) -> list[str]:
@@ -100,10 +60,10 @@ def write_model(folder: Path, model: MonitorModel, rows: tuple[Labelled, ...], a
         for one in model.entities.all:
             file.write(json.dumps({"code": one.code, "names": one.names}, ensure_ascii=False) + "\n")
     vocabulary = model.linear.vocabulary
-    encoded = [term.encode("utf-8", "surrogatepass") for term in vocabulary.terms]
+    letters, ends = packed(vocabulary.terms)
     tensors = {
-        "terms": np.frombuffer(b"".join(encoded), dtype=np.uint8).copy(),
-        "ends": np.cumsum([len(term) for term in encoded], dtype=np.int64),
+        "terms": letters,
+        "ends": ends,
         "inverse": vocabulary.inverse_V,
         "weight": model.linear.weight_VC,
         "bias": model.linear.bias_C,
@@ -113,12 +73,6 @@ def write_model(folder: Path, model: MonitorModel, rows: tuple[Labelled, ...], a
 
 def _values(calibration: Calibration) -> dict[str, Any]:
     return {"scale": calibration.scale, "bias": calibration.bias_C.tolist()}
-
-
-def read_about(folder: Path) -> dict[str, Any]:
-    """What is remembered of a model."""
-    found: dict[str, Any] = json.loads(read_small(folder / MODEL, limit=LARGEST))
-    return found
 
 
 def read_rows(folder: Path) -> list[Labelled]:
@@ -144,11 +98,7 @@ def read_model(folder: Path) -> MonitorModel:
         if values["format"] != FORMAT:
             raise ValueError("another version")
         tensors = {name: value.numpy() for name, value in read_tensors(folder / TENSORS).items()}
-        letters, ends = tensors["terms"].tobytes(), tensors["ends"].tolist()
-        terms = tuple(
-            letters[start:end].decode("utf-8", "surrogatepass")
-            for start, end in zip([0, *ends[:-1]][: len(ends)], ends, strict=True)
-        )
+        terms = unpacked(tensors["terms"], tensors["ends"])
         linear = Linear(
             vocabulary=Vocabulary(terms=terms, inverse_V=tensors["inverse"]),
             weight_VC=tensors["weight"],

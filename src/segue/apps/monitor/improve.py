@@ -10,26 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from segue.apps.folder import MODELS, next_name, read_about
 from segue.apps.monitor import reviews
 from segue.apps.monitor.build import build
-from segue.apps.monitor.folder import (
-    CORRECTIONS,
-    DATABASE,
-    MODELS,
-    current_model,
-    model_names,
-    read_about,
-    read_model,
-    read_rows,
-    use_model,
-)
+from segue.apps.monitor.folder import CORRECTIONS, read_model, read_rows
 from segue.apps.monitor.labelled import SENTIMENTS, Labelled, gathered
 from segue.apps.monitor.learn import fit
 from segue.apps.monitor.linear import learn_vocabulary
-from segue.apps.monitor.reading import open_database
+from segue.apps.monitor.store import MONITOR
 from segue.apps.monitor.terms import terms_of
 from segue.errors import ConfigError
-from segue.files import write_folder
 
 HELD = 5
 """One row of so many is held back."""
@@ -53,7 +43,7 @@ class MonitorImprovement:
 
 def improve(monitor: Path, *, seed: int, told: Callable[[str], object]) -> MonitorImprovement:
     """Learns from what was accepted since the model in use was made."""
-    before = current_model(monitor)
+    before = MONITOR.current_model(monitor)
     new = _accepted(monitor, before)
     if not new:
         raise ConfigError(
@@ -70,43 +60,23 @@ def improve(monitor: Path, *, seed: int, told: Callable[[str], object]) -> Monit
         right.append(_right(rows, held, inverse_penalty=penalty))
     built = build(more, read_model(monitor / MODELS / before).entities, seed=seed, told=told)
     built.about["improved"] = {"from": before, "asked": len(held), "right_before": right[0], "right_now": right[1]}
-    name = f"{int(model_names(monitor)[-1]) + 1:04d}"
-    write_folder(monitor / MODELS / name, built.write, kind="monitor-model")
+    name = next_name(monitor)
+    MONITOR.write_model(monitor, name, built.write)
     switched = right[1] >= right[0]
     if switched:
-        use_model(monitor, name)
-        database = open_database(monitor, alone=False)
-        try:
+        MONITOR.use_model(monitor, name)
+        with MONITOR.opened(monitor) as database:
             database.do(lambda connection: reviews.learned(connection, [number for number, _ in new], name))
-        finally:
-            database.close()
     return MonitorImprovement(
         model=name, learned=len(new), asked=len(held), right_before=right[0], right_now=right[1], switched=switched
     )
 
 
-def roll_back(monitor: Path, name: str | None) -> str:
-    """Puts an earlier model into use: the one before the one in use, or the one named."""
-    names, now = model_names(monitor), current_model(monitor)
-    earlier = [one for one in names if one < now]
-    if name is None and not earlier:
-        raise ConfigError(f"{monitor} must have an earlier model to go back to; got {now} alone.")
-    chosen = earlier[-1] if name is None else name
-    if chosen not in names:
-        raise ConfigError(f"--to must be one of the models {', '.join(names)}; got {chosen!r}.")
-    read_model(monitor / MODELS / chosen)  # whole, or it raises and nothing changes
-    use_model(monitor, chosen)
-    return chosen
-
-
 def _accepted(monitor: Path, model: str) -> list[tuple[int, Labelled]]:
-    if not (monitor / DATABASE).is_file():
+    if not MONITOR.has_database(monitor):
         return []
-    database = open_database(monitor, alone=False)
-    try:
+    with MONITOR.opened(monitor) as database:
         found = database.do(lambda connection: reviews.accepted(connection, model))
-    finally:
-        database.close()
     return [
         (
             one["number"],

@@ -9,26 +9,28 @@ from typing import Any
 
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
-from segue.api.tables import TableLike, rows_of, table_source
-from segue.apps.monitor import copies, reading, reviews
+from segue.api.tables import TableLike, rows_of, several, table_source
+from segue.apps.cells import parse_time
+from segue.apps.folder import FIRST, MODELS, check_new, read_about
+from segue.apps.monitor import reading, reviews
 from segue.apps.monitor.build import REPORT_PAGE, build
 from segue.apps.monitor.daily import daily_report
 from segue.apps.monitor.entities import Entities, entities_of, read_entities
 from segue.apps.monitor.export import write_export
-from segue.apps.monitor.folder import DATABASE, MODELS, current_model, models_with, read_about, read_model, use_model
-from segue.apps.monitor.improve import MonitorImprovement, improve, roll_back
+from segue.apps.monitor.folder import models_with, read_model
+from segue.apps.monitor.improve import MonitorImprovement, improve
 from segue.apps.monitor.labelled import read_labelled
 from segue.apps.monitor.model import MonitorModel
-from segue.apps.monitor.reading import ReadSummary, look_into, open_database
+from segue.apps.monitor.reading import ReadSummary, looked_into
 from segue.apps.monitor.settings import MonitorSettings
 from segue.apps.monitor.sources import POSTED, Source
+from segue.apps.monitor.store import MONITOR
 from segue.apps.monitor.stream import Stream
-from segue.apps.monitor.texts import Rows, parse_time
+from segue.apps.monitor.texts import Rows
 from segue.apps.monitor.watch import DAY
-from segue.errors import ConfigError, DataError
+from segue.apps.postgresql import check_url
+from segue.errors import ConfigError
 from segue.files import check_folder, new_file, write_folder
-
-FIRST = "0001"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,7 @@ def learn_monitor(
     out: str | Path,
     *,
     entities: TableLike | None = None,
+    database: str | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> MonitorReport:
@@ -63,6 +66,8 @@ def learn_monitor(
             (negative, neutral, positive), and if there are any title, topic and time.
         out: Folder of the monitor; it must not exist yet.
         entities: File or table with the columns code and names (several with | between them). Default: none.
+        database: Where texts will be kept: the URL of a database of PostgreSQL, "postgresql://user@host/name", without
+            a password. Default: SQLite, in the folder.
         seed: Seed of what is held back.
         progress: Whether progress is shown on standard error.
 
@@ -71,6 +76,7 @@ def learn_monitor(
 
     Raises:
         DataError: If the sources cannot be read, or have fewer than two sentiments.
+        ConfigError: If a setting is not possible.
 
     Examples:
         >>> rows = [
@@ -81,9 +87,11 @@ def learn_monitor(
         >>> learned.numbers["rows"], learned.page.name
         (2, 'report.html')
     """
-    _check_new(Path(out))
+    check_new(Path(out))
     check_folder(Path(out), kind="monitor")
-    given = sources if isinstance(sources, list | tuple) and not _are_rows(sources) else [sources]
+    if database is not None:
+        check_url(database)
+    given = several(sources)
     rows = read_labelled([table_source(one, name=f"table {n}") for n, one in enumerate(given, start=1)])
     listed = _entities(entities)
     line = StatusLine(show=progress)
@@ -91,10 +99,8 @@ def learn_monitor(
     line.clear()
 
     def write(folder: Path) -> None:
-        place = folder / MODELS / FIRST
-        place.parent.mkdir()
-        write_folder(place, built.write, kind="monitor-model")
-        use_model(folder, FIRST)
+        MONITOR.write_model(folder, FIRST, built.write)
+        MONITOR.write(folder, FIRST, database=database)
 
     inputs = [one for one in (*given, entities) if isinstance(one, str | Path)]
     write_folder(Path(out), write, kind="monitor", inputs=inputs)
@@ -123,7 +129,7 @@ def open_monitor(folder: str | Path) -> MonitorModel:
         >>> segue.open_monitor("watch").read("The profit rose again").sentiment.label
         'positive'
     """
-    return read_model(Path(folder) / MODELS / current_model(Path(folder)))
+    return read_model(Path(folder) / MODELS / MONITOR.current_model(Path(folder)))
 
 
 @python_errors
@@ -145,7 +151,7 @@ def describe_monitor(folder: str | Path) -> MonitorReport:
         >>> segue.describe_monitor("lookout").numbers["sentiments"]
         {'negative': 1, 'positive': 1}
     """
-    name = current_model(Path(folder))
+    name = MONITOR.current_model(Path(folder))
     return MonitorReport(folder=Path(folder), model=name, numbers=read_about(Path(folder) / MODELS / name)["summary"])
 
 
@@ -180,7 +186,7 @@ def feed_monitor(
         ReadSummary(texts=1, known=0, refused=0, alarms=0)
     """
     chosen = settings or MonitorSettings()
-    given = sources if isinstance(sources, list | tuple) and not _are_rows(sources) else [sources]
+    given = several(sources)
     line = StatusLine(show=progress)
     files = [one for one in given if isinstance(one, str | Path)]
     listed = [
@@ -195,19 +201,12 @@ def feed_monitor(
 
 
 def _feed_rows(folder: Path, rows: list[dict[str, Any]], settings: MonitorSettings, found: ReadSummary) -> None:
-    name = current_model(folder)
+    name = MONITOR.current_model(folder)
     model, stream = read_model(folder / MODELS / name), Stream(settings.rules())
-    database = open_database(folder)
-    try:
+    with MONITOR.opened(folder, alone=True) as database:
         for start in range(0, len(rows), reading.AT_ONCE):
             batch = reading.made_batch(POSTED, rows[start : start + reading.AT_ONCE], Rows(source=POSTED, zone=UTC))
-            written = reading.take(database, stream, model, name, batch)
-            found.texts += len(written.numbers)
-            found.known += written.known
-            found.refused += len(batch.refused)
-            found.alarms += len(written.alarms)
-    finally:
-        database.close()
+            found.add(batch, reading.take(database, stream, model, name, batch))
 
 
 @python_errors
@@ -262,24 +261,26 @@ def roll_back_monitor(folder: str | Path, *, to: str | None = None) -> str:
         >>> segue.roll_back_monitor("post", to="0001")
         '0001'
     """
-    return roll_back(Path(folder), to)
+    return MONITOR.roll_back(Path(folder), to, read_model)
 
 
 @python_errors
-def copy_monitor(folder: str | Path, out: str | Path, *, check: bool = False) -> None:
+def copy_monitor(folder: str | Path, out: str | Path, *, check: bool = False, database: str | None = None) -> None:
     """Copy a monitor with its models and texts, also while it runs; to make a back-up, or a monitor of one.
 
     Args:
         folder: Folder of the monitor, or of a back-up.
         out: Folder of the copy; it must not exist yet.
         check: Whether every file is compared with its hash first; for back-ups, whose files never change.
+        database: URL of an empty database of PostgreSQL that takes the texts. Default: SQLite, in the copy, wherever
+            they were.
 
     Returns:
         Nothing.
 
     Raises:
         CheckpointError: If there is no monitor, or its files are damaged.
-        DataError: If the copy cannot be written.
+        DataError: If the copy cannot be written, or the database is not empty.
 
     Examples:
         >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
@@ -287,8 +288,7 @@ def copy_monitor(folder: str | Path, out: str | Path, *, check: bool = False) ->
         >>> segue.copy_monitor("station", "station-copy")
         >>> segue.copy_monitor("station-copy", "station-again", check=True)
     """
-    _check_new(Path(out))
-    copies.copy_monitor(Path(folder), Path(out), check=check)
+    MONITOR.copy(Path(folder), Path(out), check=check, database=database)
 
 
 @python_errors
@@ -313,17 +313,12 @@ def person_in_monitor(folder: str | Path, person: str, *, delete: bool = False) 
         >>> segue.person_in_monitor("guard", "ann")
         {'person': 'ann', 'texts': []}
     """
-    current_model(Path(folder))
-    if not (Path(folder) / DATABASE).is_file():
-        return {"person": person, "texts": [], **({"models": []} if delete else {})}
-    database = open_database(Path(folder), alone=False)
-    try:
+    with looked_into(Path(folder)) as database:
         found = database.do(lambda connection: reviews.of_person(connection, person))
         if delete:
             database.do(lambda connection: reviews.forget(connection, person))
+            database.clean()
             found["models"] = models_with(Path(folder), reviews.whole_texts(found))
-    finally:
-        database.close()
     return found
 
 
@@ -363,10 +358,8 @@ def export_monitor(
         >>> segue.export_monitor("keep", "texts.csv")
         1
     """
-    current_model(Path(folder))
     times = [_time(start, -1e18), _time(end, 1e18)]
-    database = look_into(Path(folder))
-    try:
+    with looked_into(Path(folder)) as database:
         return write_export(
             database,
             Path(out),
@@ -378,8 +371,6 @@ def export_monitor(
             replace=replace,
             inputs=[Path(folder)],
         )
-    finally:
-        database.close()
 
 
 @python_errors
@@ -406,13 +397,9 @@ def report_monitor(folder: str | Path, out: str | Path, *, day: str | None = Non
         >>> segue.report_monitor("tell", "day.html", day="2024-05-01").name
         'day.html'
     """
-    current_model(Path(folder))
     chosen = _time(day, time.time() - DAY)
-    database = look_into(Path(folder))
-    try:
+    with looked_into(Path(folder)) as database:
         page = database.do(lambda connection: daily_report(connection, chosen))
-    finally:
-        database.close()
     with new_file(Path(out), replace=replace, inputs=[Path(folder)]) as file:
         file.write(page.encode())
     return Path(out)
@@ -429,13 +416,3 @@ def _time(given: str | None, otherwise: float) -> float:
     if found is None:
         raise ConfigError(f"a time must be written as 2024-05-01 or 2024-05-01T10:00:00Z; got {given[:40]!r}.")
     return found
-
-
-def _check_new(out: Path) -> None:
-    """A monitor is never replaced: it has texts."""
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise DataError(f"{out} must not exist yet; it does. Choose another folder, or move it away.")
-
-
-def _are_rows(sources: Sequence[Any]) -> bool:
-    return bool(sources) and isinstance(sources[0], dict)

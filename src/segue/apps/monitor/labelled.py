@@ -11,7 +11,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from segue.apps.monitor.texts import LONGEST_NAME, Rows, clean, parse_time
+from segue.apps.cells import clean, parse_time
+from segue.apps.monitor.texts import LONGEST_NAME, Rows
 from segue.data.tables import Table, TableSettings, open_table
 from segue.errors import DataError
 

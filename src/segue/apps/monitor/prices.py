@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.apps.monitor.texts import parse_time
+from segue.apps.cells import parse_time
 from segue.apps.monitor.watch import DAY
 from segue.data.tables import TableSettings, open_table
 from segue.errors import DataError

@@ -39,7 +39,7 @@ def figures(texts: int, repeats: int, negative: int, positive: int, score: float
 
 def overview(connection: Connection, *, start: float, end: float, limit: int) -> list[dict[str, Any]]:
     """Entities with most texts between two times, by whole days, each with the time of the same length before."""
-    first, last = start // DAY * DAY, math.ceil(end / DAY) * DAY
+    first, last = int(start // DAY * DAY), int(math.ceil(end / DAY) * DAY)
     rows = connection.execute(
         f"SELECT entity, {_SUMS} FROM days WHERE start >= ? AND start < ? AND entity != '' GROUP BY entity "
         "ORDER BY sum(texts) DESC, entity LIMIT ?",
@@ -60,7 +60,7 @@ def topics(connection: Connection, *, start: float, end: float) -> list[dict[str
     rows = connection.execute(
         f"SELECT topic, {_SUMS} FROM days WHERE entity = '' AND start >= ? AND start < ? GROUP BY topic "
         "ORDER BY sum(texts) DESC, topic",
-        (start // DAY * DAY, end),
+        (int(start // DAY * DAY), math.ceil(end)),
     ).fetchall()
     return [{"topic": topic, **figures(*sums)} for topic, *sums in rows]
 
@@ -89,7 +89,7 @@ def _by_start(
     more, values = (" AND topic = ?", (topic,)) if topic else ("", ())
     rows = connection.execute(
         f"SELECT start, {_SUMS} FROM {table} WHERE entity = ? AND start >= ? AND start < ?{more} GROUP BY start",
-        (entity, start, end, *values),
+        (entity, math.ceil(start), math.ceil(end), *values),
     )
     return {float(one): tuple(sums) for one, *sums in rows}
 

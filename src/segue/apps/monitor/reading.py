@@ -2,17 +2,20 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from segue.apps.database import Database
+from segue.apps.folder import MODELS
 from segue.apps.monitor import store
-from segue.apps.monitor.folder import DATABASE, MODELS, current_model, read_model
+from segue.apps.monitor.folder import read_model
 from segue.apps.monitor.growing import read_more
 from segue.apps.monitor.model import MonitorModel
 from segue.apps.monitor.settings import MonitorSettings
 from segue.apps.monitor.sources import Source
+from segue.apps.monitor.store import MONITOR
 from segue.apps.monitor.stream import Batch, Stream, Written
 from segue.apps.monitor.texts import Rows, Text, to_text
 
@@ -32,21 +35,27 @@ class ReadSummary:
     """Rows that are no text."""
     alarms: int = 0
 
-
-def look_into(folder: Path) -> Database:
-    """The database of a monitor, open, also while it runs; an empty one in memory where it has none yet."""
-    if (folder / DATABASE).is_file():
-        return open_database(folder, alone=False)
-    database = Database(Path(":memory:"), name=store.NAME, steps=store.STEPS, alone=False)
-    database.open()
-    return database
+    def add(self, batch: Batch, written: Written) -> None:
+        """What came of one more batch."""
+        self.texts += len(written.numbers)
+        self.known += written.known
+        self.refused += len(batch.refused)
+        self.alarms += len(written.alarms)
 
 
-def open_database(folder: Path, *, alone: bool = True) -> Database:
-    """The database of a monitor, open."""
-    database = Database(folder / DATABASE, name=store.NAME, steps=store.STEPS, alone=alone)
-    database.open()
-    return database
+@contextmanager
+def looked_into(folder: Path) -> Iterator[Database]:
+    """The database of a monitor, also while it runs; an empty one in memory where it has none yet."""
+    if MONITOR.has_database(folder):
+        with MONITOR.opened(folder) as database:
+            yield database
+        return
+    empty = MONITOR.database_at(Path(":memory:"), alone=False)
+    empty.open()
+    try:
+        yield empty
+    finally:
+        empty.close()
 
 
 def made_batch(
@@ -85,21 +94,14 @@ def read_sources(
     folder: Path, sources: Sequence[Source], settings: MonitorSettings, *, told: Callable[[str], object]
 ) -> ReadSummary:
     """Reads all that the sources have now, one after the other."""
-    name = current_model(folder)
+    name = MONITOR.current_model(folder)
     model = read_model(folder / MODELS / name)
     stream, summary = Stream(settings.rules()), ReadSummary()
-    database = open_database(folder)
-    try:
+    with MONITOR.opened(folder, alone=True) as database:
         for source in sources:
             for batch in _batches(database, source):
-                written = take(database, stream, model, name, batch)
-                summary.texts += len(written.numbers)
-                summary.known += written.known
-                summary.refused += len(batch.refused)
-                summary.alarms += len(written.alarms)
+                summary.add(batch, take(database, stream, model, name, batch))
                 told(f"{source.name}: {summary.texts:,} texts, {summary.alarms:,} alarms")
-    finally:
-        database.close()
     return summary
 
 

@@ -22,9 +22,9 @@ from segue.apps.monitor.service import MonitorService
 from segue.apps.monitor.sources import POSTED
 from segue.apps.monitor.texts import Rows, Text
 from segue.apps.monitor.watch import DAY
-from segue.apps.web import caller_of, needs
+from segue.apps.web import needs
 from segue.serve.answers import ERRORS, answer
-from segue.serve.errors import ApiError, not_ready, too_large
+from segue.serve.errors import ApiError, too_large
 from segue.serve.limits import LimitedRoute
 from segue.serve.sse import PING, EventStream, event
 
@@ -377,24 +377,3 @@ async def forget_person(person: str, request: Request) -> Response:
     await service.database.clean_later()
     models = await asyncio.to_thread(models_with, service.folder, reviews.whole_texts(found))
     return answer({"person": person, "deleted_texts": count, "models": models})
-
-
-@router.get("/v1/me", tags=["service"], dependencies=[needs("visitor")])
-async def me(request: Request) -> Response:
-    """Role and name of whoever asks."""
-    caller = caller_of(request)
-    return answer({"role": caller.role, "name": caller.name})
-
-
-@router.get("/health", tags=["service"])
-async def health() -> Response:
-    """Whether the process lives."""
-    return answer({"status": "ok"})
-
-
-@router.get("/ready", tags=["service"])
-async def ready(request: Request) -> Response:
-    """Whether it takes requests."""
-    if not service_of(request).ready:
-        raise not_ready()
-    return answer({"status": "ready"})

@@ -3,37 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fastapi import FastAPI
-
 from segue.apps.keys import RoleKeys
 from segue.apps.monitor.alarm_routes import router as alarm_router
 from segue.apps.monitor.routes import router
 from segue.apps.monitor.service import MonitorService
 from segue.apps.monitor.settings import MonitorSettings
 from segue.apps.monitor.sources import Listed
-from segue.apps.web import Rate, make_app
+from segue.apps.running import run_application
 from segue.apps.webhooks import check_webhook
-from segue.serve.server import listen, serve
-
-STARTS = {"/": "monitor.html"}
-
-
-def monitor_app(service: MonitorService, *, keys: RoleKeys | None, local: bool) -> FastAPI:
-    """The application around a monitor."""
-    settings = service.settings
-    return make_app(
-        title="segue monitor",
-        service=service,
-        routers=[router, alarm_router],
-        limits=settings,
-        packages=("segue.serve", "segue.apps", "segue.apps.monitor"),
-        starts=STARTS,
-        embedded_by="'none'",
-        keys=keys,
-        local=local,
-        rate=Rate(rate=settings.rate, most=settings.burst),
-        proxy=settings.trusted_proxy,
-    )
 
 
 def run_monitor(
@@ -48,14 +25,20 @@ def run_monitor(
     webhook: tuple[str, str] | None,
     password: str,
     started: Callable[[str], None],
-    check: bool = False,
+    check: bool,
 ) -> None:
-    """Runs until a signal comes. `started` is told the address when requests are taken; with `check` it ends then."""
+    """Runs until a signal comes, as `run_application` does."""
     if webhook is not None:
         check_webhook(*webhook)
-    listening = listen(host, port)
-    service = MonitorService(folder, settings, listed=listed, webhook=webhook, password=password)
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{listening.getsockname()[1]}"
-    app = monitor_app(service, keys=keys, local=local)
-    serve(app, service, listening, started=lambda: started(address), check=check)
+    run_application(
+        "monitor",
+        lambda: MonitorService(folder, settings, listed=listed, webhook=webhook, password=password),
+        routers=[router, alarm_router],
+        starts={"/": "application.html"},
+        host=host,
+        port=port,
+        keys=keys,
+        local=local,
+        started=started,
+        check=check,
+    )

@@ -17,27 +17,29 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from segue.apps.database import Connection, Database, DatabaseFullError
+from segue.apps.database import Connection, DatabaseFullError
+from segue.apps.folder import MODELS, read_about
 from segue.apps.monitor import store
 from segue.apps.monitor.feeds import Poller
-from segue.apps.monitor.folder import DATABASE, MODELS, current_model, read_about, read_model
+from segue.apps.monitor.folder import read_model
 from segue.apps.monitor.growing import bad_reason, from_json, read_more
-from segue.apps.monitor.mail import Mails
+from segue.apps.monitor.mail import mails
 from segue.apps.monitor.prices import Closes, read_prices
 from segue.apps.monitor.reading import AT_ONCE, made_batch
 from segue.apps.monitor.settings import MonitorSettings
 from segue.apps.monitor.sources import Listed, Source
+from segue.apps.monitor.store import MONITOR
 from segue.apps.monitor.stream import NEWEST, Batch, Stream, Written
 from segue.apps.monitor.texts import Rows
 from segue.apps.monitor.watch import DAY
-from segue.apps.webhooks import Webhooks
+from segue.apps.outbox import Outbox
+from segue.apps.running import WATCHED, follow_model
+from segue.apps.webhooks import webhooks
 from segue.errors import SegueError
 from segue.serve.errors import ApiError, busy, not_ready
 
 T = TypeVar("T")
 log = logging.getLogger("segue.apps")
-WATCHED = 2.0
-"""Seconds between two looks at a file that may have grown, and at which model is in use."""
 CLOCK = 15.0
 """Seconds between two moves of the watermark by the clock."""
 TROUBLED = 30.0
@@ -57,8 +59,8 @@ class MonitorService:
         password: str = "",
     ) -> None:
         self.folder, self.settings, self.ready, self.listed = folder, settings, False, listed
-        self.database = Database(folder / DATABASE, name=store.NAME, steps=store.STEPS)
-        self.model_name = current_model(folder)
+        self.database = MONITOR.database(folder, alone=True)
+        self.model_name = MONITOR.current_model(folder)
         self.model = read_model(folder / MODELS / self.model_name)
         self.about = read_about(folder / MODELS / self.model_name)
         self.prices: dict[str, Closes] = {} if listed.prices is None else read_prices(Path(listed.prices.path))
@@ -67,8 +69,7 @@ class MonitorService:
         self._stream = Stream(settings.rules())
         self._turn = asyncio.Lock()
         self._webhook, self._password = webhook, password
-        self._webhooks: Webhooks | None = None
-        self._mails: Mails | None = None
+        self._senders: list[Outbox] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-monitor")
         self._tasks: list[asyncio.Task[None]] = []
         self._listening: set[asyncio.Event] = set()
@@ -77,13 +78,14 @@ class MonitorService:
         """Opens the database, goes on with what was not told, and begins to read."""
         await asyncio.to_thread(self.database.open)
         if self._webhook is not None:
-            self._webhooks = Webhooks(self.database, url=self._webhook[0], secret=self._webhook[1])
-            self._webhooks.start()
+            self._senders.append(webhooks(self.database, url=self._webhook[0], secret=self._webhook[1]))
         if self.listed.mail is not None:
-            self._mails = Mails(self.database, self.listed.mail, password=self._password)
-            self._mails.start()
+            self._senders.append(mails(self.database, self.listed.mail, password=self._password))
+        for sender in self._senders:
+            sender.start()
         self.ready = True
-        jobs = [self._watch(), self._clock(), *(self._follow(one) for one in self.listed.source)]
+        models = follow_model(MONITOR, self.folder, in_use=lambda: self.model_name, take=self._use_model)
+        jobs = [models, self._clock(), *(self._follow(one) for one in self.listed.source)]
         self._tasks = [asyncio.create_task(job) for job in jobs]
 
     async def stop(self) -> None:
@@ -92,9 +94,8 @@ class MonitorService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for sender in (self._webhooks, self._mails):
-            if sender is not None:
-                await sender.stop()
+        for sender in self._senders:
+            await sender.stop()
         async with self._turn:
             self._thread.shutdown()
         await self.database.close_later()
@@ -250,24 +251,9 @@ class MonitorService:
                 except (ApiError, SegueError) as error:
                     log.error("the clock did not move: %s", error)
 
-    async def _watch(self) -> None:
-        """Takes another model into use when the folder names one; where it cannot be read, the one before goes on."""
-        loop = asyncio.get_running_loop()
-        refused = ""
-        while True:
-            await asyncio.sleep(WATCHED)
-            try:
-                name = current_model(self.folder)
-                if name in (self.model_name, refused):
-                    continue
-                refused = name
-                model = await loop.run_in_executor(None, read_model, self.folder / MODELS / name)
-                about = read_about(self.folder / MODELS / name)
-            except (SegueError, OSError) as error:
-                log.error("the model in use goes on: %s", error)
-                continue
-            self.model, self.about, self.model_name, refused = model, about, name, ""
-            log.warning("model %s is in use now", name)
+    async def _use_model(self, name: str) -> None:
+        model = await asyncio.to_thread(read_model, self.folder / MODELS / name)
+        self.model, self.about, self.model_name = model, read_about(self.folder / MODELS / name), name
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
@@ -275,9 +261,8 @@ class MonitorService:
         """There is something new."""
         for event in self._listening:
             event.set()
-        for sender in (self._webhooks, self._mails):
-            if sender is not None:
-                sender.wake()
+        for sender in self._senders:
+            sender.wake()
 
     def listen(self) -> asyncio.Event:
         """An event that is set when there is something new; to be given back with `unlisten`."""

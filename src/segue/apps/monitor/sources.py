@@ -29,7 +29,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from segue.apps.monitor.texts import COLUMNS, Rows, zone_of
+from segue.apps.cells import zone_of
+from segue.apps.monitor.texts import COLUMNS, Rows
 from segue.apps.webhooks import check_webhook
 from segue.checkpoint.files import read_small
 from segue.config import Section, settings

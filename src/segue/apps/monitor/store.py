@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from segue.apps import webhooks
+from segue.apps import outbox, webhooks
 from segue.apps.database import Connection
+from segue.apps.folder import Application
 from segue.apps.monitor.model import Reading, Sentiment
 from segue.apps.monitor.texts import Text
 from segue.apps.monitor.watch import DAY, HOUR, WEEK, Alarm, Seen
 
-NAME = "segue monitor"
 _COUNTS = (
     "texts BIGINT NOT NULL, repeats BIGINT NOT NULL, negative BIGINT NOT NULL, positive BIGINT NOT NULL, "
     "score DOUBLE PRECISION NOT NULL, square DOUBLE PRECISION NOT NULL, timely BIGINT NOT NULL, "
@@ -74,14 +74,11 @@ CREATE TABLE refused (
 CREATE TABLE names (name TEXT PRIMARY KEY, texts BIGINT NOT NULL, first DOUBLE PRECISION NOT NULL,
   last DOUBLE PRECISION NOT NULL);
 CREATE TABLE state (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
-CREATE TABLE mails (
-  number NUMBERED, id TEXT NOT NULL UNIQUE, subject TEXT NOT NULL, body TEXT NOT NULL,
-  tries BIGINT NOT NULL DEFAULT 0, next_try DOUBLE PRECISION NOT NULL, delivered DOUBLE PRECISION,
-  given_up DOUBLE PRECISION);
+CREATE TABLE mails ({outbox.COLUMNS});
 """
     + webhooks.TABLE,
 )
-"""How the schema came to be; a new version adds a step, and never changes one."""
+MONITOR = Application(name="monitor", what="a monitor", steps=STEPS)
 MOST_REFUSED = 10_000
 """Rows that could not be read and are kept; older ones go."""
 _UPSERT = (
@@ -326,7 +323,7 @@ def negatives(
     rows = connection.execute(
         "SELECT start, CAST(sum(timely_negative) AS BIGINT), CAST(sum(timely) AS BIGINT) FROM hours "
         f"WHERE {where} AND start >= ? AND start < ? GROUP BY start ORDER BY start",
-        (*values, start // HOUR * HOUR, end // HOUR * HOUR),
+        (*values, int(start // HOUR * HOUR), int(end // HOUR * HOUR)),
     ).fetchall()
     return [(float(hour), int(negative)) for hour, negative, _ in rows], sum(int(count) for _, _, count in rows)
 
@@ -418,6 +415,8 @@ def shown_text(row: Sequence[Any]) -> dict[str, Any]:
 
 def texts_of(connection: Connection, numbers: Sequence[int]) -> list[dict[str, Any]]:
     """Texts by their numbers, in the order of their times."""
+    if not numbers:
+        return []
     marks = ", ".join("?" * len(numbers))
     rows = connection.execute(
         f"SELECT {', '.join(TEXT)} FROM texts WHERE number IN ({marks}) ORDER BY time, number", list(numbers)

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
+from segue.apps.folder import MODELS, read_about
 from segue.apps.recommend.build import material
-from segue.apps.recommend.folder import MODELS, check_name, read_about, read_model
+from segue.apps.recommend.folder import check_name, read_model
 from segue.apps.recommend.histories import Histories, split_by_time, wanted_events
 from segue.apps.recommend.improve import in_places_of
 from segue.apps.recommend.measure import Wanted, quality, rank, states
 from segue.apps.recommend.model import Recommender
-from segue.apps.recommend.store import open_database
+from segue.apps.recommend.store import RECOMMEND
 
 SHOWN = 10
 
@@ -44,11 +45,8 @@ def compare(folder: Path, first: str, second: str, *, most: int, seed: int) -> R
     """The two models on the latest events, which neither has learned from."""
     names = [check_name(folder, first), check_name(folder, second)]
     about = [read_about(folder / MODELS / name) for name in names]
-    database = open_database(folder, alone=False)
-    try:
+    with RECOMMEND.opened(folder) as database:
         found = material(database, about[0]["weights"])
-    finally:
-        database.close()
     models = [read_model(folder / MODELS / name) for name in names]
     for model in models:
         model.add_items(item for item in found.items if item.id not in model.places)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.apps.desk.encoder import Encoder, Reader, fit_whitening, raw_vectors, whitened
-from segue.apps.desk.terms import is_chinese
+from segue.apps.encoder import Encoder, Reader, fit_whitening, raw_vectors, whitened
 from segue.apps.recommend.tables import Item
 from segue.infer.text_model import load_text_model
+from segue.text.unicode import is_chinese
 
 Floats = NDArray[np.float32]
 MOST_TAGS = 200

@@ -1,10 +1,6 @@
-"""A recommender on disk.
+"""Models of a recommender on disk: model.json, items.jsonl, tensors.safetensors, report.html and .md.
 
-    REC/recommend.json        what it is, and the name of the model in use
-    REC/models/0001/          a model: model.json, items.jsonl, tensors.safetensors, report.html and .md
-    REC/recommend.sqlite      events, items, sessions
-
-A model folder is whole or not there, and is never changed. Another one is put into use by one small file.
+`segue.apps.folder` says where they are.
 """
 
 import json
@@ -12,58 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from segue.apps.desk.encoder import Encoder, Reader, Whitening
+from segue.apps.encoder import encoder_tensors, read_encoder
+from segue.apps.folder import FORMAT, MODEL, MODELS, model_names, read_about
 from segue.apps.recommend.features import Features
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.network import EventNetwork
 from segue.apps.recommend.tables import Item
-from segue.checkpoint.files import read_small, verify
+from segue.checkpoint.files import verify
 from segue.checkpoint.folder import read_tensors, write_tensors
 from segue.config import model_config
 from segue.errors import CheckpointError, SegueError
-from segue.files import write_file
-from segue.infer.text_model import load_text_model
 
-RECOMMEND, MODEL, ITEMS, TENSORS, MODELS = (
-    "recommend.json",
-    "model.json",
-    "items.jsonl",
-    "tensors.safetensors",
-    "models",
-)
-FORMAT = 1
-LARGEST = 1 << 24
-"""Bytes of a small file."""
-
-
-def current_model(folder: Path) -> str:
-    """Name of the model in use."""
-    try:
-        found = json.loads(read_small(folder / RECOMMEND, limit=LARGEST))
-        name = str(found["model"])
-        if found["format"] != FORMAT or not name.isdigit():
-            raise ValueError
-    except (CheckpointError, OSError, ValueError, KeyError, TypeError):
-        raise CheckpointError(
-            f"{folder} must be a recommender of this version; got another folder, or none. Make one with segue "
-            "recommend learn."
-        ) from None
-    return name
-
-
-def use_model(folder: Path, name: str) -> None:
-    """Puts a model into use, from the next start or the next look at it on."""
-    write_file(folder / RECOMMEND, json.dumps({"format": FORMAT, "model": name}) + "\n", failure=CheckpointError)
-
-
-def model_names(folder: Path) -> list[str]:
-    """All models that the recommender has, the oldest first."""
-    folders = (folder / MODELS).iterdir() if (folder / MODELS).is_dir() else ()
-    return sorted(one.name for one in folders if one.name.isdigit() and (one / MODEL).is_file())
+ITEMS, TENSORS = "items.jsonl", "tensors.safetensors"
 
 
 def check_name(folder: Path, name: str) -> str:
@@ -74,11 +33,18 @@ def check_name(folder: Path, name: str) -> str:
     return name
 
 
+def models_with(folder: Path, events: list[dict[str, Any]]) -> list[str]:
+    """Names of the models that were made when some of these events were there."""
+    first = min((one["number"] for one in events), default=None)
+    if first is None:
+        return []
+    return [name for name in model_names(folder) if read_about(folder / MODELS / name)["last_event"] >= first]
+
+
 def write_model(folder: Path, model: Recommender, about: dict[str, Any]) -> None:
     """Into an empty folder; `about` is what else is to be remembered of it."""
     features, network = model.features, model.network
-    encoder = features.encoder
-    readers = {} if encoder is None else {"other": encoder.other, "chinese": encoder.chinese}
+    readers = {} if features.encoder is None else features.encoder.readers
     values = {
         "format": FORMAT,
         "config": network.config.model_dump(mode="json", exclude_none=True),
@@ -88,7 +54,7 @@ def write_model(folder: Path, model: Recommender, about: dict[str, Any]) -> None
         "repeats": model.repeats,
         "tags": list(features.tags),
         "price": features.price,
-        "encoders": {place: reader.name for place, reader in readers.items() if reader is not None},
+        "encoders": {place: reader.name for place, reader in readers.items()},
         **about,
     }
     (folder / MODEL).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -97,17 +63,9 @@ def write_model(folder: Path, model: Recommender, about: dict[str, Any]) -> None
             file.write(json.dumps(vars(item), ensure_ascii=False) + "\n")
     tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in network.state_dict().items()}
     tensors["counts"] = torch.from_numpy(model.counts_V[: model.learned + 1].copy())
-    for place, reader in readers.items():
-        if reader is not None:
-            tensors[f"{place}.mean"] = torch.from_numpy(reader.whitening.mean_E)
-            tensors[f"{place}.matrix"] = torch.from_numpy(np.ascontiguousarray(reader.whitening.matrix_EE))
+    if features.encoder is not None:
+        tensors |= encoder_tensors(features.encoder)
     write_tensors(tensors, folder / TENSORS)
-
-
-def read_about(folder: Path) -> dict[str, Any]:
-    """What is remembered of a model."""
-    found: dict[str, Any] = json.loads(read_small(folder / MODEL, limit=LARGEST))
-    return found
 
 
 def read_model(folder: Path) -> Recommender:
@@ -118,17 +76,7 @@ def read_model(folder: Path) -> Recommender:
         if values["format"] != FORMAT:
             raise ValueError("another version")
         tensors = read_tensors(folder / TENSORS)
-        readers = {
-            place: Reader(
-                name=name,
-                model=load_text_model(name),
-                whitening=Whitening(
-                    mean_E=tensors[f"{place}.mean"].numpy(), matrix_EE=tensors[f"{place}.matrix"].numpy()
-                ),
-            )
-            for place, name in values["encoders"].items()
-        }
-        encoder = Encoder(other=readers.get("other"), chinese=readers.get("chinese")) if readers else None
+        encoder = read_encoder(values["encoders"], tensors)
         price = None if values["price"] is None else (float(values["price"][0]), float(values["price"][1]))
         features = Features(tags=tuple(values["tags"]), price=price, encoder=encoder)
         weights = {name[8:]: value for name, value in tensors.items() if name.startswith("network.")}

@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.apps.folder import MODELS, next_name, read_about
 from segue.apps.recommend.build import build, material
-from segue.apps.recommend.folder import MODELS, current_model, model_names, read_about, read_model, use_model
+from segue.apps.recommend.folder import read_model
 from segue.apps.recommend.histories import Histories
 from segue.apps.recommend.measure import Wanted, quality, rank, states
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.settings import RecommenderSettings
-from segue.apps.recommend.store import open_database
+from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Item
 from segue.errors import ConfigError
-from segue.files import write_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +41,11 @@ class RecommenderImprovement:
 
 def improve(folder: Path, *, seed: int, told: Callable[[str], object]) -> RecommenderImprovement:
     """Learns from everything in the database, with the settings of the model in use."""
-    before = current_model(folder)
+    before = RECOMMEND.current_model(folder)
     about = read_about(folder / MODELS / before)
     settings = RecommenderSettings.model_validate(about["settings"])
-    database = open_database(folder, alone=False)
-    try:
+    with RECOMMEND.opened(folder) as database:
         found = material(database, about["weights"])
-    finally:
-        database.close()
     new = int((found.histories.numbers_N > about["last_event"]).sum())
     if not new:
         raise ConfigError(
@@ -68,11 +65,11 @@ def improve(folder: Path, *, seed: int, told: Callable[[str], object]) -> Recomm
     ranks = ranks_of_model(old, built.model, found.histories, built.learned.wanted)
     was, now = quality(ranks).ndcg, quality(built.learned.held["segue"]).ndcg
     built.about["improved"] = {"from": before, "asked": len(ranks), "before": was, "now": now}
-    name = f"{int(model_names(folder)[-1]) + 1:04d}"
-    write_folder(folder / MODELS / name, built.write, kind="recommend-model")
+    name = next_name(folder)
+    RECOMMEND.write_model(folder, name, built.write)
     switched = now >= was
     if switched:
-        use_model(folder, name)
+        RECOMMEND.use_model(folder, name)
     return RecommenderImprovement(model=name, learned=new, asked=len(ranks), before=was, now=now, switched=switched)
 
 
@@ -105,17 +102,3 @@ def in_places_of(
         times_N=histories.times_N,
         numbers_N=histories.numbers_N,
     )
-
-
-def roll_back(folder: Path, name: str | None) -> str:
-    """Puts an earlier model into use: the one before the one in use, or the one named."""
-    names, now = model_names(folder), current_model(folder)
-    earlier = [one for one in names if one < now]
-    if name is None and not earlier:
-        raise ConfigError(f"{folder} must have an earlier model to go back to; got {now} alone.")
-    chosen = earlier[-1] if name is None else name
-    if chosen not in names:
-        raise ConfigError(f"--to must be one of the models {', '.join(names)}; got {chosen!r}.")
-    read_model(folder / MODELS / chosen)  # whole, or it raises and nothing changes
-    use_model(folder, chosen)
-    return chosen

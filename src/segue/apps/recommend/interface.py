@@ -9,20 +9,19 @@ from typing import Any
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
 from segue.api.tables import TableLike, table_source
-from segue.apps.recommend import copies, store
+from segue.apps.folder import FIRST, MODELS, check_new, read_about
+from segue.apps.recommend import store
 from segue.apps.recommend.build import REPORT_PAGE, build, material
 from segue.apps.recommend.compare import RecommenderComparison, compare
-from segue.apps.recommend.folder import MODELS, current_model, model_names, read_about, read_model, use_model
-from segue.apps.recommend.improve import RecommenderImprovement, improve, roll_back
+from segue.apps.recommend.folder import models_with, read_model
+from segue.apps.recommend.improve import RecommenderImprovement, improve
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.ranking import Wish, choose
 from segue.apps.recommend.reasons import reasons
 from segue.apps.recommend.settings import RecommenderSettings
+from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Item, parse_kinds, read_events, read_items
-from segue.errors import DataError
 from segue.files import check_folder, write_folder
-
-FIRST = "0001"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +62,7 @@ def learn_recommender(
     kinds: Mapping[str, float] | None = None,
     settings: RecommenderSettings | None = None,
     model: str | None = None,
+    database: str | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> RecommenderReport:
@@ -77,6 +77,8 @@ def learn_recommender(
         kinds: What events of a kind weigh when they are to be foretold. Default: buy 3, comment and share 2, others 1.
         settings: The network, and how long it learns. Default: two layers of width 64, at most 30 epochs and an hour.
         model: Name or folder of the language model that reads the texts of items. Default: the packaged one.
+        database: Where events and items are kept: the URL of an empty database of PostgreSQL,
+            "postgresql://user@host/name", without a password. Default: SQLite, in the folder.
         seed: Seed of weights and of all that is drawn.
         progress: Whether progress is shown on standard error.
 
@@ -84,7 +86,8 @@ def learn_recommender(
         What was learned and measured, with the path of the report.
 
     Raises:
-        DataError: If the tables cannot be read, or have too few events.
+        DataError: If the tables cannot be read, or have too few events; or the database is not empty.
+        ConfigError: If a setting is not possible.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
@@ -93,21 +96,25 @@ def learn_recommender(
         >>> learned.numbers["users"], learned.numbers["items"], learned.page.name
         (5, 7, 'report.html')
     """
-    _check_new(Path(out))
+    check_new(Path(out))
     check_folder(Path(out), kind="recommend")
+    if database is not None:
+        RECOMMEND.check_empty(database)
     chosen, weights = settings or RecommenderSettings(), parse_kinds(kinds or {})
     line, problems = StatusLine(show=progress), Counter[str]()
 
     def write(folder: Path) -> None:
-        database = store.open_database(folder, alone=False)
+        file = folder / RECOMMEND.sqlite
+        kept = RECOMMEND.database_at(file, alone=False)
+        kept.open()
         try:
             if items is not None:
                 things = list(read_items(table_source(items, name="items"), problems))
-                database.do(lambda connection: store.add_items(connection, things))
+                kept.do(lambda connection: store.add_items(connection, things))
             done = list(read_events(table_source(events, name="events"), problems))
-            database.do(lambda connection: store.add_events(connection, sorted(done, key=lambda one: one.time)))
+            kept.do(lambda connection: store.add_events(connection, sorted(done, key=lambda one: one.time)))
             built = build(
-                material(database, weights),
+                material(kept, weights),
                 weights=weights,
                 settings=chosen,
                 model=model,
@@ -116,11 +123,12 @@ def learn_recommender(
                 told=line.update,
             )
         finally:
-            database.close()
-        place = folder / MODELS / FIRST
-        place.parent.mkdir()
-        write_folder(place, built.write, kind="recommend-model")
-        use_model(folder, FIRST)
+            kept.close()
+        RECOMMEND.write_model(folder, FIRST, built.write)
+        if database is not None:
+            RECOMMEND.copy_rows(file, database)
+            file.unlink()
+        RECOMMEND.write(folder, FIRST, database=database)
 
     inputs = [one for one in (events, items) if isinstance(one, str | Path)]
     write_folder(Path(out), write, kind="recommend", inputs=inputs)
@@ -148,7 +156,7 @@ def describe_recommender(folder: str | Path) -> RecommenderReport:
         >>> sorted(segue.describe_recommender("store").numbers["held_back"])
         ['item-kNN', 'popularity', 'segue']
     """
-    name = current_model(Path(folder))
+    name = RECOMMEND.current_model(Path(folder))
     numbers = read_about(Path(folder) / MODELS / name)["summary"]
     return RecommenderReport(folder=Path(folder), model=name, numbers=numbers)
 
@@ -175,12 +183,9 @@ def open_recommender(folder: str | Path) -> Recommender:
         7
     """
     place = Path(folder)
-    model = read_model(place / MODELS / current_model(place))
-    database = store.open_database(place, alone=False)
-    try:
+    model = read_model(place / MODELS / RECOMMEND.current_model(place))
+    with RECOMMEND.opened(place) as database:
         known = database.do(store.all_items)
-    finally:
-        database.close()
     model.add_items(item for _, item in known if item.id not in model.places)
     return model
 
@@ -213,11 +218,8 @@ def recommend(
         3
     """
     model = open_recommender(folder)
-    database = store.open_database(Path(folder), alone=False)
-    try:
+    with RECOMMEND.opened(Path(folder)) as database:
         events = database.do(lambda connection: store.history(connection, user))
-    finally:
-        database.close()
     session = model.read_history(events)
     scores_V = model.scores(session)
     places = choose(model, scores_V, Wish.model_validate(wish or {}), count=count, seen=session.seen)
@@ -287,7 +289,7 @@ def roll_back_recommender(folder: str | Path, *, to: str | None = None) -> str:
         >>> segue.roll_back_recommender("market", to="0001")
         '0001'
     """
-    return roll_back(Path(folder), to)
+    return RECOMMEND.roll_back(Path(folder), to, read_model)
 
 
 @python_errors
@@ -321,20 +323,22 @@ def compare_recommenders(
 
 
 @python_errors
-def copy_recommender(folder: str | Path, out: str | Path, *, check: bool = False) -> None:
+def copy_recommender(folder: str | Path, out: str | Path, *, check: bool = False, database: str | None = None) -> None:
     """Copy a recommender with its models and events, also while it runs; to make a back-up, or a recommender of one.
 
     Args:
         folder: Folder of the recommender, or of a back-up.
         out: Folder of the copy; it must not exist yet.
         check: Whether every file is compared with its hash first; for back-ups, whose files never change.
+        database: URL of an empty database of PostgreSQL that takes the events. Default: SQLite, in the copy, wherever
+            they were.
 
     Returns:
         Nothing.
 
     Raises:
         CheckpointError: If there is no recommender, or its files are damaged.
-        DataError: If the copy cannot be written.
+        DataError: If the copy cannot be written, or the database is not empty.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
@@ -343,8 +347,7 @@ def copy_recommender(folder: str | Path, out: str | Path, *, check: bool = False
         >>> segue.copy_recommender("depot", "depot-copy")
         >>> segue.copy_recommender("depot-copy", "depot-again", check=True)
     """
-    _check_new(Path(out))
-    copies.copy_recommender(Path(folder), Path(out), check=check)
+    RECOMMEND.copy(Path(folder), Path(out), check=check, database=database)
 
 
 @python_errors
@@ -370,28 +373,10 @@ def person_in_recommender(folder: str | Path, person: str, *, delete: bool = Fal
         >>> len(segue.person_in_recommender("office", "u1")["events"])
         12
     """
-    place = Path(folder)
-    current_model(place)
-    database = store.open_database(place, alone=False)
-    try:
+    with RECOMMEND.opened(Path(folder)) as database:
         found = database.do(lambda connection: store.of_person(connection, person))
         if delete:
             database.do(lambda connection: store.forget(connection, person))
-            found["models"] = models_with(place, found["events"])
-    finally:
-        database.close()
+            database.clean()
+            found["models"] = models_with(Path(folder), found["events"])
     return found
-
-
-def models_with(folder: Path, events: list[dict[str, Any]]) -> list[str]:
-    """Names of the models that were made when some of these events were there."""
-    first = min((one["number"] for one in events), default=None)
-    if first is None:
-        return []
-    return [name for name in model_names(folder) if read_about(folder / MODELS / name)["last_event"] >= first]
-
-
-def _check_new(out: Path) -> None:
-    """A recommender is never replaced: it has events."""
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise DataError(f"{out} must not exist yet; it does. Choose another folder, or move it away.")

@@ -8,15 +8,15 @@ from fastapi import Path as PathParameter
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from segue.apps.folder import model_names
 from segue.apps.recommend import store
-from segue.apps.recommend.folder import model_names
-from segue.apps.recommend.interface import models_with
+from segue.apps.recommend.folder import models_with
 from segue.apps.recommend.ranking import Name, Wish
 from segue.apps.recommend.service import RecommendService, described
 from segue.apps.recommend.tables import DEFAULT_KIND, LONGEST_TEXT, MOST_TAGS, Event, Item
-from segue.apps.web import caller_of, needs
+from segue.apps.web import needs
 from segue.serve.answers import ERRORS, answer
-from segue.serve.errors import not_ready, too_large
+from segue.serve.errors import too_large
 from segue.serve.limits import LimitedRoute
 
 router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
@@ -239,24 +239,3 @@ async def forget_person(person: Id, request: Request) -> Response:
             "models": models_with(service.folder, found["events"]),
         }
     )
-
-
-@router.get("/v1/me", tags=["service"], dependencies=[needs("visitor")])
-async def me(request: Request) -> Response:
-    """Role and name of whoever asks."""
-    caller = caller_of(request)
-    return answer({"role": caller.role, "name": caller.name})
-
-
-@router.get("/health", tags=["service"])
-async def health() -> Response:
-    """Whether the process lives."""
-    return answer({"status": "ok"})
-
-
-@router.get("/ready", tags=["service"])
-async def ready(request: Request) -> Response:
-    """Whether it takes requests."""
-    if not service_of(request).ready:
-        raise not_ready()
-    return answer({"status": "ready"})

@@ -6,7 +6,6 @@ answered, and the session that goes on is the same to the bit. All work with the
 """
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,20 +13,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from segue.apps.database import Connection, DatabaseFullError
+from segue.apps.folder import MODELS, model_names, read_about
 from segue.apps.recommend import store
-from segue.apps.recommend.folder import MODELS, check_name, current_model, model_names, read_about, read_model
+from segue.apps.recommend.folder import check_name, read_model
 from segue.apps.recommend.model import Recommender, Session
 from segue.apps.recommend.ranking import Wish, choose
 from segue.apps.recommend.reasons import reasons
 from segue.apps.recommend.settings import ServiceSettings
+from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Event, Item
+from segue.apps.running import follow_model
 from segue.errors import SegueError
 from segue.serve.errors import ApiError, busy, not_ready, shown
 
 T = TypeVar("T")
-log = logging.getLogger("segue.apps")
-WATCHED = 2.0
-"""Seconds between two looks at which model is in use."""
 MODELS_KEPT = 2
 """Models in memory: the one in use, and one to compare it with."""
 
@@ -49,8 +48,8 @@ class RecommendService:
 
     def __init__(self, folder: Path, settings: ServiceSettings) -> None:
         self.folder, self.settings, self.ready = folder, settings, False
-        name = current_model(folder)
-        self.database = store.database_of(folder)
+        name = RECOMMEND.current_model(folder)
+        self.database = RECOMMEND.database(folder, alone=True)
         self.current = Loaded(name, read_model(folder / MODELS / name), read_about(folder / MODELS / name))
         self.other: Loaded | None = None
         self.waiting = 0
@@ -62,7 +61,9 @@ class RecommendService:
         await asyncio.to_thread(self.database.open)
         names = model_names(self.folder)
         await self.database.run(lambda connection: store.drop_sessions(connection, names))
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = asyncio.create_task(
+            follow_model(RECOMMEND, self.folder, in_use=lambda: self.current.name, take=self._use_model)
+        )
         self.ready = True
 
     async def stop(self) -> None:
@@ -78,23 +79,9 @@ class RecommendService:
         """No further requests."""
         self.ready = False
 
-    async def _watch(self) -> None:
-        """Takes another model into use when the folder names one; where it cannot be read, the one before goes on."""
-        loop = asyncio.get_running_loop()
-        refused = ""
-        while True:
-            await asyncio.sleep(WATCHED)
-            try:
-                name = current_model(self.folder)
-                if name in (self.current.name, refused):
-                    continue
-                refused = name
-                found = await loop.run_in_executor(self._thread, self._load, name)
-            except (SegueError, OSError) as error:
-                log.error("the model in use goes on: %s", error)
-                continue
-            self.other, self.current, refused = self.current, found, ""
-            log.warning("model %s is in use now", name)
+    async def _use_model(self, name: str) -> None:
+        found = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, name)
+        self.other, self.current = self.current, found
 
     def _load(self, name: str) -> Loaded:
         place = self.folder / MODELS / name
@@ -313,7 +300,7 @@ class RecommendService:
 
 def _has(connection: Connection, user: str, number: int) -> bool:
     """Whether the last event that a session has read is still there; a session without events has none to miss."""
-    row = connection.execute("SELECT 1 FROM events WHERE number = ? AND user = ?", (number, user)).fetchone()
+    row = connection.execute("SELECT 1 FROM events WHERE number = ? AND person = ?", (number, user)).fetchone()
     return number == 0 or row is not None
 
 

@@ -5,24 +5,24 @@ Every function does its part of a transaction. An event has a number in the orde
 
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-from segue.apps.database import Connection, Database
+from segue.apps.database import Connection, Differs, Step
+from segue.apps.folder import Application
 from segue.apps.recommend.tables import Event, Item
 
-NAME = "segue recommend"
-STEPS = (
-    """
+STEPS: tuple[Step, ...] = (
+    (
+        """
     CREATE TABLE events (
         number NUMBERED,
         id TEXT UNIQUE,
-        user TEXT NOT NULL,
+        "user" TEXT NOT NULL,
         item TEXT NOT NULL,
         kind TEXT NOT NULL,
         time DOUBLE PRECISION NOT NULL
     );
-    CREATE INDEX events_of_user ON events (user, time, number);
+    CREATE INDEX events_of_user ON events ("user", time, number);
     CREATE TABLE items (
         number NUMBERED,
         id TEXT NOT NULL UNIQUE,
@@ -32,28 +32,23 @@ STEPS = (
         price DOUBLE PRECISION
     );
     CREATE TABLE sessions (
-        user TEXT NOT NULL,
+        "user" TEXT NOT NULL,
         model TEXT NOT NULL,
         events BIGINT NOT NULL,
-        state BLOB NOT NULL,
-        PRIMARY KEY (user, model)
+        state""",
+        Differs(sqlite="BLOB", postgresql="BYTEA"),
+        """NOT NULL,
+        PRIMARY KEY ("user", model)
     );
     """,
+    ),
+    """
+    ALTER TABLE events RENAME COLUMN "user" TO person;
+    ALTER TABLE sessions RENAME COLUMN "user" TO person;
+    """,
 )
-DATABASE = "recommend.sqlite"
+RECOMMEND = Application(name="recommend", what="a recommender", steps=STEPS)
 _ALL = 2**62
-
-
-def database_of(folder: Path, *, alone: bool = True) -> Database:
-    """The database of a recommender, to be opened."""
-    return Database(folder / DATABASE, name=NAME, steps=STEPS, alone=alone)
-
-
-def open_database(folder: Path, *, alone: bool = True) -> Database:
-    """The database of a recommender, open."""
-    database = database_of(folder, alone=alone)
-    database.open()
-    return database
 
 
 # --------------------------------------------------------------------------------------------------------------- items
@@ -86,7 +81,8 @@ def add_events(connection: Connection, events: Iterable[Event]) -> None:
     """Events without ids of their own, of a table; items that no table had become known by them."""
     for one in events:
         connection.execute(
-            "INSERT INTO events (user, item, kind, time) VALUES (?, ?, ?, ?)", (one.user, one.item, one.kind, one.time)
+            "INSERT INTO events (person, item, kind, time) VALUES (?, ?, ?, ?)",
+            (one.user, one.item, one.kind, one.time),
         )
         _know(connection, one.item)
 
@@ -97,7 +93,7 @@ def add_event(connection: Connection, event: Event, id: str | None) -> tuple[int
     if row is not None:
         return int(row[0]), False
     (number,) = connection.execute(
-        "INSERT INTO events (id, user, item, kind, time) VALUES (?, ?, ?, ?, ?) RETURNING number",
+        "INSERT INTO events (id, person, item, kind, time) VALUES (?, ?, ?, ?, ?) RETURNING number",
         (id, event.user, event.item, event.kind, event.time),
     ).fetchone()
     _know(connection, event.item)
@@ -115,7 +111,7 @@ def _know(connection: Connection, item: str) -> None:
 def history(connection: Connection, user: str, *, after: int = 0, last: int | None = None) -> list[tuple[int, Event]]:
     """Events of a user with their numbers in the order of arrival: those after a number, or the last ones."""
     rows = connection.execute(
-        "SELECT number, item, kind, time FROM events WHERE user = ? AND number > ? ORDER BY number DESC LIMIT ?",
+        "SELECT number, item, kind, time FROM events WHERE person = ? AND number > ? ORDER BY number DESC LIMIT ?",
         (user, after, _ALL if last is None else last),
     ).fetchall()
     return [(number, Event(user=user, item=item, kind=kind, time=time)) for number, item, kind, time in reversed(rows)]
@@ -123,9 +119,8 @@ def history(connection: Connection, user: str, *, after: int = 0, last: int | No
 
 def all_events(connection: Connection) -> list[tuple[int, str, str, str, float]]:
     """(number, user, item, kind, time) of all events, in the order of users and their times."""
-    return connection.execute(
-        "SELECT number, user, item, kind, time FROM events ORDER BY user, time, number"
-    ).fetchall()
+    rows = connection.execute("SELECT number, person, item, kind, time FROM events ORDER BY number").fetchall()
+    return sorted(rows, key=lambda row: (row[1], row[4], row[0]))  # databases order texts in ways of their own
 
 
 # ------------------------------------------------------------------------------------------------------------ sessions
@@ -134,8 +129,9 @@ def all_events(connection: Connection) -> list[tuple[int, str, str, str, float]]
 def save_session(connection: Connection, user: str, model: str, number: int, state: bytes) -> None:
     """What a session is after the event with this number. A user who was deleted meanwhile gets none."""
     connection.execute(
-        "INSERT INTO sessions SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM events WHERE user = ?) "
-        "ON CONFLICT (user, model) DO UPDATE SET events = excluded.events, state = excluded.state",
+        "INSERT INTO sessions (person, model, events, state) SELECT ?, ?, ?, ? "
+        "WHERE EXISTS (SELECT 1 FROM events WHERE person = ?) "
+        "ON CONFLICT (person, model) DO UPDATE SET events = excluded.events, state = excluded.state",
         (user, model, number, state, user),
     )
 
@@ -143,7 +139,7 @@ def save_session(connection: Connection, user: str, model: str, number: int, sta
 def saved_session(connection: Connection, user: str, model: str) -> tuple[int, bytes] | None:
     """The number of the last event that it has read, and its state."""
     row = connection.execute(
-        "SELECT events, state FROM sessions WHERE user = ? AND model = ?", (user, model)
+        "SELECT events, state FROM sessions WHERE person = ? AND model = ?", (user, model)
     ).fetchone()
     return None if row is None else (int(row[0]), bytes(row[1]))
 
@@ -165,12 +161,12 @@ def of_person(connection: Connection, person: str) -> dict[str, Any]:
     ]
     sessions = [
         {"model": model, "bytes": size}
-        for model, size in connection.execute("SELECT model, length(state) FROM sessions WHERE user = ?", (person,))
+        for model, size in connection.execute("SELECT model, length(state) FROM sessions WHERE person = ?", (person,))
     ]
     return {"person": person, "events": found, "sessions": sessions}
 
 
 def forget(connection: Connection, person: str) -> int:
     """Deletes it; says how many events there were."""
-    connection.execute("DELETE FROM sessions WHERE user = ?", (person,))
-    return connection.execute("DELETE FROM events WHERE user = ?", (person,)).rowcount
+    connection.execute("DELETE FROM sessions WHERE person = ?", (person,))
+    return connection.execute("DELETE FROM events WHERE person = ?", (person,)).rowcount

@@ -11,7 +11,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from segue.apps.monitor.texts import MILLISECONDS, clean, parse_time
+from segue.apps.cells import MILLISECONDS, clean, parse_time
 from segue.data.tables import Table, TableSettings, open_table
 from segue.errors import DataError
 

@@ -1,18 +1,18 @@
 // All words of the pages, in English and Chinese.
 
 import { useWords } from "./language.js";
+import { SHARED } from "./shared.js";
 export { language, say, setLanguage, translateOne } from "./language.js";
 
 const WORDS = {
   en: {
-    "language": "中文", "theme.system": "Auto", "theme.light": "Light", "theme.dark": "Dark",
-    "key": "Key", "key.ask": "This page asks for a key", "key.use": "Use it", "key.hint": "It is kept in this tab until you close it, and sent to this server only.",
+    ...SHARED.en,
     "unreachable": "The server does not answer. Your message is not lost: try again in a moment.",
     "visitor.title": "Help desk", "visitor.new": "New", "visitor.placeholder": "Ask a question…", "visitor.send": "Send",
     "visitor.desk": "Ask anything. If I am not sure, a person will answer.", "visitor.waiting": "A person will answer here. You can stay on this page or come back.",
     "visitor.agent": "{agent} is answering.", "visitor.resolved": "This conversation is closed. Write to open it again.",
     "visitor.source": "from {source}", "visitor.generated": "Written by a machine, and checked by nobody. It is made from these:", "visitor.good": "Helpful", "visitor.bad": "Not helpful", "visitor.person": "None of these: talk to a person",
-    "agent.title": "Desk", "tab.inbox": "Conversations", "tab.review": "Review", "tab.statistics": "Statistics", "tab.people": "People",
+    "title": "Desk", "tab.inbox": "Conversations", "tab.review": "Review", "tab.statistics": "Statistics", "tab.people": "People",
     "state.waiting": "waiting", "state.agent": "with a person", "state.desk": "with the desk", "state.resolved": "resolved", "state.all": "all",
     "state.waiting.count": "waiting {count}", "state.agent.count": "with a person {count}", "state.desk.count": "with the desk {count}", "state.resolved.count": "resolved {count}",
     "reason.low_confidence": "not sure", "reason.out_of_scope": "outside its topics", "reason.no_answer": "no answer known", "reason.repeated_failure": "did not understand again",
@@ -31,18 +31,17 @@ const WORDS = {
     "statistics.set": "Set", "statistics.expected": "On questions that were held back it answers {answered}, and {error} of these answers are wrong.",
     "statistics.never": "No threshold reaches this error on the questions that were held back: everything goes to a person.",
     "statistics.curve": "To the right: share answered. Upwards: wrong among them, to {top}. Dashed: the error that is accepted.",
-    "people.person": "Id of the person", "people.find": "Find", "people.found": "{conversations} conversations with {messages} messages.", "people.export": "Export", "people.delete": "Delete all of it",
+    "people.person": "Id of the person", "people.found": "{conversations} conversations with {messages} messages.",
     "people.deleted": "{count} conversations deleted.", "people.models": "Models {models} have learned from accepted questions of this person. To take them out, run: {command}",
   },
   zh: {
-    "language": "English", "theme.system": "自动", "theme.light": "浅色", "theme.dark": "深色",
-    "key": "密钥", "key.ask": "此页面需要密钥", "key.use": "使用", "key.hint": "密钥只保存在此标签页中，关闭即失效，且只发送给此服务器。",
+    ...SHARED.zh,
     "unreachable": "服务器没有响应。您的消息没有丢失，请稍后再试。",
     "visitor.title": "在线客服", "visitor.new": "新对话", "visitor.placeholder": "请输入您的问题……", "visitor.send": "发送",
     "visitor.desk": "请随意提问。没有把握时，会由人工为您解答。", "visitor.waiting": "人工客服会在这里回复您。您可以留在此页，也可以稍后再来。",
     "visitor.agent": "{agent} 正在为您服务。", "visitor.resolved": "对话已结束，发送消息即可重新开始。",
     "visitor.source": "来源：{source}", "visitor.generated": "由机器撰写，未经人工核对。依据如下：", "visitor.good": "有帮助", "visitor.bad": "没帮助", "visitor.person": "都不是，转人工客服",
-    "agent.title": "客服台", "tab.inbox": "对话", "tab.review": "审核", "tab.statistics": "统计", "tab.people": "用户数据",
+    "title": "客服台", "tab.inbox": "对话", "tab.review": "审核", "tab.statistics": "统计", "tab.people": "用户数据",
     "state.waiting": "等待人工", "state.agent": "人工服务中", "state.desk": "机器人服务中", "state.resolved": "已解决", "state.all": "全部",
     "state.waiting.count": "等待人工 {count}", "state.agent.count": "人工 {count}", "state.desk.count": "机器人 {count}", "state.resolved.count": "已解决 {count}",
     "reason.low_confidence": "没有把握", "reason.out_of_scope": "超出范围", "reason.no_answer": "没有答案", "reason.repeated_failure": "多次未能理解",
@@ -61,7 +60,7 @@ const WORDS = {
     "statistics.set": "设定", "statistics.expected": "在留出的问题上，机器人回答 {answered}，其中 {error} 是错的。",
     "statistics.never": "在留出的问题上，没有阈值能达到这一错误率，所有问题都转人工。",
     "statistics.curve": "横轴：回答的比例；纵轴：其中错误的比例，最高 {top}；虚线：可接受的错误率。",
-    "people.person": "用户编号", "people.find": "查找", "people.found": "{conversations} 个对话，共 {messages} 条消息。", "people.export": "导出", "people.delete": "全部删除",
+    "people.person": "用户编号", "people.found": "{conversations} 个对话，共 {messages} 条消息。",
     "people.deleted": "已删除 {count} 个对话。", "people.models": "模型 {models} 学习过此用户被采纳的问题。要将其清除，请运行：{command}",
   },
 };

@@ -1,14 +1,14 @@
 // All words of the page, in English and Chinese.
 
 import { useWords } from "./language.js";
+import { SHARED } from "./shared.js";
 export { language, say, setLanguage, translateOne } from "./language.js";
 
 const WORDS = {
   en: {
-    "language": "中文", "theme.system": "Auto", "theme.light": "Light", "theme.dark": "Dark", "title": "Monitor",
-    "key": "Key", "key.ask": "This page asks for a key", "key.use": "Use it", "key.hint": "It is kept in this tab until you close it, and sent to this server only.",
-    "unreachable": "The server does not answer. Try again in a moment.",
-    "tab.now": "Now", "tab.trends": "Trends", "tab.compare": "Compare", "tab.alarms": "Alarms", "tab.corrections": "Corrections", "tab.sources": "Sources", "tab.authors": "People",
+    ...SHARED.en,
+    "title": "Monitor",
+    "tab.now": "Now", "tab.trends": "Trends", "tab.compare": "Compare", "tab.alarms": "Alarms", "tab.corrections": "Corrections", "tab.sources": "Sources",
     "tone.negative": "negative", "tone.neutral": "neutral", "tone.positive": "positive", "tone.any": "all", "repeat": "repeat", "late": "late",
     "kind.surge": "surge of negative texts", "kind.shift": "sentiment has shifted",
     "days.1": "1 day", "days.7": "7 days", "days.14": "14 days", "days.30": "30 days", "days.90": "90 days", "days.365": "a year", "days.730": "two years",
@@ -32,13 +32,13 @@ const WORDS = {
     "sources.title": "Sources", "sources.name": "Source", "sources.known": "Known", "sources.refused": "Refused", "sources.last": "Last look", "sources.problem": "Problem",
     "sources.learned": "Model {model}, learned from {rows} rows", "sources.what": "What", "sources.right": "Right, held back", "sources.f1": "Mean F1", "sources.off": "Calibration error",
     "sources.bad": "Rows that are no text", "sources.names": "Organisations that are not in your list", "sources.name_new": "Name", "sources.reason": "Reason", "sources.row": "Row",
-    "people.person": "Id of the author", "people.find": "Find", "people.found": "{texts} texts.", "people.export": "Export", "people.delete": "Delete all of it", "people.deleted": "{count} texts deleted.",
+    "people.person": "Id of the author", "people.found": "{texts} texts.", "people.deleted": "{count} texts deleted.",
+    "people.models": "Models {models} have learned from corrections of these texts, and still have them: delete their folders when another model is in use.",
   },
   zh: {
-    "language": "English", "theme.system": "自动", "theme.light": "浅色", "theme.dark": "深色", "title": "舆情监测",
-    "key": "密钥", "key.ask": "此页面需要密钥", "key.use": "使用", "key.hint": "密钥只保留在此标签页中，关闭即失效，且只发送给本服务器。",
-    "unreachable": "服务器没有响应，请稍后再试。",
-    "tab.now": "实时", "tab.trends": "趋势", "tab.compare": "比较", "tab.alarms": "警报", "tab.corrections": "更正", "tab.sources": "来源", "tab.authors": "个人数据",
+    ...SHARED.zh,
+    "title": "舆情监测",
+    "tab.now": "实时", "tab.trends": "趋势", "tab.compare": "比较", "tab.alarms": "警报", "tab.corrections": "更正", "tab.sources": "来源",
     "tone.negative": "负面", "tone.neutral": "中性", "tone.positive": "正面", "tone.any": "全部", "repeat": "重复", "late": "迟到",
     "kind.surge": "负面文本激增", "kind.shift": "情感转变",
     "days.1": "1 天", "days.7": "7 天", "days.14": "14 天", "days.30": "30 天", "days.90": "90 天", "days.365": "一年", "days.730": "两年",
@@ -62,7 +62,8 @@ const WORDS = {
     "sources.title": "来源", "sources.name": "来源", "sources.known": "已知", "sources.refused": "被拒", "sources.last": "上次读取", "sources.problem": "问题",
     "sources.learned": "模型 {model}，从 {rows} 行学习", "sources.what": "任务", "sources.right": "留出集准确率", "sources.f1": "平均 F1", "sources.off": "校准误差",
     "sources.bad": "无法读取的行", "sources.names": "不在列表中的机构", "sources.name_new": "名称", "sources.reason": "原因", "sources.row": "行",
-    "people.person": "作者的 id", "people.find": "查找", "people.found": "{texts} 篇文本。", "people.export": "导出", "people.delete": "全部删除", "people.deleted": "已删除 {count} 篇文本。",
+    "people.person": "作者的 id", "people.found": "{texts} 篇文本。", "people.deleted": "已删除 {count} 篇文本。",
+    "people.models": "模型 {models} 学习过对这些文本的更正，其中仍保留着它们：改用其他模型后，请删除这些模型的文件夹。",
   },
 };
 

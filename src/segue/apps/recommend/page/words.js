@@ -1,14 +1,14 @@
 // All words of the page, in English and Chinese.
 
 import { useWords } from "./language.js";
+import { SHARED } from "./shared.js";
 export { language, say, setLanguage, translateOne } from "./language.js";
 
 const WORDS = {
   en: {
-    "language": "中文", "theme.system": "Auto", "theme.light": "Light", "theme.dark": "Dark", "title": "Recommend",
-    "key": "Key", "key.ask": "This page asks for a key", "key.use": "Use it", "key.hint": "It is kept in this tab until you close it, and sent to this server only.",
-    "unreachable": "The server does not answer. Try again in a moment.",
-    "tab.browse": "Browse", "tab.quality": "Quality", "tab.people": "People",
+    ...SHARED.en,
+    "title": "Recommend",
+    "tab.browse": "Browse", "tab.quality": "Quality",
     "browse.user": "User", "browse.kind": "A click is a", "browse.search": "Search items", "browse.items": "Items: a click is an event of the user",
     "browse.past": "What the user did, the latest first", "browse.nothing": "Nothing yet: the list is what is popular.",
     "browse.diversity": "Diversity", "browse.novelty": "Novelty", "browse.tag": "Only tag", "browse.any": "any", "browse.why": "Say why", "browse.other": "Compare with", "browse.none": "no other model",
@@ -16,13 +16,13 @@ const WORDS = {
     "browse.what-if": "What if the user chose {title} next? Nothing of this is kept.", "browse.empty": "No item fits.",
     "quality.about": "{events} events of the latest were held back and foretold one after the other, ranked among all items.",
     "quality.method": "Method", "quality.hr": "HR@10", "quality.ndcg": "NDCG@10", "quality.mrr": "MRR", "quality.learned": "Model {model}: {users} users, {items} items, {events} events.",
-    "people.person": "Id of the user", "people.find": "Find", "people.found": "{events} events.", "people.export": "Export", "people.delete": "Delete all of it", "people.deleted": "{count} events deleted.",
+    "people.person": "Id of the user", "people.found": "{events} events.", "people.deleted": "{count} events deleted.",
+    "people.models": "Models {models} were made when these events were there. Learn again for one without them.",
   },
   zh: {
-    "language": "English", "theme.system": "自动", "theme.light": "浅色", "theme.dark": "深色", "title": "推荐",
-    "key": "密钥", "key.ask": "此页面需要密钥", "key.use": "使用", "key.hint": "密钥只保留在此标签页中，关闭即失效，且只发送给本服务器。",
-    "unreachable": "服务器没有响应，请稍后再试。",
-    "tab.browse": "浏览", "tab.quality": "质量", "tab.people": "个人数据",
+    ...SHARED.zh,
+    "title": "推荐",
+    "tab.browse": "浏览", "tab.quality": "质量",
     "browse.user": "用户", "browse.kind": "点击表示", "browse.search": "搜索物品", "browse.items": "物品：点击即为该用户的一个事件",
     "browse.past": "用户做过的事，最近的在前", "browse.nothing": "还没有事件：列表按热门程度排列。",
     "browse.diversity": "多样性", "browse.novelty": "新颖性", "browse.tag": "只要标签", "browse.any": "任意", "browse.why": "说明理由", "browse.other": "对比模型", "browse.none": "不对比",
@@ -30,7 +30,8 @@ const WORDS = {
     "browse.what-if": "如果用户接下来选择 {title}？这些都不会保存。", "browse.empty": "没有合适的物品。",
     "quality.about": "最近的 {events} 个事件被留出，逐个预测，并在全部物品中排名。",
     "quality.method": "方法", "quality.hr": "HR@10", "quality.ndcg": "NDCG@10", "quality.mrr": "MRR", "quality.learned": "模型 {model}：{users} 个用户，{items} 件物品，{events} 个事件。",
-    "people.person": "用户 id", "people.find": "查找", "people.found": "{events} 个事件。", "people.export": "导出", "people.delete": "全部删除", "people.deleted": "已删除 {count} 个事件。",
+    "people.person": "用户 id", "people.found": "{events} 个事件。", "people.deleted": "已删除 {count} 个事件。",
+    "people.models": "模型 {models} 是在这些事件还在时做成的。请重新学习，得到不含这些事件的模型。",
   },
 };
 

@@ -1,9 +1,10 @@
-// What is kept of a person: found, exported and deleted by the id of the user.
+// What is kept of a person: found, exported and deleted by an id.
 import { get, send } from "./api.js";
 import { button, count, el, field } from "./dom.js";
 import { failed } from "./frame.js";
 
-export function peoplePanel() {
+/** `kept` gives numbers of what was found, by the names that the words for it have; `deleted` how much was deleted. */
+export function peoplePanel({ kept, deleted }) {
   const person = el("input", { id: "person" });
   const result = el("div", { class: "stack", id: "person-found" });
   const root = el("section", { class: "card stack" }, field("people.person", person),
@@ -15,8 +16,9 @@ export function peoplePanel() {
     if (!person.value.trim()) return;
     try {
       const found = await get(path());
-      result.replaceChildren(el("p", { t: "people.found", v: { events: count(found.events.length) } }));
-      if (!found.events.length) return;
+      const numbers = Object.entries(kept(found));
+      result.replaceChildren(el("p", { t: "people.found", v: Object.fromEntries(numbers.map(([name, many]) => [name, count(many)])) }));
+      if (!numbers.some(([, many]) => many)) return;
       result.append(el("div", { class: "row" }, button("people.export", () => save(found)), button("people.delete", remove, { class: "danger", id: "delete-person" })),
         el("pre", { text: JSON.stringify(found, null, 1).slice(0, 100000), class: "scroll" }));
     } catch (problem) {
@@ -34,7 +36,9 @@ export function peoplePanel() {
   async function remove() {
     try {
       const found = await (await send("DELETE", path())).json();
-      result.replaceChildren(el("p", { t: "people.deleted", v: { count: count(found.deleted_events) } }));
+      result.replaceChildren(el("p", { t: "people.deleted", v: { count: count(deleted(found)) } }));
+      if (found.models.length)
+        result.append(el("p", { class: "hint", id: "models-kept", t: "people.models", v: { models: found.models.join(", "), command: found.command } }));
     } catch (problem) {
       failed(problem);
     }

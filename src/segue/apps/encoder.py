@@ -1,20 +1,21 @@
 """Vectors of texts, by a language model: the packaged one of the language, or any model folder.
 
 In: texts. Out: vectors of length 1 whose products say how near the texts are. States of a language model share one
-large direction, so vectors are centred and whitened with the questions of the desk. A desk in two languages
-has the vectors of both models side by side, and a text has zeros where the model is not of its language.
+large direction, so vectors are centred and whitened with the texts of the application. One in two languages has the
+vectors of both models side by side, and a text has zeros where the model is not of its language.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from segue.apps.desk.matcher import Matcher
-from segue.apps.desk.terms import is_chinese
 from segue.infer.embed import EmbedSettings, embed_texts
-from segue.infer.text_model import TextModel
+from segue.infer.text_model import TextModel, load_text_model
+from segue.text.unicode import is_chinese
 
 Floats = NDArray[np.float32]
 READ = 600
@@ -51,21 +52,19 @@ class Encoder:
 
     other: Reader | None
     chinese: Reader | None
-    matcher: Matcher | None = None
-    """What was learned on top of the vectors, if it helps."""
 
     @property
     def width(self) -> int:
         """Length of a vector."""
-        return sum(one.width for one in (self.other, self.chinese) if one is not None)
+        return sum(one.width for one in self.readers.values())
 
-    def vectors(self, questions: Sequence[str]) -> Floats:
+    @property
+    def readers(self) -> dict[str, Reader]:
+        """Those that it has, by their places."""
+        return {place: one for place, one in (("other", self.other), ("chinese", self.chinese)) if one is not None}
+
+    def vectors(self, texts: Sequence[str]) -> Floats:
         """[N, E], each of length 1, or of zeros where no model is for the language."""
-        found_NE = self.raw(questions)
-        return found_NE if self.matcher is None else self.matcher.questions(found_NE)
-
-    def raw(self, texts: Sequence[str]) -> Floats:
-        """The same, without what was learned."""
         found_NE = np.zeros((len(texts), self.width), dtype=np.float32)
         start = 0
         for reader, wanted in ((self.other, False), (self.chinese, True)):
@@ -94,7 +93,7 @@ def raw_vectors(model: TextModel, texts: Sequence[str]) -> Floats:
 
 
 def fit_whitening(raw_NE: Floats) -> Whitening:
-    """From the questions of the desk."""
+    """From texts of the application."""
     mean_E = raw_NE.mean(axis=0)
     values, directions = np.linalg.eigh(
         np.cov((raw_NE - mean_E).T.astype(np.float64)) if len(raw_NE) > 1 else np.eye(len(mean_E))
@@ -110,3 +109,28 @@ def whitened(raw_NE: Floats, whitening: Whitening) -> Floats:
     lengths_N = np.linalg.norm(found_NE, axis=1, keepdims=True)
     found: Floats = found_NE / np.maximum(lengths_N, 1e-9)
     return found
+
+
+# ------------------------------------------------------------------------------------------------------------- on disk
+
+
+def encoder_tensors(encoder: Encoder) -> dict[str, Tensor]:
+    """What a file has to keep of it, beside the names of its models."""
+    found = {}
+    for place, reader in encoder.readers.items():
+        found[f"{place}.mean"] = torch.from_numpy(reader.whitening.mean_E)
+        found[f"{place}.matrix"] = torch.from_numpy(np.ascontiguousarray(reader.whitening.matrix_EE))
+    return found
+
+
+def read_encoder(names: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Encoder | None:
+    """The encoder of `encoder_tensors`, with the models of these names by their places; None where there are none."""
+    readers = {
+        place: Reader(
+            name=name,
+            model=load_text_model(name),
+            whitening=Whitening(mean_E=tensors[f"{place}.mean"].numpy(), matrix_EE=tensors[f"{place}.matrix"].numpy()),
+        )
+        for place, name in names.items()
+    }
+    return Encoder(other=readers.get("other"), chinese=readers.get("chinese")) if readers else None

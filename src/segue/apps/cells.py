@@ -1,0 +1,76 @@
+"""Cells of tables that others wrote, as text and as times."""
+
+import re
+from datetime import UTC, date, datetime, tzinfo
+from email.utils import parsedate_to_datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from segue.errors import ConfigError
+from segue.text.unicode import without_surrogates
+
+MILLISECONDS = 1e11
+"""A larger number of seconds is one of milliseconds."""
+EARLIEST = -(2.0**31)
+_CHINESE = re.compile(r"(\d{4})年(\d{1,2})月(\d{1,2})日(?:\s*(\d{1,2})[:：时点](\d{1,2})?)?")
+_SLASHED = re.compile(r"(\d{4})[/.](\d{1,2})[/.](\d{1,2})(.*)", re.S)
+_NUMBER = re.compile(r"\d{9,13}(?:\.\d+)?")
+
+
+def zone_of(name: str) -> tzinfo:
+    """A zone by its name."""
+    try:
+        return UTC if name.upper() in ("UTC", "Z") else ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ConfigError(f"zone must be the name of a time zone; got {name!r}. Write Asia/Shanghai, say.") from None
+
+
+def clean(value: Any) -> str:
+    """A cell as text."""
+    if value is None or isinstance(value, list | dict | bytes):
+        return ""
+    return without_surrogates(str(value)).replace("\0", "").strip()
+
+
+def parse_time(value: Any, zone: tzinfo) -> float | None:
+    """Seconds since 1970: ISO 8601, RFC 822, 2019年2月14日, 2019/2/14, or a number of seconds or milliseconds.
+
+    >>> parse_time("2019-02-14T08:00:00+08:00", UTC) == parse_time("2019年2月14日", UTC)
+    True
+    """
+    found = _datetime(value)
+    if isinstance(found, float):
+        seconds = found / 1000 if found > MILLISECONDS else found
+    elif found is None:
+        return None
+    else:
+        try:
+            seconds = (found if found.tzinfo is not None else found.replace(tzinfo=zone)).timestamp()
+        except (OverflowError, OSError, ValueError):
+            return None
+    return seconds if EARLIEST < seconds < MILLISECONDS else None
+
+
+def _datetime(value: Any) -> datetime | float | None:
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if value == value else None
+    text = str(value).strip()
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    try:
+        if found := _CHINESE.match(text):
+            year, month, day, hour, minute = (int(part or 0) for part in found.groups())
+            return datetime(year, month, day, hour, minute)
+        if found := _SLASHED.match(text):
+            text = f"{found[1]}-{int(found[2]):02d}-{int(found[3]):02d}{found[4]}"
+        return datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    try:
+        return parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError):
+        return None

@@ -1,0 +1,224 @@
+"""The folder of an application: models, of which one is in use, and a database.
+
+    FOLDER/NAME.json          what it is, the name of the model in use, and the URL of its database, if it has one
+    FOLDER/models/0001/       a model; model.json in it has what is remembered of it
+    FOLDER/NAME.sqlite        its database, where no URL is named
+
+A model folder is whole or not there, and is never changed. Another one is put into use by one small file.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.apps.database import Database, Place, Step, copy_database
+from segue.apps.postgresql import check_url
+from segue.checkpoint.files import read_manifest, read_small, verify
+from segue.errors import CheckpointError, ConfigError, DataError
+from segue.files import MANIFEST, Kind, write_file, write_folder
+
+MODELS, MODEL, FIRST = "models", "model.json", "0001"
+MODEL_KINDS: Mapping[str, Kind] = {"desk": "desk-model", "monitor": "monitor-model", "recommend": "recommend-model"}
+FORMAT = 1
+LARGEST = 1 << 24
+"""Bytes of a small file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Application:
+    """What is the same for all folders of an application."""
+
+    name: Literal["desk", "monitor", "recommend"]
+    """Its verb, and the name of its files."""
+    what: str
+    """Its folder, in a sentence."""
+    steps: Sequence[Step]
+    """How the schema of its database came to be; a new version adds a step, and never changes one."""
+
+    # ------------------------------------------------------------------------------------------------------- databases
+
+    @property
+    def file(self) -> str:
+        """Name of the file that makes a folder one of this application."""
+        return f"{self.name}.json"
+
+    @property
+    def sqlite(self) -> str:
+        """Name of the database in the folder."""
+        return f"{self.name}.sqlite"
+
+    def place_of(self, folder: Path) -> Place:
+        """Where its database is: a file of SQLite in the folder, or a database of PostgreSQL."""
+        url = self._read(folder).get("database")
+        return folder / self.sqlite if url is None else check_url(str(url))
+
+    def has_database(self, folder: Path) -> bool:
+        """Whether something may have been written into it, as far as the folder tells."""
+        place = self.place_of(folder)
+        return not isinstance(place, Path) or place.is_file()
+
+    def database(self, folder: Path, *, alone: bool) -> Database:
+        """The database of a folder, to be opened: by the server `alone`, by commands beside it."""
+        return self.database_at(self.place_of(folder), alone=alone)
+
+    def database_at(self, place: Place, *, alone: bool) -> Database:
+        """The database at a place, to be opened."""
+        return Database(place, name=f"segue {self.name}", steps=self.steps, alone=alone)
+
+    def check_empty(self, url: str) -> None:
+        """Raises unless a URL is one of a database of PostgreSQL that can be written and has no rows."""
+        database = self.database_at(check_url(url), alone=True)
+        database.open()
+        try:
+            database.check_empty()
+        finally:
+            database.close()
+
+    @contextmanager
+    def opened(self, folder: Path, *, alone: bool = False) -> Iterator[Database]:
+        """The database of a folder, as long as it is needed."""
+        database = self.database(folder, alone=alone)
+        database.open()
+        try:
+            yield database
+        finally:
+            database.close()
+
+    # ---------------------------------------------------------------------------------------------------------- models
+
+    def current_model(self, folder: Path) -> str:
+        """Name of the model in use."""
+        return str(self._read(folder)["model"])
+
+    def use_model(self, folder: Path, name: str) -> None:
+        """Puts a model into use, from the next start or the next look at it on."""
+        self.write(folder, name, database=self._read(folder).get("database"))
+
+    def write(self, folder: Path, model: str, *, database: str | None) -> None:
+        """Makes a folder that has this model one of the application. `database` is a URL; None for SQLite."""
+        values = {"format": FORMAT, "model": model}
+        if database is not None:
+            values["database"] = check_url(database)
+        write_file(folder / self.file, json.dumps(values) + "\n", failure=CheckpointError)
+
+    def write_model(self, folder: Path, name: str, write: Callable[[Path], None]) -> None:
+        """Adds a model, whole or not at all."""
+        (folder / MODELS).mkdir(exist_ok=True)
+        write_folder(folder / MODELS / name, write, kind=MODEL_KINDS[self.name])
+
+    def roll_back(self, folder: Path, name: str | None, read: Callable[[Path], object]) -> str:
+        """Puts an earlier model into use: the one before the one in use, or the one named. `read` loads a model: whole,
+        or it raises and nothing changes."""
+        names, now = model_names(folder), self.current_model(folder)
+        earlier = [one for one in names if one < now]
+        if name is None and not earlier:
+            raise ConfigError(f"{folder} must have an earlier model to go back to; got {now} alone.")
+        chosen = earlier[-1] if name is None else name
+        if chosen not in names:
+            raise ConfigError(f"--to must be one of the models {', '.join(names)}; got {chosen!r}.")
+        read(folder / MODELS / chosen)
+        self.use_model(folder, chosen)
+        return chosen
+
+    def _read(self, folder: Path) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(read_small(folder / self.file, limit=LARGEST))
+            if found["format"] != FORMAT or not str(found["model"]).isdigit():
+                raise ValueError
+        except (CheckpointError, OSError, ValueError, KeyError, TypeError):
+            raise CheckpointError(
+                f"{folder} must be {self.what} of this version; got another folder, or none. Make one with segue "
+                f"{self.name} learn."
+            ) from None
+        return found
+
+    # ---------------------------------------------------------------------------------------------------------- copies
+
+    def copy(self, source: Path, out: Path, *, check: bool, database: str | None) -> None:
+        """Copies a folder, also while its server runs: models, which never change, and a consistent copy of the
+        database, in SQLite or at a URL. A copy is a folder of the application too, whole and with a hash of every file.
+        With `check`, every file of the source is compared with its hash first, as it can be in a back-up."""
+        name = self.current_model(source)
+        if database is not None:
+            check_url(database)
+        check_new(out)
+        self._check_source(source, out, check=check)
+
+        def write(folder: Path) -> None:
+            for one in model_names(source):
+                shutil.copytree(source / MODELS / one, folder / MODELS / one, symlinks=True)
+                verify(folder / MODELS / one)
+            if self.has_database(source):
+                place = folder / self.sqlite if database is None else database
+                self.copy_rows(self.place_of(source), place)
+            self.write(folder, name, database=database)
+
+        write_folder(out, write, kind=self.name, inputs=[source])
+        if (out / self.sqlite).is_file():
+            (out / self.sqlite).chmod(0o600)
+
+    def copy_rows(self, source: Place, target: Place) -> None:
+        """A consistent copy of a database in an empty one."""
+        copy_database(source, target, name=f"segue {self.name}", steps=self.steps)
+
+    def _check_source(self, source: Path, out: Path, *, check: bool) -> None:
+        """Raises unless `out` is outside of the source and the source has no symbolic links, which would bring files of
+        another place into the copy. With `check`, none may be there that the manifest does not name."""
+        if out.resolve().is_relative_to(source.resolve()):
+            raise ConfigError(f"a copy of {source} must be outside of it; got {out}. Choose another folder.")
+        for path in source.rglob("*"):
+            if path.is_symlink():
+                raise CheckpointError(f"{path} must be a file of {self.what}; got a symbolic link. Use another copy.")
+        if not check:
+            return
+        verify(source)
+        listed = {*read_manifest(source), MANIFEST}
+        for path in source.rglob("*"):
+            if path.is_file() and path.relative_to(source).as_posix() not in listed:
+                raise CheckpointError(
+                    f"{path} must be named in {source / MANIFEST}; it is not. Take it away, or use another copy."
+                )
+
+
+def check_new(out: Path) -> None:
+    """Raises unless a folder can be made: one that is there is never replaced, because it has what people wrote."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise DataError(f"{out} must not exist yet; it does. Choose another folder, or move it away.")
+
+
+def model_names(folder: Path) -> list[str]:
+    """All models of a folder, the oldest first."""
+    folders = (folder / MODELS).iterdir() if (folder / MODELS).is_dir() else ()
+    return sorted(one.name for one in folders if one.name.isdigit() and (one / MODEL).is_file())
+
+
+def next_name(folder: Path) -> str:
+    """Name for the next model."""
+    return f"{int(model_names(folder)[-1]) + 1:04d}"
+
+
+def read_about(model: Path) -> dict[str, Any]:
+    """What is remembered of a model."""
+    found: dict[str, Any] = json.loads(read_small(model / MODEL, limit=LARGEST))
+    return found
+
+
+def packed(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Texts as two arrays, for a file of tensors: their bytes, and where each ends."""
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    letters = np.frombuffer(b"".join(encoded), dtype=np.uint8).copy()
+    return letters, np.cumsum([len(text) for text in encoded], dtype=np.int64)
+
+
+def unpacked(letters: NDArray[Any], ends: NDArray[Any]) -> tuple[str, ...]:
+    """The texts again."""
+    found, places = letters.tobytes(), ends.tolist()
+    starts = [0, *places[:-1]][: len(places)]
+    return tuple(found[start:end].decode("utf-8", "surrogatepass") for start, end in zip(starts, places, strict=True))

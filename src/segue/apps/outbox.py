@@ -1,0 +1,106 @@
+"""What waits to be told, in a table, and is sent until the other side takes it.
+
+A row is written in the transaction of what it tells of: both are there or neither. It is sent each time with the same
+id, so that a receiver that remembers ids has it once whatever was killed when.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from segue.apps.database import Connection, Database
+
+log = logging.getLogger("segue.apps")
+WAITS = (1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
+"""Seconds before each try after the first; the last again and again,"""
+MOST_TRIES = 50
+"""until then: about two days."""
+TIMEOUT = 10.0
+"""Seconds that the other side has."""
+COLUMNS = """
+  number NUMBERED, id TEXT NOT NULL UNIQUE, subject TEXT NOT NULL, body TEXT NOT NULL,
+  tries BIGINT NOT NULL DEFAULT 0, next_try DOUBLE PRECISION NOT NULL, delivered DOUBLE PRECISION,
+  given_up DOUBLE PRECISION"""
+"""Columns of such a table."""
+
+
+class Outbox:
+    """Sends what waits in a table, as long as it runs. `send(id, subject, body)` gives None, or what went wrong; it is
+    called in a thread of its own. With `in_order` the rows of one subject are sent in their order: a later one waits
+    until the one before was taken."""
+
+    def __init__(
+        self, database: Database, table: str, send: Callable[[str, str, str], str | None], *, in_order: bool
+    ) -> None:
+        self._database, self._table, self._send, self._in_order = database, table, send, in_order
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"segue-{table}")
+        self._more = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins with what is left from before."""
+        self._task = asyncio.create_task(self._loop())
+
+    def wake(self) -> None:
+        """There is something new."""
+        self._more.set()
+
+    async def stop(self) -> None:
+        """What was not sent stays in the table."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _loop(self) -> None:
+        while True:
+            self._more.clear()
+            waiting: Sequence[Any] = []
+            try:
+                waiting = await self._database.run(self._due)
+                for number, id, subject, body, tries in waiting:
+                    await self._deliver(number, id, subject, body, tries)
+            except Exception as error:  # whatever it is, the next rows are sent
+                log.error("%s: %s: %s", self._table, type(error).__name__, error)
+                waiting = []
+            if not waiting:
+                try:
+                    async with asyncio.timeout(1.0):
+                        await self._more.wait()
+                except TimeoutError:
+                    pass
+
+    async def _deliver(self, number: int, id: str, subject: str, body: str, tries: int) -> None:
+        loop = asyncio.get_running_loop()
+        problem = await loop.run_in_executor(self._pool, self._send, id, subject, body)
+        now = time.time()
+
+        def note(connection: Connection) -> None:
+            if problem is None:
+                connection.execute(f"UPDATE {self._table} SET delivered = ? WHERE number = ?", (now, number))
+                return
+            wait = WAITS[min(tries, len(WAITS) - 1)]
+            given_up = now if tries + 1 >= MOST_TRIES else None
+            connection.execute(
+                f"UPDATE {self._table} SET tries = tries + 1, next_try = ?, given_up = ? WHERE number = ?",
+                (now + wait, given_up, number),
+            )
+
+        await self._database.run(note)
+        if problem is not None:
+            log.warning("%s: %s was not taken: %s", self._table, id, problem)
+
+    def _due(self, connection: Connection) -> list[Any]:
+        """What is to be sent now: in order, of each subject only the first that was not taken."""
+        earlier = (
+            f"AND NOT EXISTS (SELECT 1 FROM {self._table} AS other WHERE other.subject = one.subject "
+            "AND other.number < one.number AND other.delivered IS NULL AND other.given_up IS NULL) "
+        )
+        return connection.execute(
+            f"SELECT number, id, subject, body, tries FROM {self._table} AS one WHERE delivered IS NULL AND given_up "
+            f"IS NULL AND next_try <= ? {earlier if self._in_order else ''}ORDER BY number LIMIT 50",
+            (time.time(),),
+        ).fetchall()

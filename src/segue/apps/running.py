@@ -1,0 +1,64 @@
+"""An application that runs: its port, and the model that it has in use."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+from fastapi import APIRouter
+
+from segue.apps.folder import Application
+from segue.apps.keys import RoleKeys
+from segue.apps.web import AppService, make_app
+from segue.errors import SegueError
+from segue.serve.server import listen, serve
+
+log = logging.getLogger("segue.apps")
+WATCHED = 2.0
+"""Seconds between two looks at which model is in use."""
+
+
+def run_application(
+    name: str,
+    made: Callable[[], AppService],
+    *,
+    routers: Sequence[APIRouter],
+    starts: Mapping[str, str],
+    embedded_by: str = "'none'",
+    host: str,
+    port: int,
+    keys: RoleKeys | None,
+    local: bool,
+    started: Callable[[str], None],
+    check: bool,
+) -> None:
+    """Runs until a signal comes. The port is taken before the service is made, which may take long. `started` is told
+    the address when requests are taken; with `check` it ends then."""
+    listening = listen(host, port)
+    service = made()
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{listening.getsockname()[1]}"
+    app = make_app(
+        name, service=service, routers=routers, starts=starts, embedded_by=embedded_by, keys=keys, local=local
+    )
+    serve(app, service, listening, started=lambda: started(address), check=check)
+
+
+async def follow_model(
+    application: Application, folder: Path, *, in_use: Callable[[], str], take: Callable[[str], Awaitable[None]]
+) -> None:
+    """Takes another model into use when the folder names one; where it cannot be read, the one before goes on."""
+    refused = ""
+    while True:
+        await asyncio.sleep(WATCHED)
+        try:
+            name = application.current_model(folder)
+            if name in (in_use(), refused):
+                continue
+            refused = name
+            await take(name)
+        except (SegueError, OSError) as error:
+            log.error("the model in use goes on: %s", error)
+            continue
+        refused = ""
+        log.warning("model %s is in use now", name)
