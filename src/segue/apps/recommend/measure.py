@@ -120,7 +120,7 @@ def states(
     for segment in segments(histories, until_U, rows=ROWS, length=length, predict_last=not causal):
         batch = _in_time(segment, causal=causal)
         embedded_BQD = network.embed(table_VD, segment.items_BQ, segment.kinds_BQ, segment.gaps_BQ)
-        output = network.read(embedded_BQD, batch, memory)
+        output = network.read(embedded_BQD, batch, segment.past(memory))
         memory = output.memory
         hidden = output.hidden_BQD if causal else output.predicted_BPD
         assert hidden is not None
@@ -138,7 +138,7 @@ def states(
 
 def _in_time(segment: Segment, *, causal: bool) -> Batch:
     if causal:
-        return Batch(ids_BQ=segment.items_BQ, real_BQ=segment.real_BQ, starts_B=segment.starts_B)
+        return Batch(ids_BQ=segment.items_BQ, real_BQ=segment.real_BQ)
     length = segment.items_BQ.shape[1]
     return order_batch(segment, torch.arange(length).expand(len(segment.items_BQ), -1))
 

@@ -27,7 +27,9 @@ Objective: TypeAlias = Literal["causal", "permutation", "masked"]
 def network_config(
     *, items: int, objective: Objective, layers: int, width: int, heads: int, memory: int, dropout: float
 ) -> ModelConfig:
-    """A pre-norm trunk with relative positions; a masked one reads its segment in both directions, without memory."""
+    """A pre-norm trunk with relative positions. In a causal one each event sees as many before it as memory has, however
+    a history is cut, so that what is measured is what a session gives; a masked one reads its segment in both
+    directions, without memory."""
     return model_config(
         objective=objective,
         vocabulary={"size": items + 1},
@@ -39,6 +41,7 @@ def network_config(
         norm_first=True,
         final_norm=True,
         dropout=dropout,
+        attention_span=memory + 1 if objective == "causal" else None,
         **({} if objective == "masked" else {"memory": {"length": memory}}),
     )
 
@@ -88,9 +91,10 @@ class EventNetwork(nn.Module):
         return cast(Output, self.model.trunk.reader(embedded_BQD, batch, memory, remember=remember))
 
     def forward(
-        self, segment: Segment, memory: Memory | None, *, draw: torch.Generator, hidden_share: float
+        self, segment: Segment, memory: Memory | None, *, draw: torch.Generator, hidden_share: float, events: int
     ) -> tuple[Tensor, Memory | None]:
-        """The mean loss of a segment over what it predicts, weighed by kinds, and the next memory."""
+        """The sum of the losses of a segment, weighed by kinds, over `events`, which is how many a full segment has: a
+        small one counts less. And the next memory."""
         hidden_V = None
         if self.ids and hidden_share and self.features_VF.shape[1] > 1:
             hidden_V = torch.rand(len(self.features_VF), generator=draw) < hidden_share
@@ -98,15 +102,16 @@ class EventNetwork(nn.Module):
         batch, items_BQ = drawn_batch(self.config.objective, segment, draw)
         masked_BQ = items_BQ == 0  # what is masked tells nothing of its kind and time either
         kinds_BQ, gaps_BQ = segment.kinds_BQ.masked_fill(masked_BQ, 0), segment.gaps_BQ.masked_fill(masked_BQ, 0)
-        output = self.read(self.embed(table_VD, items_BQ, kinds_BQ, gaps_BQ), batch, memory)
+        output = self.read(self.embed(table_VD, items_BQ, kinds_BQ, gaps_BQ), batch, segment.past(memory))
         hidden = output.hidden_BQD if output.predicted_BPD is None else output.predicted_BPD
         assert batch.targets is not None
+        assert batch.target_mask is not None
         kinds = segment.next_kinds_BQ if self.config.objective == "causal" else segment.kinds_BQ
         if batch.predicted_BP is not None:
             kinds = kinds.gather(1, batch.predicted_BP)
-        weights = self.get_buffer("kind_weights")[kinds] * cast(Tensor, batch.target_mask)
-        weights = weights / weights.sum().clamp(min=1e-6)
-        loss, _ = weighted_nll(hidden.flatten(0, 1), table_VD, self.bias, batch.targets.flatten(), weights.flatten())
+        asked = batch.target_mask
+        weights_N = self.get_buffer("kind_weights")[kinds[asked]] / events
+        loss, _ = weighted_nll(hidden[asked], table_VD, self.bias, batch.targets[asked], weights_N)
         return loss, output.memory
 
 
@@ -119,7 +124,6 @@ def drawn_batch(objective: str, segment: Segment, draw: torch.Generator) -> tupl
             targets=segment.next_BQ,
             target_mask=segment.next_BQ > 0,
             real_BQ=real_BQ,
-            starts_B=segment.starts_B,
         )
         return batch, segment.items_BQ
     rows, length = real_BQ.shape
@@ -144,7 +148,6 @@ def order_batch(segment: Segment, rank_BQ: Tensor) -> Batch:
         targets=segment.items_BQ,
         target_mask=segment.real_BQ,
         real_BQ=segment.real_BQ,
-        starts_B=segment.starts_B,
         visible_BQQ=permutation_mask(rank_BQ, everything_BQ),
         predicted_BP=positions_BQ,
     )
@@ -159,6 +162,5 @@ def masked_batch(segment: Segment, chosen_BQ: Tensor) -> Batch:
         targets=segment.items_BQ.gather(1, predicted_BP),
         target_mask=chosen_BQ.gather(1, predicted_BP),
         real_BQ=segment.real_BQ,
-        starts_B=segment.starts_B,
         predicted_BP=predicted_BP,
     )
