@@ -96,13 +96,17 @@ def test_leaving_one_out(histories: Histories) -> None:
 def test_segments_read_every_history_once_in_order(histories: Histories, draw: np.random.Generator | None) -> None:
     read: dict[int, list[int]] = {}
     foretold: dict[int, list[int]] = {}
+    before: list[int] = []
     for segment in segments(histories, histories.lengths, rows=5, length=4, draw=draw):
-        for row, user in enumerate(segment.users_B.tolist()):
-            if user < 0:
-                assert not segment.real_BQ[row].any()
-                continue
+        users = segment.users_B.tolist()
+        if segment.rows_B is not None:
+            assert [before[row] for row in segment.rows_B.tolist()] == users
+        before = users
+        assert segment.real_BQ.sum() <= 5 * 4
+        for row, user in enumerate(users):
             real = segment.real_BQ[row]
-            assert bool(segment.starts_B[row]) == (user not in read)
+            assert (segment.rows_B is None) == (user not in read)
+            assert segment.first_B[row] == len(read.get(user, []))
             read.setdefault(user, []).extend(segment.items_BQ[row][real].tolist())
             foretold.setdefault(user, []).extend(segment.next_BQ[row][real].tolist())
     for user in range(len(histories.users)):
@@ -134,6 +138,26 @@ def test_a_state_never_sees_what_it_foretells(histories: Histories, objective: O
     assert not torch.equal(found[0][wanted[0]], found[0][wanted[1]])
 
 
+def test_who_is_read_beside_a_user_and_where_segments_end_changes_nothing(histories: Histories) -> None:
+    """No memory goes from one user to another; cut anywhere, an event sees the same past."""
+    config = network_config(items=24, objective="causal", layers=2, width=16, heads=2, memory=6, dropout=0.0)
+    torch.manual_seed(0)
+    network = EventNetwork(config, kind_weights=[1.0] * 3, features_VF=torch.zeros(25, 1), ids=True).eval()
+    wanted = [(user, int(length) - 1) for user, length in enumerate(histories.lengths)]
+    whole = {key: row for keys, hidden in states(network, network.table(), histories, wanted, length=100)
+             for key, row in zip(keys, hidden, strict=True)}  # fmt: skip
+    pieces = {key: row for keys, hidden in states(network, network.table(), histories, wanted, length=4)
+              for key, row in zip(keys, hidden, strict=True)}  # fmt: skip
+    assert len(whole) == len(wanted)
+    for user, place in wanted:
+        torch.testing.assert_close(pieces[user, place], whole[user, place], atol=1e-5, rtol=1e-4)
+    alone = made_histories([row for row in events() if row["user"] == histories.users[7]])
+    places = dict(zip(alone.items_N.tolist(), histories.items_N[histories.of(7)].tolist(), strict=True))
+    same = replace(alone, items_N=np.array([places[one] for one in alone.items_N.tolist()]))
+    ((_, hidden),) = states(network, network.table(), same, [(0, wanted[7][1])], length=4)
+    torch.testing.assert_close(hidden[0], whole[wanted[7]], atol=1e-5, rtol=1e-4)
+
+
 def test_ranks_are_among_all_items() -> None:
     scores = np.array([9.0, 3.0, 2.0, 2.0, 1.0], dtype=np.float32)
     assert rank(scores, 1, None) == 1
@@ -147,7 +171,7 @@ def test_ranks_are_among_all_items() -> None:
 
 def test_the_report_has_what_is_simpler_beside_it(learned: Path) -> None:
     numbers = segue.describe_recommender(learned).numbers
-    assert list(numbers["held_back"]) == ["segue", "item-kNN", "popularity"]
+    assert list(numbers["held_back"]) == ["segue", "network alone", "item-kNN", "popularity"]
     assert numbers["held_back"]["segue"]["ndcg"] > numbers["held_back"]["popularity"]["ndcg"]
     text = (learned / "models" / "0001" / "report.md").read_text()
     assert "item-kNN" in text

@@ -6,17 +6,28 @@ the report hang on nothing that was chosen.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segue.apps.recommend.baselines import Neighbours, counts, learn_neighbours
+from segue.apps.recommend.baselines import counts, faded, learn_neighbours
 from segue.apps.recommend.batches import segments
-from segue.apps.recommend.histories import Histories, Ints, Split, wanted_events
-from segue.apps.recommend.measure import Quality, come_back, quality, ranks_by, ranks_of_neighbours, ranks_of_network
+from segue.apps.recommend.final import Asked, FinalRanking, known_items, learn_final
+from segue.apps.recommend.histories import Histories, Ints, Split, late_from, wanted_events
+from segue.apps.recommend.measure import (
+    Quality,
+    Wanted,
+    come_back,
+    quality,
+    ranks_by,
+    ranks_of_neighbours,
+    ranks_of_network,
+    ranks_of_states,
+    states,
+)
 from segue.apps.recommend.network import EventNetwork, network_config
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.config import TrainConfig
@@ -26,6 +37,8 @@ from segue.train.optim import WeightAverage, learning_rate, make_optimizer
 
 CHOOSING = 2000
 """Most events that choose an epoch."""
+FADED = 500
+"""Most events that choose how fast item-kNN forgets."""
 WARM_UP = 200
 """Most steps in which the learning rate rises."""
 PLANNED = 50
@@ -39,7 +52,7 @@ class Learned:
     network: EventNetwork
     counts_V: Ints
     """How often each item was seen in what was learned from."""
-    neighbours: Neighbours
+    final: FinalRanking
     repeats: bool
     """Whether users come back to items."""
     epochs: int
@@ -65,8 +78,11 @@ def learn(
     settings: RecommenderSettings,
     seed: int,
     told: Callable[[str], object],
+    price: bool = False,
+    tags: int = 0,
 ) -> Learned:
-    """`features_VF` has a row for each item, and one before them of zeros."""
+    """`features_VF` has a row for each item, and one before them of zeros: popularity, price where there is `price`, so
+    many tags, and what the texts say."""
     items = len(features_VF) - 1
     if int(np.maximum(split.learned_U - 1, 0).sum()) == 0:
         raise DataError(
@@ -89,18 +105,22 @@ def learn(
     seconds = time.perf_counter() - started
     told("measuring")
     counts_V = counts(histories, split.learned_U, items=items)
-    neighbours = learn_neighbours(histories, split.learned_U, items=items)
+    final = learn_ranking(
+        network, histories, split, features_VF, price=price, tags=tags, length=settings.segment, seed=seed
+    )
+    neighbours = final.known.neighbours
     wanted = wanted_events(histories, split.chosen_U, histories.lengths, most=settings.measured, seed=seed)
     popular_V = counts_V.astype(np.float32)
     held = {
-        "segue": ranks_of_network(network, histories, wanted, length=settings.segment, repeats=repeats),
+        "segue": ranks_of_final(network, final, histories, wanted, length=settings.segment, repeats=repeats),
+        "network alone": ranks_of_network(network, histories, wanted, length=settings.segment, repeats=repeats),
         "item-kNN": ranks_of_neighbours(histories, wanted, neighbours, counts_V, repeats=repeats),
         "popularity": ranks_by(histories, wanted, lambda _: popular_V, repeats=repeats),
     }
     return Learned(
         network=network,
         counts_V=counts_V,
-        neighbours=neighbours,
+        final=final,
         repeats=repeats,
         epochs=epochs,
         seconds=seconds,
@@ -108,6 +128,64 @@ def learn(
         held=held,
         wanted=wanted,
     )
+
+
+def learn_ranking(
+    network: EventNetwork,
+    histories: Histories,
+    split: Split,
+    features_VF: NDArray[np.float32],
+    *,
+    price: bool,
+    tags: int,
+    length: int,
+    seed: int,
+) -> FinalRanking:
+    """The final ranking, from the events between the cuts, which the network has not learned from."""
+    items, repeats = len(features_VF) - 1, come_back(histories)
+    wanted = wanted_events(histories, split.learned_U, split.chosen_U, most=CHOOSING, seed=seed)
+    log_of: dict[tuple[int, int], NDArray[np.float32]] = {}
+    with torch.no_grad():
+        table_VD = network.table()
+        for keys, hidden_ND in states(network, table_VD, histories, wanted, length=length):
+            logits_NV = hidden_ND @ table_VD.T + network.bias
+            logits_NV[:, 0] = -1e9
+            log_of.update(zip(keys, logits_NV.log_softmax(dim=-1).numpy(), strict=True))
+    asked = []
+    for user, place in wanted:
+        own = histories.items_N[histories.of(user)]
+        recent = own[max(0, place - length) : place]
+        log_V, target = log_of[(user, place)], int(own[place])
+        asked.append(Asked(user=user, log_V=log_V, recent=recent, seen=own[:place], target=target))
+    neighbours = faded(
+        learn_neighbours(histories, split.learned_U, items=items), [(one.recent, one.target) for one in asked[:FADED]]
+    )
+    known = known_items(
+        neighbours,
+        counts(histories, split.learned_U, items=items),
+        counts(histories, split.learned_U, items=items, from_U=late_from(histories, split.learned_U)),
+        features_VF,
+        price=price,
+        tags=tags,
+    )
+    return learn_final(known, asked, repeats=repeats)
+
+
+def ranks_of_final(
+    network: EventNetwork, final: FinalRanking, histories: Histories, wanted: Wanted, *, length: int, repeats: bool
+) -> NDArray[np.float64]:
+    """By the final ranking."""
+    with torch.no_grad():
+        table_VD = network.eval().table()
+
+    @torch.no_grad()
+    def score(hidden_ND: torch.Tensor, recent: Sequence[Ints]) -> NDArray[np.float32]:
+        logits_NV = hidden_ND @ table_VD.T + network.bias
+        logits_NV[:, 0] = -1e9
+        log_NV = logits_NV.log_softmax(dim=-1).numpy()
+        return np.stack([final.scores(log_V, items) for log_V, items in zip(log_NV, recent, strict=True)])
+
+    return ranks_of_states(network, table_VD, score, histories, wanted, length=length, repeats=repeats)
 
 
 def fit(
@@ -199,9 +277,7 @@ class _Run:
         for segment in segments(
             self.histories, self.until_U, rows=self.settings.rows, length=self.settings.segment, draw=self.order
         ):
-            loss, memory = self.network(
-                segment, memory, draw=self.draw, hidden_share=self.settings.hide, events=size
-            )
+            loss, memory = self.network(segment, memory, draw=self.draw, hidden_share=self.settings.hide, events=size)
             self._step(loss)
             total, events = total + float(loss.detach()) * size, events + int(segment.real_BQ.sum())
             if self.over:

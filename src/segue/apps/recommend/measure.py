@@ -94,11 +94,30 @@ def ranks_of_network(
     """By a network, which reads each history once, segment by segment."""
     network.eval()
     table_VD, bias_V = network.table(), network.bias
+
+    def score(hidden_ND: Tensor, _: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+        scores_NV: NDArray[np.float32] = (hidden_ND @ table_VD.T + bias_V).numpy()
+        return scores_NV
+
+    return ranks_of_states(network, table_VD, score, histories, wanted, length=length, repeats=repeats)
+
+
+def ranks_of_states(
+    network: EventNetwork,
+    table_VD: Tensor,
+    score: Callable[[Tensor, Sequence[NDArray[np.int64]]], NDArray[np.float32]],
+    histories: Histories,
+    wanted: Wanted,
+    *,
+    length: int,
+    repeats: bool,
+) -> NDArray[np.float64]:
+    """By what `score` makes of the states of a network and the last items before each event."""
     found: dict[tuple[int, int], float] = {}
     for keys, hidden_ND in states(network, table_VD, histories, wanted, length=length):
-        scores_NV = (hidden_ND @ table_VD.T + bias_V).numpy()
-        for key, scores_V in zip(keys, scores_NV, strict=True):
-            items = histories.items_N[histories.of(key[0])]
+        whole = [histories.items_N[histories.of(user)] for user, _ in keys]
+        recent = [items[max(0, place - length) : place] for items, (_, place) in zip(whole, keys, strict=True)]
+        for key, items, scores_V in zip(keys, whole, score(hidden_ND, recent), strict=True):
             found[key] = rank(scores_V, int(items[key[1]]), None if repeats else items[: key[1]])
     return np.array([found[one] for one in wanted], dtype=np.float64)
 

@@ -15,6 +15,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from segue.apps.recommend.features import Features
+from segue.apps.recommend.final import FinalRanking
 from segue.apps.recommend.histories import gap_steps
 from segue.apps.recommend.network import EventNetwork
 from segue.apps.recommend.tables import Event, Item
@@ -62,9 +63,11 @@ class Recommender:
         counts_V: NDArray[np.int64],
         window: int,
         repeats: bool,
+        final: FinalRanking | None = None,
     ) -> None:
         """`items` are those that the network has learned with, in the order of its vocabulary; `window` is how many
-        last events reasons and masked models look at."""
+        last events the final ranking, reasons and masked models look at. Without a final ranking the network ranks."""
+        self.final = final
         self.network, self.features, self.kinds = network.eval(), features, dict(kinds)
         self.window, self.repeats = window, repeats
         self.learned = len(items)
@@ -104,6 +107,7 @@ class Recommender:
         features_NF = torch.from_numpy(self.features.of(given))
         with torch.no_grad():
             vectors_ND = self.network.project(features_NF)
+        self._know(given, features_NF.numpy())
         new = 0
         for item, vector_D in zip(given, vectors_ND, strict=True):
             place = self.places.get(item.id)
@@ -119,6 +123,15 @@ class Recommender:
                 if place > self.learned or self.counts_V[place] == 0:
                     self.table_VD[place] = vector_D
         return new
+
+    def _know(self, given: Sequence[Item], features_NF: NDArray[np.float32]) -> None:
+        """New items in the final ranking, before they have places."""
+        if self.final is not None:
+            new = features_NF[[row for row, item in enumerate(given) if item.id not in self.places]]
+            priced = self.features.price is not None
+            tags = slice(1 + priced, 1 + priced + len(self.features.tags))
+            prices = new[:, 1].tolist() if priced else [0.0] * len(new)
+            self.final = replace(self.final, known=self.final.known.more(prices, new[:, tags]))
 
     def place_of(self, item: str) -> int:
         """The place of an item."""
@@ -213,12 +226,18 @@ class Recommender:
             shares[0] = 1e-9
             popular: NDArray[np.float32] = (shares / shares.sum()).log().numpy()
             return popular
-        found: NDArray[np.float32] = self.log_probabilities(session.hidden_D[None])[0]
-        return found
+        return self.ranked(session.hidden_D[None], [np.array([item for item, _, _ in session.recent])])[0]
+
+    def ranked(self, hidden_ND: Tensor, recent: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+        """The log-probabilities after histories that end with `recent` items, by the final ranking: [N, V]"""
+        log_NV = self.log_probabilities(hidden_ND)
+        if self.final is None or self.final.method == "network":
+            return log_NV
+        return np.stack([self.final.scores(log_V, items) for log_V, items in zip(log_NV, recent, strict=True)])
 
     @torch.no_grad()
     def log_probabilities(self, hidden_ND: Tensor) -> NDArray[np.float32]:
-        """[N, V]"""
+        """What the network says, [N, V]"""
         logits_NV = hidden_ND @ self.table_VD.T + self.bias_V
         logits_NV[:, 0] = -1e9
         found: NDArray[np.float32] = logits_NV.log_softmax(dim=-1).numpy()

@@ -27,8 +27,8 @@ Objective: TypeAlias = Literal["causal", "permutation", "masked"]
 def network_config(
     *, items: int, objective: Objective, layers: int, width: int, heads: int, memory: int, dropout: float
 ) -> ModelConfig:
-    """A pre-norm trunk with relative positions. In a causal one each event sees as many before it as memory has, however
-    a history is cut, so that what is measured is what a session gives; a masked one reads its segment in both
+    """A pre-norm trunk with relative positions. In a causal one each event sees as many before it as memory has,
+    however a history is cut: what is measured is what a session gives. A masked one reads its segment in both
     directions, without memory."""
     return model_config(
         objective=objective,

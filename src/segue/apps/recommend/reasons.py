@@ -65,7 +65,7 @@ def reasons(model: Recommender, session: Session, places: Sequence[int]) -> list
     attention = attention_to(model, recent)
     checked = np.argsort(-attention)[:CHECKED].tolist()
     versions = [recent, *([*recent[:one], *recent[one + 1 :]] for one in checked)]
-    log_NV = model.log_probabilities(model.states(versions))
+    log_NV = model.ranked(model.states(versions), [np.array([item for item, _, _ in one]) for one in versions])
     found: list[Reason | None] = []
     for place in places:
         falls = log_NV[0, place] - log_NV[1:, place]
