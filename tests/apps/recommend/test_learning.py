@@ -19,8 +19,8 @@ from segue.apps.recommend.compare import interleaved, sign_test
 from segue.apps.recommend.features import popularity
 from segue.apps.recommend.histories import Histories, histories_of, split_by_time, split_last, wanted_events
 from segue.apps.recommend.learn import fit
-from segue.apps.recommend.measure import come_back, quality, rank, states
-from segue.apps.recommend.network import EventNetwork, Objective, network_config
+from segue.apps.recommend.measure import come_back, quality, rank, ranks_of_network, states
+from segue.apps.recommend.network import EventNetwork, Objective, network_config, sampled_nll
 from segue.apps.recommend.reasons import attention_to
 from segue.apps.recommend.store import history, open_database
 from segue.apps.recommend.tables import Event, read_events, read_items, to_event, to_item
@@ -289,3 +289,50 @@ def test_a_damaged_model_is_refused(rec: Path) -> None:
     path.write_text(path.read_text().replace("red-1", "red-X", 1))
     with pytest.raises(segue.SegueError, match=r"items\.jsonl"):
         segue.open_recommender(rec)
+
+
+def test_a_drawn_softmax_has_the_gradient_of_the_full_one() -> None:
+    """With the log-Q correction, the mean over many draws is the gradient of the softmax over all items."""
+    draw = torch.Generator().manual_seed(1)
+    items, width, rows = 40, 6, 5
+    hidden_ND = torch.randn(rows, width, generator=draw, dtype=torch.float64)
+    table_VD = torch.randn(items + 1, width, generator=draw, dtype=torch.float64) * 0.3
+    bias_V = torch.randn(items + 1, generator=draw, dtype=torch.float64) * 0.1
+    bias_V[0] = -1e9  # no item
+    targets_N = torch.tensor([1, 2, 2, 30, 40])
+    weights_N = torch.tensor([0.1, 0.2, 0.2, 0.3, 0.2], dtype=torch.float64)
+    shares_V = torch.rand(items + 1, generator=draw, dtype=torch.float64) + 0.2
+    shares_V[0] = 0.0
+    shares_V /= shares_V.sum()
+
+    def gradient(*, drawn: int | None) -> torch.Tensor:
+        table = table_VD.clone().requires_grad_()
+        if drawn is None:
+            logits_NV = hidden_ND @ table.T + bias_V
+            loss = -(weights_N * logits_NV.log_softmax(dim=1)[torch.arange(rows), targets_N]).sum()
+        else:
+            drawn_S = torch.multinomial(shares_V, drawn, replacement=True, generator=draw)
+            loss = sampled_nll(hidden_ND, table, bias_V, targets_N, weights_N, drawn_S=drawn_S, shares_V=shares_V)
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert table.grad is not None
+        return table.grad
+
+    full = gradient(drawn=None)
+    mean = torch.stack([gradient(drawn=400) for _ in range(300)]).mean(dim=0)
+    assert float((mean - full).norm() / full.norm()) < 0.02
+    uncorrected = torch.full_like(shares_V, 1 / items)  # as if all were drawn alike: another gradient
+    drawn_S = torch.multinomial(shares_V, 100_000, replacement=True, generator=draw)
+    table = table_VD.clone().requires_grad_()
+    sampled_nll(hidden_ND, table, bias_V, targets_N, weights_N, drawn_S=drawn_S, shares_V=uncorrected).backward()  # type: ignore[no-untyped-call]
+    assert table.grad is not None
+    assert float((table.grad - full).norm() / full.norm()) > 0.05
+
+
+def test_a_drawn_softmax_learns(histories: Histories) -> None:
+    split = split_by_time(histories, held_back=0.1)
+    wanted = wanted_events(histories, split.chosen_U, histories.lengths, most=1000, seed=0)
+    ranks = {}
+    for name, settings in {"drawn": {"epochs": 6, "negatives": 12}, "untaught": {"learning_rate": 1e-9}}.items():
+        network = fitted(histories, **settings)
+        ranks[name] = quality(ranks_of_network(network, histories, wanted, length=8, repeats=True)).ndcg
+    assert ranks["drawn"] > 1.5 * ranks["untaught"]

@@ -222,7 +222,7 @@ def fitted_weights(features_NFV: Floats, may_NV: NDArray[np.bool_], targets_N: N
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
-    optimizer.step(closure)  # type: ignore[no-untyped-call, arg-type]
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
     found = weights.detach()
     return tuple(found.tolist()) if bool(torch.isfinite(found).all()) else ALONE["network"]
 

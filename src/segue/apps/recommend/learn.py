@@ -39,6 +39,8 @@ CHOOSING = 2000
 """Most events that choose an epoch."""
 FADED = 500
 """Most events that choose how fast item-kNN forgets."""
+FULL, DRAWN = 100_000, 8192
+"""Up to so many items the softmax is over all of them; beyond, over so many that are drawn."""
 WARM_UP = 200
 """Most steps in which the learning rate rises."""
 PLANNED = 50
@@ -214,6 +216,10 @@ def fit(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = EventNetwork(config, kind_weights=kind_weights, features_VF=torch.from_numpy(features_VF), ids=ids)
+        negatives = negatives_of(settings, items=len(features_VF) - 1)
+        if negatives is not None:
+            counts_V = counts(histories, split.learned_U, items=len(features_VF) - 1)
+            network.draw_items(negatives, torch.from_numpy(counts_V))
         wanted = wanted_events(histories, split.learned_U, split.chosen_U, most=CHOOSING, seed=seed)
         run = _Run(network, histories, split.learned_U, settings, seed=seed)
         best, best_epoch, kept = -1.0, 0, _weights(network)
@@ -231,6 +237,13 @@ def fit(
     network.load_state_dict(kept)
     network.eval()
     return network, best_epoch, max(best, 0.0)
+
+
+def negatives_of(settings: RecommenderSettings, *, items: int) -> int | None:
+    """How many items a step draws; None: it learns from all."""
+    if settings.negatives is not None:
+        return settings.negatives
+    return DRAWN if items > FULL else None
 
 
 class _Run:

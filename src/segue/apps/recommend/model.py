@@ -19,11 +19,14 @@ from segue.apps.recommend.final import FinalRanking
 from segue.apps.recommend.histories import gap_steps
 from segue.apps.recommend.network import EventNetwork
 from segue.apps.recommend.tables import Event, Item
+from segue.config import ModelConfig
 from segue.errors import DataError
 from segue.model import Batch
 from segue.model.cache import Cache
 from segue.model.streaming import Streamer
 
+FARTHEST = 1000
+"""Most last events that a session keeps."""
 AT_ONCE = 64
 """Events that are read together where a history is read anew."""
 
@@ -35,7 +38,7 @@ class Session:
     cache: Cache | None
     """None: the model has no memory, and reads `recent` again."""
     recent: list[tuple[int, int, int]] = field(default_factory=list)
-    """(item, kind, gap) of the last events, as many as reasons and masked models look at."""
+    """(item, kind, gap) of the last events, as many as what is foretold can hang on."""
     hidden_D: Tensor | None = None
     """The state that foretells what comes next; None before the first event."""
     seen: set[int] = field(default_factory=set)
@@ -48,6 +51,15 @@ class Session:
         """A session of its own with the same past, for what-if."""
         cache = None if self.cache is None else self.cache.select([0])
         return replace(self, cache=cache, recent=list(self.recent), seen=set(self.seen))
+
+
+def reach(config: ModelConfig, window: int) -> int:
+    """On how many last events what is foretold can hang: through the memory of each layer of a causal model, on as many
+    more; of others no more are looked at than memory or the segment has."""
+    if config.memory is None:
+        return window
+    deep = config.num_layers if config.objective == "causal" else 1
+    return max(window, min(FARTHEST, deep * config.memory.length + 1))
 
 
 class Recommender:
@@ -84,6 +96,8 @@ class Recommender:
             self.bias_V[place + 1] = self._fresh_bias
         self._use_texts()
         memory = network.config.memory
+        self.reach = reach(network.config, window)
+        """Last events that a session keeps."""
         self.streamer = (
             None if memory is None else Streamer(network.model, memory_length=memory.length, most_at_once=AT_ONCE)
         )
@@ -150,7 +164,7 @@ class Recommender:
         """Reads events, with their numbers, one step for each: the cost does not grow with the history."""
         for number, event in events:
             triple = self._triple(session, event)
-            session.recent = [*session.recent, triple][-self.window :]
+            session.recent = [*session.recent, triple][-self.reach :]
             session.seen.add(triple[0])
             session.last, session.number = event.time, number
             session.hidden_D = self._step(session, [triple])
@@ -163,7 +177,7 @@ class Recommender:
             triples.append(self._triple(session, event))
             session.seen.add(triples[-1][0])
             session.last, session.number = event.time, number
-        session.recent = triples[-self.window :]
+        session.recent = triples[-self.reach :]
         if self.streamer is None:
             session.hidden_D = self._step(session, []) if triples else None
         else:
@@ -178,7 +192,7 @@ class Recommender:
     @torch.no_grad()
     def _step(self, session: Session, triples: Sequence[tuple[int, int, int]]) -> Tensor:
         if self.streamer is None or session.cache is None:
-            return self.states([session.recent])[0]
+            return self.states([session.recent])[0]  # its reach is its window
         items_BQ, kinds_BQ, gaps_BQ = torch.tensor([triples]).unbind(dim=2)
         embedded_BQD = self.network.embed(self.table_VD, items_BQ, kinds_BQ, gaps_BQ)
         ids_BQ = torch.zeros_like(items_BQ)
@@ -226,7 +240,9 @@ class Recommender:
             shares[0] = 1e-9
             popular: NDArray[np.float32] = (shares / shares.sum()).log().numpy()
             return popular
-        return self.ranked(session.hidden_D[None], [np.array([item for item, _, _ in session.recent])])[0]
+        recent = np.array([item for item, _, _ in session.recent[-self.window :]])
+        found: NDArray[np.float32] = self.ranked(session.hidden_D[None], [recent])[0]
+        return found
 
     def ranked(self, hidden_ND: Tensor, recent: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
         """The log-probabilities after histories that end with `recent` items, by the final ranking: [N, V]"""

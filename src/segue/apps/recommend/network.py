@@ -7,6 +7,7 @@ gap of an event are added to the vector of its item.
 While it learns, the ids of some items are hidden for a step, and so is their popularity: their features must do.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, cast
 
@@ -21,6 +22,8 @@ from segue.model import Batch, LanguageModel, Memory, Output
 from segue.model.cross_entropy import weighted_nll
 from segue.model.masks import permutation_mask
 
+SMOOTHED = 0.75
+"""The power of the counts by which items are drawn: rare ones more often than they are seen."""
 Objective: TypeAlias = Literal["causal", "permutation", "masked"]
 
 
@@ -55,6 +58,10 @@ class EventNetwork(nn.Module):
         """`kind_weights` begins with the weight of unknown kinds. The first feature is the popularity."""
         super().__init__()
         self.config, self.ids = config, ids
+        self.negatives: int | None = None
+        """How many items a step draws, to learn from them instead of from all. None: all."""
+        self.shares_V = torch.zeros(0)
+        """How likely each item is to be drawn."""
         self.model = LanguageModel(config)
         self.kinds = nn.Embedding(len(kind_weights), config.width)
         self.gaps = nn.Embedding(GAPS, config.width)
@@ -64,6 +71,12 @@ class EventNetwork(nn.Module):
         nn.init.normal_(self.project.weight, std=config.init_std)
         self.register_buffer("features_VF", features_VF)
         self.register_buffer("kind_weights", torch.tensor(kind_weights))
+
+    def draw_items(self, negatives: int, counts_V: Tensor) -> None:
+        """From now on a step learns from so many items, drawn by how often they were seen, and not from all."""
+        shares_V = counts_V.double().clamp(min=0) ** SMOOTHED + 1e-3
+        shares_V[0] = 0.0
+        self.negatives, self.shares_V = negatives, (shares_V / shares_V.sum()).float()
 
     def table(self, hidden_V: Tensor | None = None) -> Tensor:
         """The vectors of all items, [V, D]; `hidden_V` are those whose ids are not known."""
@@ -111,8 +124,41 @@ class EventNetwork(nn.Module):
             kinds = kinds.gather(1, batch.predicted_BP)
         asked = batch.target_mask
         weights_N = self.get_buffer("kind_weights")[kinds[asked]] / events
-        loss, _ = weighted_nll(hidden[asked], table_VD, self.bias, batch.targets[asked], weights_N)
+        targets_N = batch.targets[asked]
+        if self.negatives is None:
+            loss, _ = weighted_nll(hidden[asked], table_VD, self.bias, targets_N, weights_N)
+        else:
+            drawn_S = torch.multinomial(self.shares_V, self.negatives, replacement=True, generator=draw)
+            loss = sampled_nll(
+                hidden[asked], table_VD, self.bias, targets_N, weights_N, drawn_S=drawn_S, shares_V=self.shares_V
+            )
         return loss, output.memory
+
+
+def sampled_nll(
+    hidden_ND: Tensor,
+    table_VD: Tensor,
+    bias_V: Tensor,
+    targets_N: Tensor,
+    weights_N: Tensor,
+    *,
+    drawn_S: Tensor,
+    shares_V: Tensor,
+) -> Tensor:
+    """The sum of weights_N * -log p(target), where the sum over all items under the logarithm is estimated from those
+    drawn.
+
+    With S items drawn with replacement by shares q, sum over i of exp(logit_i) / (S q_i) has the sum over all items as
+    its expectation: so log(S q_i) is taken from the logit of each drawn item (the log-Q correction). The target itself
+    is counted exactly once: where it was drawn, that is left out, and the others stand for all items but the target.
+    """
+    count = len(drawn_S)
+    share_NS = shares_V[drawn_S].log()[None] + math.log(count)
+    logits_NS = hidden_ND @ table_VD[drawn_S].T + bias_V[drawn_S] - share_NS
+    logits_NS = logits_NS.masked_fill(drawn_S[None] == targets_N[:, None], -1e9)
+    own_N1 = ((hidden_ND * table_VD[targets_N]).sum(dim=1) + bias_V[targets_N])[:, None]
+    nll_N = torch.cat([own_N1, logits_NS], dim=1).logsumexp(dim=1) - own_N1[:, 0]
+    return (weights_N * nll_N).sum()
 
 
 def drawn_batch(objective: str, segment: Segment, draw: torch.Generator) -> tuple[Batch, Tensor]:

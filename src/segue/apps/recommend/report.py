@@ -26,6 +26,7 @@ def summary(histories: Histories, learned: Learned, *, items: int, left_out: Map
         "left_out": dict(left_out),
         "repeats": learned.repeats,
         "epochs": learned.epochs,
+        "negatives": learned.network.negatives,
         "final": {
             "method": learned.final.method,
             "weights": dict(zip(NAMES, learned.final.weights, strict=True)),
@@ -89,6 +90,10 @@ def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Bloc
                 f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events.",
                 f"Learned in {numbers['seconds']:.0f} seconds; the best weights are those of epoch "
                 f"{numbers['epochs']}.",
+                "It learned from the softmax over all items."
+                if numbers["negatives"] is None
+                else f"It learned from {numbers['negatives']:,} items drawn for each step, by how often they were "
+                "seen, with the log-Q correction, and not from all items.",
                 *(f"Left out: {count:,} rows. {reason}." for reason, count in numbers["left_out"].items()),
             ]
         ),

@@ -19,6 +19,7 @@ from segue.apps.recommend.folder import MODELS, check_name, current_model, model
 from segue.apps.recommend.model import Recommender, Session
 from segue.apps.recommend.ranking import Wish, choose
 from segue.apps.recommend.reasons import reasons
+from segue.apps.recommend.rules import read_rules, with_rules
 from segue.apps.recommend.settings import ServiceSettings
 from segue.apps.recommend.tables import Event, Item
 from segue.errors import SegueError
@@ -53,6 +54,7 @@ class RecommendService:
         self.database = store.database_of(folder)
         self.current = Loaded(name, read_model(folder / MODELS / name), read_about(folder / MODELS / name))
         self.other: Loaded | None = None
+        self.rules = read_rules(folder)
         self.waiting = 0
         """Requests that wait for the model."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-recommend")
@@ -85,13 +87,14 @@ class RecommendService:
         while True:
             await asyncio.sleep(WATCHED)
             try:
+                self.rules = read_rules(self.folder)
                 name = current_model(self.folder)
                 if name in (self.current.name, refused):
                     continue
                 refused = name
                 found = await loop.run_in_executor(self._thread, self._load, name)
             except (SegueError, OSError) as error:
-                log.error("the model in use goes on: %s", error)
+                log.error("the model and the rules in use go on: %s", error)
                 continue
             self.other, self.current, refused = self.current, found, ""
             log.warning("model %s is in use now", name)
@@ -185,7 +188,7 @@ class RecommendService:
             session = session.fork()
             loaded.model.read(session, [(session.number, event) for event in then])
         scores_V = loaded.model.scores(session)
-        places = choose(loaded.model, scores_V, wish, count=count, seen=session.seen)
+        places = choose(loaded.model, scores_V, with_rules(self.rules, wish), count=count, seen=session.seen)
         found = reasons(loaded.model, session, places) if why else [None for _ in places]
         items = []
         for place, reason in zip(places, found, strict=True):

@@ -41,6 +41,9 @@ class RecommenderSettings(Section):
     """muon: the matrices of the layers are updated by orthogonalised momentum, all other weights as by adamw."""
     weight_decay: Share = 0.01
     """Decoupled decay of matrices and vectors of items."""
+    negatives: Annotated[int | None, Field(ge=1, le=10**6)] = None
+    """Items that are drawn for each step, by how often they were seen, in place of the softmax over all items, with the
+    log-Q correction. Default: all items where there are up to 100,000 of them, else 8,192."""
     epochs: Count = 30
     """Most times that all histories are read."""
     minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
