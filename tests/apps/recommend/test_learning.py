@@ -21,8 +21,8 @@ from segue.apps.recommend.demo import prepare_demo
 from segue.apps.recommend.features import popularity
 from segue.apps.recommend.histories import Histories, histories_of, split_by_time, split_last, wanted_events
 from segue.apps.recommend.learn import fit
-from segue.apps.recommend.measure import come_back, quality, rank, states
-from segue.apps.recommend.network import EventNetwork, Objective, network_config
+from segue.apps.recommend.measure import come_back, quality, rank, ranks_of_network, states
+from segue.apps.recommend.network import EventNetwork, Objective, network_config, sampled_nll
 from segue.apps.recommend.reasons import attention_to
 from segue.apps.recommend.store import RECOMMEND, add_events, history
 from segue.apps.recommend.tables import Event, read_events, read_items, to_event, to_item
@@ -99,13 +99,17 @@ def test_leaving_one_out(histories: Histories) -> None:
 def test_segments_read_every_history_once_in_order(histories: Histories, draw: np.random.Generator | None) -> None:
     read: dict[int, list[int]] = {}
     foretold: dict[int, list[int]] = {}
+    before: list[int] = []
     for segment in segments(histories, histories.lengths, rows=5, length=4, draw=draw):
-        for row, user in enumerate(segment.users_B.tolist()):
-            if user < 0:
-                assert not segment.real_BQ[row].any()
-                continue
+        users = segment.users_B.tolist()
+        if segment.rows_B is not None:
+            assert [before[row] for row in segment.rows_B.tolist()] == users
+        before = users
+        assert segment.real_BQ.sum() <= 5 * 4
+        for row, user in enumerate(users):
             real = segment.real_BQ[row]
-            assert bool(segment.starts_B[row]) == (user not in read)
+            assert (segment.rows_B is None) == (user not in read)
+            assert segment.first_B[row] == len(read.get(user, []))
             read.setdefault(user, []).extend(segment.items_BQ[row][real].tolist())
             foretold.setdefault(user, []).extend(segment.next_BQ[row][real].tolist())
     for user in range(len(histories.users)):
@@ -137,6 +141,26 @@ def test_a_state_never_sees_what_it_foretells(histories: Histories, objective: O
     assert not torch.equal(found[0][wanted[0]], found[0][wanted[1]])
 
 
+def test_who_is_read_beside_a_user_and_where_segments_end_changes_nothing(histories: Histories) -> None:
+    """No memory goes from one user to another; cut anywhere, an event sees the same past."""
+    config = network_config(items=24, objective="causal", layers=2, width=16, heads=2, memory=6, dropout=0.0)
+    torch.manual_seed(0)
+    network = EventNetwork(config, kind_weights=[1.0] * 3, features_VF=torch.zeros(25, 1), ids=True).eval()
+    wanted = [(user, int(length) - 1) for user, length in enumerate(histories.lengths)]
+    whole = {key: row for keys, hidden in states(network, network.table(), histories, wanted, length=100)
+             for key, row in zip(keys, hidden, strict=True)}  # fmt: skip
+    pieces = {key: row for keys, hidden in states(network, network.table(), histories, wanted, length=4)
+              for key, row in zip(keys, hidden, strict=True)}  # fmt: skip
+    assert len(whole) == len(wanted)
+    for user, place in wanted:
+        torch.testing.assert_close(pieces[user, place], whole[user, place], atol=1e-5, rtol=1e-4)
+    alone = made_histories([row for row in events() if row["user"] == histories.users[7]])
+    places = dict(zip(alone.items_N.tolist(), histories.items_N[histories.of(7)].tolist(), strict=True))
+    same = replace(alone, items_N=np.array([places[one] for one in alone.items_N.tolist()]))
+    ((_, hidden),) = states(network, network.table(), same, [(0, wanted[7][1])], length=4)
+    torch.testing.assert_close(hidden[0], whole[wanted[7]], atol=1e-5, rtol=1e-4)
+
+
 def test_ranks_are_among_all_items() -> None:
     scores = np.array([9.0, 3.0, 2.0, 2.0, 1.0], dtype=np.float32)
     assert rank(scores, 1, None) == 1
@@ -150,7 +174,7 @@ def test_ranks_are_among_all_items() -> None:
 
 def test_the_report_has_what_is_simpler_beside_it(learned: Path) -> None:
     numbers = segue.describe_recommender(learned).numbers
-    assert list(numbers["held_back"]) == ["segue", "item-kNN", "popularity"]
+    assert list(numbers["held_back"]) == ["segue", "network alone", "item-kNN", "popularity"]
     assert numbers["held_back"]["segue"]["ndcg"] > numbers["held_back"]["popularity"]["ndcg"]
     text = (learned / "models" / "0001" / "report.md").read_text()
     assert "item-kNN" in text
@@ -280,3 +304,50 @@ def test_a_damaged_model_is_refused(rec: Path) -> None:
     path.write_text(path.read_text().replace("red-1", "red-X", 1))
     with pytest.raises(segue.SegueError, match=r"items\.jsonl"):
         segue.open_recommender(rec)
+
+
+def test_a_drawn_softmax_has_the_gradient_of_the_full_one() -> None:
+    """With the log-Q correction, the mean over many draws is the gradient of the softmax over all items."""
+    draw = torch.Generator().manual_seed(1)
+    items, width, rows = 40, 6, 5
+    hidden_ND = torch.randn(rows, width, generator=draw, dtype=torch.float64)
+    table_VD = torch.randn(items + 1, width, generator=draw, dtype=torch.float64) * 0.3
+    bias_V = torch.randn(items + 1, generator=draw, dtype=torch.float64) * 0.1
+    bias_V[0] = -1e9  # no item
+    targets_N = torch.tensor([1, 2, 2, 30, 40])
+    weights_N = torch.tensor([0.1, 0.2, 0.2, 0.3, 0.2], dtype=torch.float64)
+    shares_V = torch.rand(items + 1, generator=draw, dtype=torch.float64) + 0.2
+    shares_V[0] = 0.0
+    shares_V /= shares_V.sum()
+
+    def gradient(*, drawn: int | None) -> torch.Tensor:
+        table = table_VD.clone().requires_grad_()
+        if drawn is None:
+            logits_NV = hidden_ND @ table.T + bias_V
+            loss = -(weights_N * logits_NV.log_softmax(dim=1)[torch.arange(rows), targets_N]).sum()
+        else:
+            drawn_S = torch.multinomial(shares_V, drawn, replacement=True, generator=draw)
+            loss = sampled_nll(hidden_ND, table, bias_V, targets_N, weights_N, drawn_S=drawn_S, shares_V=shares_V)
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert table.grad is not None
+        return table.grad
+
+    full = gradient(drawn=None)
+    mean = torch.stack([gradient(drawn=400) for _ in range(300)]).mean(dim=0)
+    assert float((mean - full).norm() / full.norm()) < 0.02
+    uncorrected = torch.full_like(shares_V, 1 / items)  # as if all were drawn alike: another gradient
+    drawn_S = torch.multinomial(shares_V, 100_000, replacement=True, generator=draw)
+    table = table_VD.clone().requires_grad_()
+    sampled_nll(hidden_ND, table, bias_V, targets_N, weights_N, drawn_S=drawn_S, shares_V=uncorrected).backward()  # type: ignore[no-untyped-call]
+    assert table.grad is not None
+    assert float((table.grad - full).norm() / full.norm()) > 0.05
+
+
+def test_a_drawn_softmax_learns(histories: Histories) -> None:
+    split = split_by_time(histories, held_back=0.1)
+    wanted = wanted_events(histories, split.chosen_U, histories.lengths, most=1000, seed=0)
+    ranks = {}
+    for name, settings in {"drawn": {"epochs": 6, "negatives": 12}, "untaught": {"learning_rate": 1e-9}}.items():
+        network = fitted(histories, **settings)
+        ranks[name] = quality(ranks_of_network(network, histories, wanted, length=8, repeats=True)).ndcg
+    assert ranks["drawn"] > 1.5 * ranks["untaught"]

@@ -1,14 +1,22 @@
 """Lists: the dials do what they say; and what the benchmark does to its data."""
 
+import json
+import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import pytest
+import torch
 from benchmarks.recommend import gain, interval, summed
 from benchmarks.recommend_data import split_by_position, without_items
 
 import segue
 from segue.apps.recommend.histories import histories_of
 from segue.apps.recommend.ranking import Wish, choose
+from segue.apps.recommend.reasons import attention_to, reasons
+from segue.apps.recommend.retrieval import Retrieval
+from segue.apps.recommend.rules import read_rules, with_rules
 from segue.apps.recommend.tables import Event
 
 
@@ -34,6 +42,81 @@ def test_diversity_and_novelty(learned: Path) -> None:
     fewest = choose(model, level_V, Wish(novelty=1.0), count=6, seen=set())
     assert sorted(model.counts_V[fewest].tolist()) == sorted(model.counts_V[1:].tolist())[:6]
     assert len(set(listed(diversity=1.0, novelty=1.0))) == 6
+
+
+def test_limits_by_tag_and_single_items(learned: Path) -> None:
+    model = segue.open_recommender(learned)
+    level_V = np.zeros(len(model.items) + 1, dtype=np.float32)
+
+    def tags(**wish: object) -> list[tuple[str, ...]]:
+        places = choose(model, level_V, Wish.model_validate(wish), count=9, seen=set())
+        return [model.items[place - 1].tags for place in places]
+
+    assert sum("red" in one for one in tags(at_most={"red": 2}, boost={"red": 5.0})) == 2
+    assert len(tags(at_most={"thing": 4})) == 4  # every item is a thing
+    assert sum("blue" in one for one in tags(boost={"blue": -5.0})) == 0
+    (top,) = choose(model, level_V, Wish(boost_items={"green-3": 1.0}), count=1, seen=set())
+    assert model.items[top - 1].id == "green-3"
+
+
+def test_rules_of_the_house_are_obeyed_whoever_asks(rec: Path) -> None:
+    before = [one.item.id for one in segue.recommend(rec, "user-1", count=6, wish={"seen": True})]
+    rules = {"first": ["green-5"], "without_items": [before[0]], "boost": {"red": -20}, "at_most": {"blue": 1}}
+    (rec / "rules.json").write_text(json.dumps(rules))
+    found = [one.item for one in segue.recommend(rec, "user-1", count=6, wish={"seen": True, "at_most": {"blue": 3}})]
+    assert found[0].id == "green-5"
+    assert before[0] not in [one.id for one in found]
+    assert sum("blue" in one.tags for one in found) == 1
+    wish = with_rules(read_rules(rec), Wish(first=["red-1"], boost={"red": 1.0}, most_of_tag=2))
+    assert wish.first == ["green-5", "red-1"]
+    assert wish.boost == {"red": -19.0}
+    assert wish.most_of_tag == 2
+    for wrong in ('{"first": "all"}', '{"pin": []}', "{", "[]"):
+        (rec / "rules.json").write_text(wrong)
+        with pytest.raises(segue.SegueError, match=r"rules\.json must have rules"):
+            segue.recommend(rec, "user-1", count=3)
+
+
+def test_a_reason_lies_behind_the_last_segment(learned: Path) -> None:
+    """All that a causal state can hang on is looked at, and without the reason the item is less likely."""
+    model = segue.open_recommender(learned)
+    assert model.reach == 2 * 8 + 1 > model.window
+    events = [
+        (n, Event(user="u", item=f"{'blue' if n < 6 else 'red'}-{n % 8}", time=1e9 + 60 * n)) for n in range(1, 40)
+    ]
+    session = model.session()
+    model.read(session, events)
+    assert len(session.recent) == model.reach
+    whole = model.ranked(model.states([session.recent]), [np.array([one[0] for one in session.recent[-8:]])])[0]
+    np.testing.assert_allclose(whole, model.scores(session), atol=1e-4)  # what is read again is what was served
+    attention = attention_to(model, session.recent)
+    assert attention.shape == (17,)
+    assert attention[: 17 - 9].sum() > 0  # farther than one layer looks
+    places = np.argsort(-whole)[:4].tolist()
+    for place, reason in zip(places, reasons(model, session, places), strict=True):
+        assert reason is None or reason.fall >= 0.01
+        if reason is not None:
+            without = [one for one in session.recent if one[0] != reason.item]
+            assert len(without) < len(session.recent), place
+
+
+@pytest.mark.parametrize("kind", ["exact", "faiss"])
+def test_vectors_find_what_the_network_ranks_first(learned: Path, kind: Literal["exact", "faiss"]) -> None:
+    if kind == "faiss":
+        pytest.importorskip("faiss")
+    model = segue.open_recommender(learned)
+    hidden_ND = torch.randn(5, model.table_VD.shape[1], generator=torch.Generator().manual_seed(0))
+    places, scores = Retrieval(model, kind=kind).nearest(hidden_ND, count=4)
+    assert places.shape == (5, 4)
+    log_NV = model.log_probabilities(hidden_ND)
+    assert places.tolist() == np.argsort(-log_NV, axis=1, kind="stable")[:, :4].tolist()
+    np.testing.assert_allclose(np.diff(scores), np.diff(np.take_along_axis(log_NV, places, axis=1)), atol=1e-4)
+
+
+def test_a_missing_index_is_said_kindly(learned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(segue.SegueError, match="faiss-cpu"):
+        Retrieval(segue.open_recommender(learned), kind="faiss")
 
 
 def test_the_benchmark_hides_cold_items_from_what_is_learned() -> None:

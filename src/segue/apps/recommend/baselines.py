@@ -3,7 +3,8 @@
 Both are measured beside every model. Besides the letters of `segue.model`: U users, V items, K neighbours.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +17,17 @@ USERS = 2048
 """Items, and users, that are counted together."""
 LAST = 100
 """Events of a history whose neighbours count."""
+FADES = (1.0, 0.97, 0.9, 0.8, 0.6)
+"""What the event before another may count of it."""
 
 
-def counts(histories: Histories, until_U: Ints, *, items: int) -> Ints:
-    """How often each item was seen, [V], in the first events of each user."""
-    found = np.zeros(items + 1, dtype=np.int64)
-    for user in range(len(histories.users)):
-        start = int(histories.starts_U[user])
-        np.add.at(found, histories.items_N[start : start + int(until_U[user])], 1)
-    return found
+def counts(histories: Histories, until_U: Ints, *, items: int, from_U: Ints | None = None) -> Ints:
+    """How often each item was seen, [V], in the first events of each user, or of these in those from some on."""
+    place_N = np.arange(len(histories.items_N)) - np.repeat(histories.starts_U[:-1], histories.lengths)
+    read_N = place_N < np.repeat(until_U, histories.lengths)
+    if from_U is not None:
+        read_N &= place_N >= np.repeat(from_U, histories.lengths)
+    return np.bincount(histories.items_N[read_N], minlength=items + 1).astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +36,34 @@ class Neighbours:
 
     near_VK: Ints
     alike_VK: NDArray[np.float32]
+    fade: float = 1.0
+    """What an event counts of the one after it."""
 
     def scores(self, history: Ints) -> NDArray[np.float32]:
-        """How near each item is to the last events."""
-        found = np.zeros(len(self.near_VK), dtype=np.float32)
+        """How near each item is to the last events; items that are not known have no neighbours."""
         recent = history[-LAST:]
-        np.add.at(found, self.near_VK[recent].ravel(), self.alike_VK[recent].ravel())
+        fade_N = self.fade ** np.arange(len(recent) - 1, -1, -1)
+        known = recent < len(self.near_VK)
+        recent, fade_N = recent[known], fade_N[known]
+        weights = (self.alike_VK[recent] * fade_N[:, None]).ravel()
+        found = np.bincount(self.near_VK[recent].ravel(), weights=weights, minlength=len(self.near_VK))
         found[0] = 0.0
-        return found
+        return found.astype(np.float32)
+
+
+def faded(neighbours: Neighbours, asked: Sequence[tuple[Ints, int]]) -> Neighbours:
+    """With the fade by which the items that came after some histories rank best, by the mean of 1 / rank."""
+
+    def worth(one: Neighbours) -> float:
+        total = 0.0
+        for history, target in asked:
+            scores_V = one.scores(history)
+            if target < len(scores_V):
+                total += 1 / (1 + int((scores_V > scores_V[target]).sum()))
+        return total
+
+    tried = [replace(neighbours, fade=fade) for fade in FADES]
+    return max(tried, key=worth) if asked else neighbours
 
 
 def learn_neighbours(histories: Histories, until_U: Ints, *, items: int) -> Neighbours:

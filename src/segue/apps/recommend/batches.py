@@ -1,7 +1,9 @@
-"""Histories -> batches: rows go on through a history segment by segment, so that memory carries what came before.
+"""Histories -> batches: users with histories of about the same length are read side by side, segment by segment, so
+that memory carries what came before and next to nothing is padding.
 
-In: histories, and for each user up to where they may be read. Out: `Segment`s; row b of one goes on where row b of the
-one before ended, or begins another user.
+In: histories, and for each user up to where they may be read. Out: `Segment`s. A group of users begins with rows that
+have no past; in each further segment of the group, those go on whose histories do, and `rows_B` says which rows they
+were in the segment before.
 """
 
 from collections.abc import Iterator
@@ -12,6 +14,12 @@ import torch
 from torch import Tensor
 
 from segue.apps.recommend.histories import Histories, Ints
+from segue.model import Memory
+
+MOST_ROWS = 16
+"""A group of short histories has at most so many times the rows of one of long histories."""
+JITTER = 0.1
+"""Lengths count as up to this share more where groups are drawn, so that they are not the same in every epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +33,19 @@ class Segment:
     """The item after each event; 0 where there is none."""
     next_kinds_BQ: Tensor
     real_BQ: Tensor
-    starts_B: Tensor
-    """Rows that begin a history."""
     users_B: Ints
-    """Whose history it is; -1 where a row has none left."""
+    """Whose history it is."""
     first_B: Ints
     """Where in the history the row begins."""
+    rows_B: Ints | None
+    """Which rows of the segment before go on here; None: all histories begin."""
+
+    def past(self, memory: Memory | None) -> Memory | None:
+        """What the rows remember, given the memory after the segment before."""
+        if self.rows_B is None or memory is None:
+            return None
+        kept = memory if len(self.rows_B) == memory.rows else memory.select(self.rows_B.tolist())
+        return kept.compact()
 
 
 def segments(
@@ -42,46 +57,67 @@ def segments(
     draw: np.random.Generator | None = None,
     predict_last: bool = False,
 ) -> Iterator[Segment]:
-    """All histories once, in the order drawn, or in their own. With `draw`, the first segment of a history has any
-    length, so that its cuts are not always at the same events. The last event has nothing to predict, and is read only
-    with `predict_last`."""
-    shortest = 1 if predict_last else 2
-    users = [user for user in range(len(histories.users)) if until_U[user] >= shortest]
-    if draw is not None:
-        users = [users[place] for place in draw.permutation(len(users)).tolist()]
-    if not users:
-        return
+    """All histories once. A segment has at most about `rows` times `length` events. With `draw`, the order of the
+    groups is drawn, and where a history has several segments the first one has any length, so that its cuts are not
+    always at the same events. The last event has nothing to predict, and is read only with `predict_last`."""
+    stop_U = until_U - (0 if predict_last else 1)
     gaps_N = histories.gaps()
-    waiting = iter(users)
-    lanes: list[tuple[int, int]] = [(next(waiting, -1), 0) for _ in range(rows)]
-    while any(user >= 0 for user, _ in lanes):
-        parts = []
-        for lane, (user, place) in enumerate(lanes):
-            if user < 0:
-                parts.append((-1, 0, 0))
-                continue
-            stop = int(until_U[user]) - (0 if predict_last else 1)
-            count = min(length, stop - place)
-            if draw is not None and place == 0:
-                count = min(count, int(draw.integers(max(1, length // 2), length + 1)))
-            parts.append((user, place, count))
-            lanes[lane] = (user, place + count) if place + count < stop else (next(waiting, -1), 0)
-        yield _segment(histories, gaps_N, until_U, parts)
+    for users in groups(stop_U, rows=rows, length=length, draw=draw):
+        longest = int(stop_U[users].max())
+        count = length
+        if draw is not None and longest > length:
+            count = int(draw.integers(max(1, length // 2), length + 1))
+        place, before = 0, None
+        while len(users):
+            yield _segment(histories, gaps_N, until_U, stop_U, users, place=place, count=count, before=before)
+            place, count = place + count, length
+            before = np.nonzero(stop_U[users] > place)[0]
+            users = users[before]
 
 
-def _segment(histories: Histories, gaps_N: Ints, until_U: Ints, parts: list[tuple[int, int, int]]) -> Segment:
-    length = max(1, *(count for _, _, count in parts))
-    values = np.zeros((6, len(parts), length), dtype=np.int64)
-    for row, (user, place, count) in enumerate(parts):
-        if user >= 0:
-            start = int(histories.starts_U[user]) + place
-            ahead = min(count, int(until_U[user]) - place - 1)
-            values[0, row, :count] = histories.items_N[start : start + count]
-            values[1, row, :count] = histories.kinds_N[start : start + count]
-            values[2, row, :count] = gaps_N[start : start + count]
-            values[3, row, :ahead] = histories.items_N[start + 1 : start + 1 + ahead]
-            values[4, row, :ahead] = histories.kinds_N[start + 1 : start + 1 + ahead]
-            values[5, row, :count] = 1
+def groups(stop_U: Ints, *, rows: int, length: int, draw: np.random.Generator | None) -> list[Ints]:
+    """The users with something to read, in groups of about the same length: `rows` users where histories are long,
+    more where they fill less than a segment."""
+    users = np.nonzero(stop_U > 0)[0]
+    size_U = stop_U[users].astype(np.float64)
+    if draw is not None:
+        size_U = size_U * (1 + JITTER * draw.random(len(users)))
+    users = users[np.argsort(size_U, kind="stable")]
+    found: list[Ints] = []
+    end = len(users)
+    while end > 0:
+        longest = min(length, int(stop_U[users[end - 1]]))
+        start = max(0, end - min(rows * MOST_ROWS, rows * length // max(1, longest)))
+        found.append(users[start:end])
+        end = start
+    if draw is not None:
+        found = [found[place] for place in draw.permutation(len(found)).tolist()]
+    return found
+
+
+def _segment(
+    histories: Histories,
+    gaps_N: Ints,
+    until_U: Ints,
+    stop_U: Ints,
+    users: Ints,
+    *,
+    place: int,
+    count: int,
+    before: Ints | None,
+) -> Segment:
+    length = min(count, int(stop_U[users].max()) - place)
+    values = np.zeros((6, len(users), length), dtype=np.int64)
+    for row, user in enumerate(users.tolist()):
+        own = min(length, int(stop_U[user]) - place)
+        start = int(histories.starts_U[user]) + place
+        ahead = min(own, int(until_U[user]) - place - 1)
+        values[0, row, :own] = histories.items_N[start : start + own]
+        values[1, row, :own] = histories.kinds_N[start : start + own]
+        values[2, row, :own] = gaps_N[start : start + own]
+        values[3, row, :ahead] = histories.items_N[start + 1 : start + 1 + ahead]
+        values[4, row, :ahead] = histories.kinds_N[start + 1 : start + 1 + ahead]
+        values[5, row, :own] = 1
     items, kinds, gaps, following, following_kinds, real = (torch.from_numpy(one) for one in values)
     return Segment(
         items_BQ=items,
@@ -90,7 +126,7 @@ def _segment(histories: Histories, gaps_N: Ints, until_U: Ints, parts: list[tupl
         next_BQ=following,
         next_kinds_BQ=following_kinds,
         real_BQ=real.bool(),
-        starts_B=torch.tensor([place == 0 for _, place, _ in parts]),
-        users_B=np.array([user for user, _, _ in parts], dtype=np.int64),
-        first_B=np.array([place for _, place, _ in parts], dtype=np.int64),
+        users_B=users,
+        first_B=np.full(len(users), place, dtype=np.int64),
+        rows_B=before,
     )

@@ -96,6 +96,8 @@ def build(
         settings=settings,
         seed=seed,
         told=told,
+        price=features.price is not None,
+        tags=len(features.tags),
     )
     about = {
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -115,6 +117,7 @@ def build(
             counts_V=learned.counts_V,
             window=settings.segment,
             repeats=learned.repeats,
+            final=learned.final,
         ),
         material=found,
         split=split,

@@ -80,8 +80,9 @@ def _lists(model: Recommender, histories: Histories, wanted: Wanted) -> tuple[li
     lists: dict[tuple[int, int], list[str]] = {}
     ranks: dict[tuple[int, int], float] = {}
     for keys, hidden_ND in states(model.network, model.table_VD, histories, wanted, length=model.window):
-        for key, scores_V in zip(keys, model.log_probabilities(hidden_ND), strict=True):
-            items = histories.items_N[histories.of(key[0])]
+        whole = [histories.items_N[histories.of(user)] for user, _ in keys]
+        recent = [items[max(0, place - model.window) : place] for items, (_, place) in zip(whole, keys, strict=True)]
+        for key, items, scores_V in zip(keys, whole, model.ranked(hidden_ND, recent), strict=True):
             seen = None if model.repeats else items[: key[1]]
             ranks[key] = rank(scores_V, int(items[key[1]]), seen)
             if seen is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from segue.apps.encoder import encoder_tensors, read_encoder
 from segue.apps.folder import FORMAT, MODEL, MODELS, model_names, read_about
 from segue.apps.recommend.features import Features
+from segue.apps.recommend.final import final_of, final_tensors
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.network import EventNetwork
 from segue.apps.recommend.tables import Item
@@ -54,6 +55,7 @@ def write_model(folder: Path, model: Recommender, about: dict[str, Any]) -> None
         "repeats": model.repeats,
         "tags": list(features.tags),
         "price": features.price,
+        "final": None if model.final is None else {"method": model.final.method, "weights": model.final.weights},
         "encoders": {place: reader.name for place, reader in readers.items()},
         **about,
     }
@@ -63,6 +65,8 @@ def write_model(folder: Path, model: Recommender, about: dict[str, Any]) -> None
             file.write(json.dumps(vars(item), ensure_ascii=False) + "\n")
     tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in network.state_dict().items()}
     tensors["counts"] = torch.from_numpy(model.counts_V[: model.learned + 1].copy())
+    if model.final is not None:
+        tensors |= final_tensors(model.final, model.learned)
     if features.encoder is not None:
         tensors |= encoder_tensors(features.encoder)
     write_tensors(tensors, folder / TENSORS)
@@ -98,6 +102,7 @@ def read_model(folder: Path) -> Recommender:
             counts_V=tensors["counts"].numpy(),
             window=int(values["window"]),
             repeats=bool(values["repeats"]),
+            final=final_of(values.get("final"), tensors, tags=len(features.tags)),
         )
     except (ValueError, KeyError, TypeError, IndexError, RuntimeError) as error:
         if isinstance(error, SegueError):

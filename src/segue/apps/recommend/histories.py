@@ -98,6 +98,20 @@ def _before(histories: Histories, time: float) -> Ints:
     return np.add.reduceat(np.append(early_N, 0), histories.starts_U[:-1]) if len(histories.users) else early_N
 
 
+def late_from(histories: Histories, until_U: Ints) -> Ints:
+    """From which event on each user is in the last tenth of the time of what is learned from."""
+    read_N = np.concatenate(
+        [
+            histories.times_N[int(start) : int(start) + int(until)]
+            for start, until in zip(histories.starts_U[:-1], until_U, strict=True)
+        ]
+        or [np.zeros(0)]
+    )
+    if not len(read_N):
+        return until_U
+    return np.minimum(_before(histories, float(np.quantile(read_N, 0.9))), until_U)
+
+
 def wanted_events(histories: Histories, start_U: Ints, stop_U: Ints, *, most: int, seed: int) -> list[tuple[int, int]]:
     """(user, place in the history) of the events to be foretold, at most so many, drawn; each has one before it."""
     found = [

@@ -15,7 +15,7 @@ from segue.apps.folder import MODELS, next_name, read_about
 from segue.apps.recommend.build import build, material
 from segue.apps.recommend.folder import read_model
 from segue.apps.recommend.histories import Histories
-from segue.apps.recommend.measure import Wanted, quality, rank, states
+from segue.apps.recommend.measure import Wanted, quality, ranks_of_states
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.apps.recommend.store import RECOMMEND
@@ -80,12 +80,9 @@ def ranks_of_model(
     model.add_items(item for item in catalogue.items if item.id not in model.places)
     kinds = {place: model.kinds.get(name, 0) for name, place in catalogue.kinds.items()}
     own = in_places_of(model, catalogue.items, kinds, histories)
-    found: dict[tuple[int, int], float] = {}
-    for keys, hidden_ND in states(model.network, model.table_VD, own, wanted, length=model.window):
-        for key, scores_V in zip(keys, model.log_probabilities(hidden_ND), strict=True):
-            items = own.items_N[own.of(key[0])]
-            found[key] = rank(scores_V, int(items[key[1]]), None if catalogue.repeats else items[: key[1]])
-    return np.array([found[one] for one in wanted], dtype=np.float64)
+    return ranks_of_states(
+        model.network, model.table_VD, model.ranked, own, wanted, length=model.window, repeats=catalogue.repeats
+    )
 
 
 def in_places_of(

@@ -18,6 +18,7 @@ from segue.apps.recommend.improve import RecommenderImprovement, improve
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.ranking import Wish, choose
 from segue.apps.recommend.reasons import reasons
+from segue.apps.recommend.rules import read_rules, with_rules
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Item, parse_kinds, read_events, read_items
@@ -200,8 +201,9 @@ def recommend(
         folder: Folder of the recommender. It may be running.
         user: Id of the user. One who has done nothing gets what is popular.
         count: Number of items.
-        wish: Filters and dials: only_tags, without_tags, without_items, lowest_price, highest_price, seen, boost,
-            first, most_of_tag, diversity, novelty. Default: none.
+        wish: Filters, rules and dials: only_tags, without_tags, without_items, lowest_price, highest_price, seen,
+            boost, boost_items, first, most_of_tag, at_most, diversity, novelty, besides the rules of the recommender.
+            Default: none.
         why: Whether each item has its reason.
 
     Returns:
@@ -221,8 +223,9 @@ def recommend(
     with RECOMMEND.opened(Path(folder)) as database:
         events = database.do(lambda connection: store.history(connection, user))
     session = model.read_history(events)
+    asked = with_rules(read_rules(Path(folder)), Wish.model_validate(wish or {}))
     scores_V = model.scores(session)
-    places = choose(model, scores_V, Wish.model_validate(wish or {}), count=count, seen=session.seen)
+    places = choose(model, scores_V, asked, count=count, seen=session.seen)
     found = reasons(model, session, places) if why else [None for _ in places]
     return [
         Recommended(

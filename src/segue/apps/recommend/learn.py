@@ -6,26 +6,45 @@ the report hang on nothing that was chosen.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segue.apps.recommend.baselines import Neighbours, counts, learn_neighbours
+from segue.apps.recommend.baselines import counts, faded, learn_neighbours
 from segue.apps.recommend.batches import segments
-from segue.apps.recommend.histories import Histories, Ints, Split, wanted_events
-from segue.apps.recommend.measure import Quality, come_back, quality, ranks_by, ranks_of_neighbours, ranks_of_network
+from segue.apps.recommend.final import Asked, FinalRanking, known_items, learn_final
+from segue.apps.recommend.histories import Histories, Ints, Split, late_from, wanted_events
+from segue.apps.recommend.measure import (
+    Quality,
+    Wanted,
+    come_back,
+    quality,
+    ranks_by,
+    ranks_of_neighbours,
+    ranks_of_network,
+    ranks_of_states,
+    states,
+)
 from segue.apps.recommend.network import EventNetwork, network_config
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.config import TrainConfig
 from segue.errors import DataError
 from segue.model import Memory
-from segue.train.optim import learning_rate, make_optimizer
+from segue.train.optim import WeightAverage, learning_rate, make_optimizer
 
 CHOOSING = 2000
 """Most events that choose an epoch."""
+FADED = 500
+"""Most events that choose how fast item-kNN forgets."""
+FULL, DRAWN = 100_000, 8192
+"""Up to so many items the softmax is over all of them; beyond, over so many that are drawn."""
+WARM_UP = 200
+"""Most steps in which the learning rate rises."""
+PLANNED = 50
+"""Steps after which it is seen whether the time suffices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +54,7 @@ class Learned:
     network: EventNetwork
     counts_V: Ints
     """How often each item was seen in what was learned from."""
-    neighbours: Neighbours
+    final: FinalRanking
     repeats: bool
     """Whether users come back to items."""
     epochs: int
@@ -61,8 +80,11 @@ def learn(
     settings: RecommenderSettings,
     seed: int,
     told: Callable[[str], object],
+    price: bool = False,
+    tags: int = 0,
 ) -> Learned:
-    """`features_VF` has a row for each item, and one before them of zeros."""
+    """`features_VF` has a row for each item, and one before them of zeros: popularity, price where there is `price`, so
+    many tags, and what the texts say."""
     items = len(features_VF) - 1
     if int(np.maximum(split.learned_U - 1, 0).sum()) == 0:
         raise DataError(
@@ -85,18 +107,22 @@ def learn(
     seconds = time.perf_counter() - started
     told("measuring")
     counts_V = counts(histories, split.learned_U, items=items)
-    neighbours = learn_neighbours(histories, split.learned_U, items=items)
+    final = learn_ranking(
+        network, histories, split, features_VF, price=price, tags=tags, length=settings.segment, seed=seed
+    )
+    neighbours = final.known.neighbours
     wanted = wanted_events(histories, split.chosen_U, histories.lengths, most=settings.measured, seed=seed)
     popular_V = counts_V.astype(np.float32)
     held = {
-        "segue": ranks_of_network(network, histories, wanted, length=settings.segment, repeats=repeats),
+        "segue": ranks_of_final(network, final, histories, wanted, length=settings.segment, repeats=repeats),
+        "network alone": ranks_of_network(network, histories, wanted, length=settings.segment, repeats=repeats),
         "item-kNN": ranks_of_neighbours(histories, wanted, neighbours, counts_V, repeats=repeats),
         "popularity": ranks_by(histories, wanted, lambda _: popular_V, repeats=repeats),
     }
     return Learned(
         network=network,
         counts_V=counts_V,
-        neighbours=neighbours,
+        final=final,
         repeats=repeats,
         epochs=epochs,
         seconds=seconds,
@@ -104,6 +130,64 @@ def learn(
         held=held,
         wanted=wanted,
     )
+
+
+def learn_ranking(
+    network: EventNetwork,
+    histories: Histories,
+    split: Split,
+    features_VF: NDArray[np.float32],
+    *,
+    price: bool,
+    tags: int,
+    length: int,
+    seed: int,
+) -> FinalRanking:
+    """The final ranking, from the events between the cuts, which the network has not learned from."""
+    items, repeats = len(features_VF) - 1, come_back(histories)
+    wanted = wanted_events(histories, split.learned_U, split.chosen_U, most=CHOOSING, seed=seed)
+    log_of: dict[tuple[int, int], NDArray[np.float32]] = {}
+    with torch.no_grad():
+        table_VD = network.table()
+        for keys, hidden_ND in states(network, table_VD, histories, wanted, length=length):
+            logits_NV = hidden_ND @ table_VD.T + network.bias
+            logits_NV[:, 0] = -1e9
+            log_of.update(zip(keys, logits_NV.log_softmax(dim=-1).numpy(), strict=True))
+    asked = []
+    for user, place in wanted:
+        own = histories.items_N[histories.of(user)]
+        recent = own[max(0, place - length) : place]
+        log_V, target = log_of[(user, place)], int(own[place])
+        asked.append(Asked(user=user, log_V=log_V, recent=recent, seen=own[:place], target=target))
+    neighbours = faded(
+        learn_neighbours(histories, split.learned_U, items=items), [(one.recent, one.target) for one in asked[:FADED]]
+    )
+    known = known_items(
+        neighbours,
+        counts(histories, split.learned_U, items=items),
+        counts(histories, split.learned_U, items=items, from_U=late_from(histories, split.learned_U)),
+        features_VF,
+        price=price,
+        tags=tags,
+    )
+    return learn_final(known, asked, repeats=repeats)
+
+
+def ranks_of_final(
+    network: EventNetwork, final: FinalRanking, histories: Histories, wanted: Wanted, *, length: int, repeats: bool
+) -> NDArray[np.float64]:
+    """By the final ranking."""
+    with torch.no_grad():
+        table_VD = network.eval().table()
+
+    @torch.no_grad()
+    def score(hidden_ND: torch.Tensor, recent: Sequence[Ints]) -> NDArray[np.float32]:
+        logits_NV = hidden_ND @ table_VD.T + network.bias
+        logits_NV[:, 0] = -1e9
+        log_NV = logits_NV.log_softmax(dim=-1).numpy()
+        return np.stack([final.scores(log_V, items) for log_V, items in zip(log_NV, recent, strict=True)])
+
+    return ranks_of_states(network, table_VD, score, histories, wanted, length=length, repeats=repeats)
 
 
 def fit(
@@ -119,6 +203,7 @@ def fit(
     told: Callable[[str], object],
 ) -> tuple[EventNetwork, int, float]:
     """The network with the best weights, the epoch they are of, and its NDCG on the events that choose."""
+    settings = settings.resolved(events=int(split.learned_U.sum()))
     config = network_config(
         items=len(features_VF) - 1,
         objective=settings.objective,
@@ -128,68 +213,111 @@ def fit(
         memory=settings.memory,
         dropout=settings.dropout,
     )
-    draw, order = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = EventNetwork(config, kind_weights=kind_weights, features_VF=torch.from_numpy(features_VF), ids=ids)
+        negatives = negatives_of(settings, items=len(features_VF) - 1)
+        if negatives is not None:
+            counts_V = counts(histories, split.learned_U, items=len(features_VF) - 1)
+            network.draw_items(negatives, torch.from_numpy(counts_V))
         wanted = wanted_events(histories, split.learned_U, split.chosen_U, most=CHOOSING, seed=seed)
-        steps = sum(1 for _ in segments(histories, split.learned_U, rows=settings.rows, length=settings.segment))
-        plan = TrainConfig(
-            steps=max(1, steps * settings.epochs),
-            learning_rate=settings.learning_rate,
-            warmup_steps=min(100, steps),
-            schedule="linear",
-            final_share=0.1,
-            beta2=0.98,
-            clip_norm=1.0,
-        )
-        optimizer = make_optimizer(network, plan)
-        end = time.monotonic() + 60 * settings.minutes
-        best, best_epoch, kept, done = -1.0, 0, _weights(network), 0
+        run = _Run(network, histories, split.learned_U, settings, seed=seed)
+        best, best_epoch, kept = -1.0, 0, _weights(network)
         for epoch in range(1, settings.epochs + 1):
-            done, loss = _epoch(network, optimizer, plan, histories, split.learned_U, settings, draw, order, done, end)
+            loss = run.epoch()
+            run.average.exchange(network)
             ranks = ranks_of_network(network, histories, wanted, length=settings.segment, repeats=repeats)
             found = quality(ranks).ndcg if wanted else -loss
             told(f"epoch {epoch} of at most {settings.epochs}, loss {loss:.3f}, NDCG@10 {max(found, 0):.4f}")
             if found > best or epoch == 1:
                 best, best_epoch, kept = found, epoch, _weights(network)
-            if epoch - best_epoch >= settings.patience or time.monotonic() > end:
+            run.average.exchange(network)
+            if epoch - best_epoch >= settings.patience or run.over:
                 break
     network.load_state_dict(kept)
     network.eval()
     return network, best_epoch, max(best, 0.0)
 
 
-def _epoch(
-    network: EventNetwork,
-    optimizer: torch.optim.Optimizer,
-    plan: TrainConfig,
-    histories: Histories,
-    until_U: Ints,
-    settings: RecommenderSettings,
-    draw: torch.Generator,
-    order: np.random.Generator,
-    done: int,
-    end: float,
-) -> tuple[int, float]:
-    """All histories once, or until the time is over; gives the number of steps so far, and the mean loss."""
-    network.train()
-    memory: Memory | None = None
-    losses = []
-    for segment in segments(histories, until_U, rows=settings.rows, length=settings.segment, draw=order):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(min(done, plan.steps - 1), plan)
-        optimizer.zero_grad(set_to_none=True)
-        loss, memory = network(segment, memory, draw=draw, hidden_share=settings.hide)
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), plan.clip_norm or 1.0)
+def negatives_of(settings: RecommenderSettings, *, items: int) -> int | None:
+    """How many items a step draws; None: it learns from all."""
+    if settings.negatives is not None:
+        return settings.negatives
+    return DRAWN if items > FULL else None
+
+
+class _Run:
+    """A network that learns, step by step; what is measured and kept is a moving average of its weights."""
+
+    def __init__(
+        self, network: EventNetwork, histories: Histories, until_U: Ints, settings: RecommenderSettings, *, seed: int
+    ) -> None:
+        self.network, self.histories, self.until_U, self.settings = network, histories, until_U, settings
+        self.draw, self.order = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+        steps = sum(1 for _ in segments(histories, until_U, rows=settings.rows, length=settings.segment))
+        self.plan = TrainConfig(
+            steps=max(1, steps * settings.epochs),
+            optimizer=settings.optimizer,
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            warmup_steps=min(WARM_UP, steps),
+            schedule="linear",
+            final_share=0.02,
+            beta2=0.98,
+            clip_norm=1.0,
+        )
+        self.most = self.plan.steps
+        """Steps of all epochs."""
+        self.optimizer = make_optimizer(network, self.plan)
+        self.average = WeightAverage(network, 0.0)
+        self.longest = 1 - 1 / min(1000, max(10, steps))
+        """The decay of the average, in the end: about an epoch."""
+        self.done = 0
+        self.began = time.monotonic()
+        self.end = self.began + 60 * settings.minutes
+
+    @property
+    def over(self) -> bool:
+        """Whether the time or the steps are over."""
+        return time.monotonic() > self.end or self.done >= self.plan.steps
+
+    def epoch(self) -> float:
+        """All histories once, or until the time is over; gives the mean loss."""
+        self.network.train()
+        memory: Memory | None = None
+        total, events = 0.0, 0
+        size = self.settings.rows * self.settings.segment
+        for segment in segments(
+            self.histories, self.until_U, rows=self.settings.rows, length=self.settings.segment, draw=self.order
+        ):
+            loss, memory = self.network(segment, memory, draw=self.draw, hidden_share=self.settings.hide, events=size)
+            self._step(loss)
+            total, events = total + float(loss.detach()) * size, events + int(segment.real_BQ.sum())
+            if self.over:
+                break
+        return total / max(1, events)
+
+    def _step(self, loss: torch.Tensor) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(min(self.done, self.plan.steps - 1), self.plan)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.plan.clip_norm or 1.0)
         if bool(torch.isfinite(norm)):
-            optimizer.step()
-        losses.append(float(loss.detach()))
-        done += 1
-        if time.monotonic() > end:
-            break
-    return done, float(np.mean(losses)) if losses else 0.0
+            self.optimizer.step()
+        self.done += 1
+        self.average.decay = min(self.longest, self.done / (10 + self.done))
+        self.average.update(self.network)
+        if self.done % PLANNED == 0:
+            self._plan_again()
+
+    def _plan_again(self) -> None:
+        """Where the time does not suffice for all epochs, the rate falls with the time, not with the epochs."""
+        now = time.monotonic()
+        fit = self.done + int((self.end - now) * self.done / (now - self.began))
+        steps = min(self.most, max(self.done + 1, fit))
+        if steps != self.plan.steps:
+            self.plan = self.plan.model_copy(update={"steps": steps})
 
 
 def _weights(network: EventNetwork) -> dict[str, torch.Tensor]:

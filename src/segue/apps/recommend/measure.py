@@ -94,11 +94,30 @@ def ranks_of_network(
     """By a network, which reads each history once, segment by segment."""
     network.eval()
     table_VD, bias_V = network.table(), network.bias
+
+    def score(hidden_ND: Tensor, _: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+        scores_NV: NDArray[np.float32] = (hidden_ND @ table_VD.T + bias_V).numpy()
+        return scores_NV
+
+    return ranks_of_states(network, table_VD, score, histories, wanted, length=length, repeats=repeats)
+
+
+def ranks_of_states(
+    network: EventNetwork,
+    table_VD: Tensor,
+    score: Callable[[Tensor, Sequence[NDArray[np.int64]]], NDArray[np.float32]],
+    histories: Histories,
+    wanted: Wanted,
+    *,
+    length: int,
+    repeats: bool,
+) -> NDArray[np.float64]:
+    """By what `score` makes of the states of a network and the last items before each event."""
     found: dict[tuple[int, int], float] = {}
     for keys, hidden_ND in states(network, table_VD, histories, wanted, length=length):
-        scores_NV = (hidden_ND @ table_VD.T + bias_V).numpy()
-        for key, scores_V in zip(keys, scores_NV, strict=True):
-            items = histories.items_N[histories.of(key[0])]
+        whole = [histories.items_N[histories.of(user)] for user, _ in keys]
+        recent = [items[max(0, place - length) : place] for items, (_, place) in zip(whole, keys, strict=True)]
+        for key, items, scores_V in zip(keys, whole, score(hidden_ND, recent), strict=True):
             found[key] = rank(scores_V, int(items[key[1]]), None if repeats else items[: key[1]])
     return np.array([found[one] for one in wanted], dtype=np.float64)
 
@@ -120,7 +139,7 @@ def states(
     for segment in segments(histories, until_U, rows=ROWS, length=length, predict_last=not causal):
         batch = _in_time(segment, causal=causal)
         embedded_BQD = network.embed(table_VD, segment.items_BQ, segment.kinds_BQ, segment.gaps_BQ)
-        output = network.read(embedded_BQD, batch, memory)
+        output = network.read(embedded_BQD, batch, segment.past(memory))
         memory = output.memory
         hidden = output.hidden_BQD if causal else output.predicted_BPD
         assert hidden is not None
@@ -138,7 +157,7 @@ def states(
 
 def _in_time(segment: Segment, *, causal: bool) -> Batch:
     if causal:
-        return Batch(ids_BQ=segment.items_BQ, real_BQ=segment.real_BQ, starts_B=segment.starts_B)
+        return Batch(ids_BQ=segment.items_BQ, real_BQ=segment.real_BQ)
     length = segment.items_BQ.shape[1]
     return order_batch(segment, torch.arange(length).expand(len(segment.items_BQ), -1))
 

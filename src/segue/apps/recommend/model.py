@@ -15,14 +15,18 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from segue.apps.recommend.features import Features
+from segue.apps.recommend.final import FinalRanking
 from segue.apps.recommend.histories import gap_steps
 from segue.apps.recommend.network import EventNetwork
 from segue.apps.recommend.tables import Event, Item
+from segue.config import ModelConfig
 from segue.errors import DataError
 from segue.model import Batch
 from segue.model.cache import Cache
 from segue.model.streaming import Streamer
 
+FARTHEST = 1000
+"""Most last events that a session keeps."""
 AT_ONCE = 64
 """Events that are read together where a history is read anew."""
 
@@ -34,7 +38,7 @@ class Session:
     cache: Cache | None
     """None: the model has no memory, and reads `recent` again."""
     recent: list[tuple[int, int, int]] = field(default_factory=list)
-    """(item, kind, gap) of the last events, as many as reasons and masked models look at."""
+    """(item, kind, gap) of the last events, as many as what is foretold can hang on."""
     hidden_D: Tensor | None = None
     """The state that foretells what comes next; None before the first event."""
     seen: set[int] = field(default_factory=set)
@@ -47,6 +51,15 @@ class Session:
         """A session of its own with the same past, for what-if."""
         cache = None if self.cache is None else self.cache.select([0])
         return replace(self, cache=cache, recent=list(self.recent), seen=set(self.seen))
+
+
+def reach(config: ModelConfig, window: int) -> int:
+    """On how many last events what is foretold can hang: through the memory of each layer of a causal model, on as many
+    more; of others no more are looked at than memory or the segment has."""
+    if config.memory is None:
+        return window
+    deep = config.num_layers if config.objective == "causal" else 1
+    return max(window, min(FARTHEST, deep * config.memory.length + 1))
 
 
 class Recommender:
@@ -62,9 +75,11 @@ class Recommender:
         counts_V: NDArray[np.int64],
         window: int,
         repeats: bool,
+        final: FinalRanking | None = None,
     ) -> None:
         """`items` are those that the network has learned with, in the order of its vocabulary; `window` is how many
-        last events reasons and masked models look at."""
+        last events the final ranking, reasons and masked models look at. Without a final ranking the network ranks."""
+        self.final = final
         self.network, self.features, self.kinds = network.eval(), features, dict(kinds)
         self.window, self.repeats = window, repeats
         self.learned = len(items)
@@ -81,6 +96,8 @@ class Recommender:
             self.bias_V[place + 1] = self._fresh_bias
         self._use_texts()
         memory = network.config.memory
+        self.reach = reach(network.config, window)
+        """Last events that a session keeps."""
         self.streamer = (
             None if memory is None else Streamer(network.model, memory_length=memory.length, most_at_once=AT_ONCE)
         )
@@ -104,6 +121,7 @@ class Recommender:
         features_NF = torch.from_numpy(self.features.of(given))
         with torch.no_grad():
             vectors_ND = self.network.project(features_NF)
+        self._know(given, features_NF.numpy())
         new = 0
         for item, vector_D in zip(given, vectors_ND, strict=True):
             place = self.places.get(item.id)
@@ -119,6 +137,15 @@ class Recommender:
                 if place > self.learned or self.counts_V[place] == 0:
                     self.table_VD[place] = vector_D
         return new
+
+    def _know(self, given: Sequence[Item], features_NF: NDArray[np.float32]) -> None:
+        """New items in the final ranking, before they have places."""
+        if self.final is not None:
+            new = features_NF[[row for row, item in enumerate(given) if item.id not in self.places]]
+            priced = self.features.price is not None
+            tags = slice(1 + priced, 1 + priced + len(self.features.tags))
+            prices = new[:, 1].tolist() if priced else [0.0] * len(new)
+            self.final = replace(self.final, known=self.final.known.more(prices, new[:, tags]))
 
     def place_of(self, item: str) -> int:
         """The place of an item."""
@@ -137,7 +164,7 @@ class Recommender:
         """Reads events, with their numbers, one step for each: the cost does not grow with the history."""
         for number, event in events:
             triple = self._triple(session, event)
-            session.recent = [*session.recent, triple][-self.window :]
+            session.recent = [*session.recent, triple][-self.reach :]
             session.seen.add(triple[0])
             session.last, session.number = event.time, number
             session.hidden_D = self._step(session, [triple])
@@ -150,7 +177,7 @@ class Recommender:
             triples.append(self._triple(session, event))
             session.seen.add(triples[-1][0])
             session.last, session.number = event.time, number
-        session.recent = triples[-self.window :]
+        session.recent = triples[-self.reach :]
         if self.streamer is None:
             session.hidden_D = self._step(session, []) if triples else None
         else:
@@ -165,7 +192,7 @@ class Recommender:
     @torch.no_grad()
     def _step(self, session: Session, triples: Sequence[tuple[int, int, int]]) -> Tensor:
         if self.streamer is None or session.cache is None:
-            return self.states([session.recent])[0]
+            return self.states([session.recent])[0]  # its reach is its window
         items_BQ, kinds_BQ, gaps_BQ = torch.tensor([triples]).unbind(dim=2)
         embedded_BQD = self.network.embed(self.table_VD, items_BQ, kinds_BQ, gaps_BQ)
         ids_BQ = torch.zeros_like(items_BQ)
@@ -213,12 +240,20 @@ class Recommender:
             shares[0] = 1e-9
             popular: NDArray[np.float32] = (shares / shares.sum()).log().numpy()
             return popular
-        found: NDArray[np.float32] = self.log_probabilities(session.hidden_D[None])[0]
+        recent = np.array([item for item, _, _ in session.recent[-self.window :]])
+        found: NDArray[np.float32] = self.ranked(session.hidden_D[None], [recent])[0]
         return found
+
+    def ranked(self, hidden_ND: Tensor, recent: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+        """The log-probabilities after histories that end with `recent` items, by the final ranking: [N, V]"""
+        log_NV = self.log_probabilities(hidden_ND)
+        if self.final is None or self.final.method == "network":
+            return log_NV
+        return np.stack([self.final.scores(log_V, items) for log_V, items in zip(log_NV, recent, strict=True)])
 
     @torch.no_grad()
     def log_probabilities(self, hidden_ND: Tensor) -> NDArray[np.float32]:
-        """[N, V]"""
+        """What the network says, [N, V]"""
         logits_NV = hidden_ND @ self.table_VD.T + self.bias_V
         logits_NV[:, 0] = -1e9
         found: NDArray[np.float32] = logits_NV.log_softmax(dim=-1).numpy()

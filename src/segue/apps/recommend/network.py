@@ -7,6 +7,7 @@ gap of an event are added to the vector of its item.
 While it learns, the ids of some items are hidden for a step, and so is their popularity: their features must do.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, cast
 
@@ -21,13 +22,17 @@ from segue.model import Batch, LanguageModel, Memory, Output
 from segue.model.cross_entropy import weighted_nll
 from segue.model.masks import permutation_mask
 
+SMOOTHED = 0.75
+"""The power of the counts by which items are drawn: rare ones more often than they are seen."""
 Objective: TypeAlias = Literal["causal", "permutation", "masked"]
 
 
 def network_config(
     *, items: int, objective: Objective, layers: int, width: int, heads: int, memory: int, dropout: float
 ) -> ModelConfig:
-    """A pre-norm trunk with relative positions; a masked one reads its segment in both directions, without memory."""
+    """A pre-norm trunk with relative positions. In a causal one each event sees as many before it as memory has,
+    however a history is cut: what is measured is what a session gives. A masked one reads its segment in both
+    directions, without memory."""
     return model_config(
         objective=objective,
         vocabulary={"size": items + 1},
@@ -39,6 +44,7 @@ def network_config(
         norm_first=True,
         final_norm=True,
         dropout=dropout,
+        attention_span=memory + 1 if objective == "causal" else None,
         **({} if objective == "masked" else {"memory": {"length": memory}}),
     )
 
@@ -52,6 +58,10 @@ class EventNetwork(nn.Module):
         """`kind_weights` begins with the weight of unknown kinds. The first feature is the popularity."""
         super().__init__()
         self.config, self.ids = config, ids
+        self.negatives: int | None = None
+        """How many items a step draws, to learn from them instead of from all. None: all."""
+        self.shares_V = torch.zeros(0)
+        """How likely each item is to be drawn."""
         self.model = LanguageModel(config)
         self.kinds = nn.Embedding(len(kind_weights), config.width)
         self.gaps = nn.Embedding(GAPS, config.width)
@@ -61,6 +71,12 @@ class EventNetwork(nn.Module):
         nn.init.normal_(self.project.weight, std=config.init_std)
         self.register_buffer("features_VF", features_VF)
         self.register_buffer("kind_weights", torch.tensor(kind_weights))
+
+    def draw_items(self, negatives: int, counts_V: Tensor) -> None:
+        """From now on a step learns from so many items, drawn by how often they were seen, and not from all."""
+        shares_V = counts_V.double().clamp(min=0) ** SMOOTHED + 1e-3
+        shares_V[0] = 0.0
+        self.negatives, self.shares_V = negatives, (shares_V / shares_V.sum()).float()
 
     def table(self, hidden_V: Tensor | None = None) -> Tensor:
         """The vectors of all items, [V, D]; `hidden_V` are those whose ids are not known."""
@@ -88,9 +104,10 @@ class EventNetwork(nn.Module):
         return cast(Output, self.model.trunk.reader(embedded_BQD, batch, memory, remember=remember))
 
     def forward(
-        self, segment: Segment, memory: Memory | None, *, draw: torch.Generator, hidden_share: float
+        self, segment: Segment, memory: Memory | None, *, draw: torch.Generator, hidden_share: float, events: int
     ) -> tuple[Tensor, Memory | None]:
-        """The mean loss of a segment over what it predicts, weighed by kinds, and the next memory."""
+        """The sum of the losses of a segment, weighed by kinds, over `events`, which is how many a full segment has: a
+        small one counts less. And the next memory."""
         hidden_V = None
         if self.ids and hidden_share and self.features_VF.shape[1] > 1:
             hidden_V = torch.rand(len(self.features_VF), generator=draw) < hidden_share
@@ -98,16 +115,50 @@ class EventNetwork(nn.Module):
         batch, items_BQ = drawn_batch(self.config.objective, segment, draw)
         masked_BQ = items_BQ == 0  # what is masked tells nothing of its kind and time either
         kinds_BQ, gaps_BQ = segment.kinds_BQ.masked_fill(masked_BQ, 0), segment.gaps_BQ.masked_fill(masked_BQ, 0)
-        output = self.read(self.embed(table_VD, items_BQ, kinds_BQ, gaps_BQ), batch, memory)
+        output = self.read(self.embed(table_VD, items_BQ, kinds_BQ, gaps_BQ), batch, segment.past(memory))
         hidden = output.hidden_BQD if output.predicted_BPD is None else output.predicted_BPD
         assert batch.targets is not None
+        assert batch.target_mask is not None
         kinds = segment.next_kinds_BQ if self.config.objective == "causal" else segment.kinds_BQ
         if batch.predicted_BP is not None:
             kinds = kinds.gather(1, batch.predicted_BP)
-        weights = self.get_buffer("kind_weights")[kinds] * cast(Tensor, batch.target_mask)
-        weights = weights / weights.sum().clamp(min=1e-6)
-        loss, _ = weighted_nll(hidden.flatten(0, 1), table_VD, self.bias, batch.targets.flatten(), weights.flatten())
+        asked = batch.target_mask
+        weights_N = self.get_buffer("kind_weights")[kinds[asked]] / events
+        targets_N = batch.targets[asked]
+        if self.negatives is None:
+            loss, _ = weighted_nll(hidden[asked], table_VD, self.bias, targets_N, weights_N)
+        else:
+            drawn_S = torch.multinomial(self.shares_V, self.negatives, replacement=True, generator=draw)
+            loss = sampled_nll(
+                hidden[asked], table_VD, self.bias, targets_N, weights_N, drawn_S=drawn_S, shares_V=self.shares_V
+            )
         return loss, output.memory
+
+
+def sampled_nll(
+    hidden_ND: Tensor,
+    table_VD: Tensor,
+    bias_V: Tensor,
+    targets_N: Tensor,
+    weights_N: Tensor,
+    *,
+    drawn_S: Tensor,
+    shares_V: Tensor,
+) -> Tensor:
+    """The sum of weights_N * -log p(target), where the sum over all items under the logarithm is estimated from those
+    drawn.
+
+    With S items drawn with replacement by shares q, sum over i of exp(logit_i) / (S q_i) has the sum over all items as
+    its expectation: so log(S q_i) is taken from the logit of each drawn item (the log-Q correction). The target itself
+    is counted exactly once: where it was drawn, that is left out, and the others stand for all items but the target.
+    """
+    count = len(drawn_S)
+    share_NS = shares_V[drawn_S].log()[None] + math.log(count)
+    logits_NS = hidden_ND @ table_VD[drawn_S].T + bias_V[drawn_S] - share_NS
+    logits_NS = logits_NS.masked_fill(drawn_S[None] == targets_N[:, None], -1e9)
+    own_N1 = ((hidden_ND * table_VD[targets_N]).sum(dim=1) + bias_V[targets_N])[:, None]
+    nll_N = torch.cat([own_N1, logits_NS], dim=1).logsumexp(dim=1) - own_N1[:, 0]
+    return (weights_N * nll_N).sum()
 
 
 def drawn_batch(objective: str, segment: Segment, draw: torch.Generator) -> tuple[Batch, Tensor]:
@@ -119,7 +170,6 @@ def drawn_batch(objective: str, segment: Segment, draw: torch.Generator) -> tupl
             targets=segment.next_BQ,
             target_mask=segment.next_BQ > 0,
             real_BQ=real_BQ,
-            starts_B=segment.starts_B,
         )
         return batch, segment.items_BQ
     rows, length = real_BQ.shape
@@ -144,7 +194,6 @@ def order_batch(segment: Segment, rank_BQ: Tensor) -> Batch:
         targets=segment.items_BQ,
         target_mask=segment.real_BQ,
         real_BQ=segment.real_BQ,
-        starts_B=segment.starts_B,
         visible_BQQ=permutation_mask(rank_BQ, everything_BQ),
         predicted_BP=positions_BQ,
     )
@@ -159,6 +208,5 @@ def masked_batch(segment: Segment, chosen_BQ: Tensor) -> Batch:
         targets=segment.items_BQ.gather(1, predicted_BP),
         target_mask=chosen_BQ.gather(1, predicted_BP),
         real_BQ=segment.real_BQ,
-        starts_B=segment.starts_B,
         predicted_BP=predicted_BP,
     )

@@ -4,7 +4,8 @@ In: the log-probability of each item, and a wish. Out: places of items, the firs
 in that they exclude; the dials change the order of what is left.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
@@ -14,33 +15,43 @@ from pydantic import BaseModel, ConfigDict, Field
 from segue.apps.recommend.model import Recommender
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Boost = Annotated[float, Field(ge=-20, le=20, allow_inf_nan=False)]
 Dial = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 CANDIDATES = 200
 """Best items among which diversity chooses."""
 
 
-class Wish(BaseModel):
-    """What a list must be like."""
+class Rules(BaseModel):
+    """What a list must obey, whoever asks for it."""
 
     model_config = ConfigDict(extra="forbid")
 
-    only_tags: Annotated[list[Name], Field(max_length=100)] = []
-    """Only items with one of these tags. Default: all."""
     without_tags: Annotated[list[Name], Field(max_length=100)] = []
     """No item with one of these tags."""
     without_items: Annotated[list[Name], Field(max_length=10_000)] = []
     """None of these items."""
+    boost: Annotated[dict[Name, Boost], Field(max_length=100)] = {}
+    """What is added to the log-probability of items with a tag: 0.7 doubles what speaks for them, -3 buries them."""
+    boost_items: Annotated[dict[Name, Boost], Field(max_length=10_000)] = {}
+    """The same for single items."""
+    first: Annotated[list[Name], Field(max_length=100)] = []
+    """Items that stand at the head of the list, whatever the model says, if no filter excludes them."""
+    most_of_tag: Annotated[int | None, Field(ge=1, le=1000)] = None
+    """At most so many items with the same first tag. Default: any number."""
+    at_most: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1000)]], Field(max_length=100)] = {}
+    """At most so many items with a tag, whether it is their first or not."""
+
+
+class Wish(Rules):
+    """What a list must be like."""
+
+    only_tags: Annotated[list[Name], Field(max_length=100)] = []
+    """Only items with one of these tags. Default: all."""
     lowest_price: Annotated[float | None, Field(allow_inf_nan=False)] = None
     highest_price: Annotated[float | None, Field(allow_inf_nan=False)] = None
     """Only items with a price from the lowest to the highest. Default: any, or none."""
     seen: bool | None = None
     """Whether items that the user has seen may come again. Default: as users did in what was learned."""
-    boost: Annotated[dict[Name, Annotated[float, Field(ge=-20, le=20)]], Field(max_length=100)] = {}
-    """What is added to the log-probability of items with a tag: 0.7 doubles what speaks for them."""
-    first: Annotated[list[Name], Field(max_length=100)] = []
-    """Items that stand at the head of the list, whatever the model says, if no filter excludes them."""
-    most_of_tag: Annotated[int | None, Field(ge=1, le=1000)] = None
-    """At most so many items with the same first tag. Default: any number."""
     diversity: Dial = 0.0
     """0: the likeliest items. Towards 1: items that differ from those above them."""
     novelty: Dial = 0.0
@@ -73,23 +84,28 @@ def choose(model: Recommender, scores_V: NDArray[np.float32], wish: Wish, *, cou
     """The places of the items of a list."""
     may_V = allowed(model, wish, seen)
     value_V = scores_V.astype(np.float64)
-    value_V = value_V + _boosts(model, wish.boost)
+    value_V = value_V + _boosts(model, wish)
     if wish.novelty:
         known_V = np.log1p(model.counts_V)
         value_V = value_V - 2 * wish.novelty * known_V
     value_V[~may_V] = -np.inf
     head = [model.places[id] for id in dict.fromkeys(wish.first) if id in model.places and may_V[model.places[id]]]
     value_V[head] = -np.inf
-    pool = np.argsort(-value_V, kind="stable")[: max(CANDIDATES, 5 * count)]
+    limited = wish.most_of_tag is not None or bool(wish.at_most)  # then all but a few may be left out
+    pool = np.argsort(-value_V, kind="stable")
+    pool = pool if limited else pool[: max(CANDIDATES, 5 * count)]
     pool = pool[np.isfinite(value_V[pool])]
     return _greedy(model, head[:count], pool.tolist(), value_V, wish, count=count)
 
 
-def _boosts(model: Recommender, boost: Mapping[str, float]) -> NDArray[np.float64]:
+def _boosts(model: Recommender, wish: Wish) -> NDArray[np.float64]:
     found = np.zeros(len(model.items) + 1)
-    if boost:
+    if wish.boost:
         for place, item in enumerate(model.items, start=1):
-            found[place] = sum(boost.get(tag, 0.0) for tag in item.tags)
+            found[place] = sum(wish.boost.get(tag, 0.0) for tag in item.tags)
+    for id, more in wish.boost_items.items():
+        if id in model.places:
+            found[model.places[id]] += more
     return found
 
 
@@ -97,16 +113,18 @@ def _greedy(
     model: Recommender, chosen: list[int], pool: Sequence[int], value_V: NDArray[np.float64], wish: Wish, *, count: int
 ) -> list[int]:
     """One item after the other: the best, less what it has in common with those above it."""
-    counted: dict[str, int] = {}
+    first: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
 
     def fits(place: int) -> bool:
-        tag = next(iter(model.items[place - 1].tags), None)
-        return wish.most_of_tag is None or tag is None or counted.get(tag, 0) < wish.most_of_tag
+        tags = model.items[place - 1].tags
+        full = wish.most_of_tag is not None and bool(tags) and first[tags[0]] >= wish.most_of_tag
+        return not full and all(counted[tag] < wish.at_most[tag] for tag in tags if tag in wish.at_most)
 
     def take(place: int) -> None:
-        tag = next(iter(model.items[place - 1].tags), None)
-        if tag is not None:
-            counted[tag] = counted.get(tag, 0) + 1
+        tags = model.items[place - 1].tags
+        counted.update(tags)
+        first.update(tags[:1])
 
     for place in chosen:
         take(place)

@@ -1,7 +1,8 @@
 """Because of what: the events that a list hangs on, chosen by attention and checked by leaving each of them out.
 
-Attention alone is no reason. The last events are read again without each of the most attended ones; the reason of an
-item is the event without which its log-probability falls most. Where it falls without none of them, there is no reason.
+Attention alone is no reason. All events that the state can hang on, those in memory too, are read again without each of
+the most attended ones; the reason of an item is the event without which its log-probability falls most. Where it falls
+without none of them, there is no reason.
 """
 
 from collections.abc import Sequence
@@ -27,21 +28,30 @@ class Reason:
     item: int
     """The place of the item that the event was about."""
     attention: float
-    """The share of attention that the event had, mean of layers and heads."""
+    """The share of attention that the event had, through all layers."""
     fall: float
     """By how much the log-probability falls without it."""
 
 
 def attention_to(model: Recommender, recent: Sequence[tuple[int, int, int]]) -> NDArray[np.float64]:
-    """What share of its attention the state that foretells gives to each of some events."""
+    """What share of its attention the state that foretells gives to each of some events: of what a layer reads half is
+    from the layer below in the same place, half from where its heads look, in the mean. So an event that the last layer
+    cannot see has a share through those that it sees. Of two streams it is the mean over the layers of the query."""
     with recorded(model.network.model.trunk.reader) as calls:
         model.states([recent])
+    if model.network.config.objective == "causal":
+        flow_QQ = torch.eye(len(recent) + 1)
+        for _, inputs in calls:
+            share_QQ = inputs.scores().probability[0].mean(dim=0)[: len(recent) + 1, : len(recent) + 1]
+            flow_QQ = (0.5 * torch.eye(len(recent) + 1) + 0.5 * share_QQ) @ flow_QQ
+        through: NDArray[np.float64] = flow_QQ[len(recent) - 1, : len(recent)].double().numpy()
+        return through
     two_streams = any(inputs.view.at_BQ is not None for _, inputs in calls)
     found = []
     for _, inputs in calls:
         if two_streams and inputs.view.at_BQ is None:
             continue
-        asking = 0 if two_streams else (len(recent) - 1 if model.network.config.objective == "causal" else len(recent))
+        asking = 0 if two_streams else len(recent)
         share_HK = inputs.scores().probability[0, :, asking]
         found.append(share_HK.mean(dim=0)[: len(recent)].double().numpy())
     whole: NDArray[np.float64] = np.mean(found, axis=0)
@@ -65,7 +75,8 @@ def reasons(model: Recommender, session: Session, places: Sequence[int]) -> list
     attention = attention_to(model, recent)
     checked = np.argsort(-attention)[:CHECKED].tolist()
     versions = [recent, *([*recent[:one], *recent[one + 1 :]] for one in checked)]
-    log_NV = model.log_probabilities(model.states(versions))
+    last = [np.array([item for item, _, _ in one[-model.window :]]) for one in versions]
+    log_NV = model.ranked(model.states(versions), last)
     found: list[Reason | None] = []
     for place in places:
         falls = log_NV[0, place] - log_NV[1:, place]

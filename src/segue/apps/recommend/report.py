@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from segue.apps.recommend.final import NAMES
 from segue.apps.recommend.histories import Histories
 from segue.apps.recommend.learn import Learned
 from segue.report.pages import Block, Bullets, Heading, Paragraph, Table
@@ -13,6 +14,7 @@ from segue.report.pages import Block, Bullets, Heading, Paragraph, Table
 TITLE = "What the recommender has learned"
 DRAWS = 1000
 LONG = 200
+SIMPLE = ("item-kNN", "popularity")
 
 
 def summary(histories: Histories, learned: Learned, *, items: int, left_out: Mapping[str, int]) -> dict[str, Any]:
@@ -24,6 +26,11 @@ def summary(histories: Histories, learned: Learned, *, items: int, left_out: Map
         "left_out": dict(left_out),
         "repeats": learned.repeats,
         "epochs": learned.epochs,
+        "negatives": learned.network.negatives,
+        "final": {
+            "method": learned.final.method,
+            "weights": dict(zip(NAMES, learned.final.weights, strict=True)),
+        },
         "seconds": round(learned.seconds, 1),
         "held_back": {name: asdict(one) for name, one in learned.qualities().items()},
         "long_histories": _long(learned),
@@ -46,7 +53,7 @@ def _difference(learned: Learned) -> dict[str, Any]:
     gains = {name: np.where(ranks <= 10, 1 / np.log2(1 + ranks), 0.0) for name, ranks in learned.held.items()}
     if not learned.wanted:
         return {"against": "popularity", "mean": 0.0, "low": 0.0, "high": 0.0}
-    other = max((name for name in gains if name != "segue"), key=lambda name: float(gains[name].mean()))
+    other = max((name for name in gains if name in SIMPLE), key=lambda name: float(gains[name].mean()))
     users = np.array([user for user, _ in learned.wanted])
     names, where = np.unique(users, return_inverse=True)
     sums = np.zeros(len(names))
@@ -56,6 +63,15 @@ def _difference(learned: Learned) -> dict[str, Any]:
     means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
     return {"against": other, "mean": float(sums.sum() / counts.sum()), "low": float(low), "high": float(high)}
+
+
+def _final_text(final: Mapping[str, Any]) -> str:
+    """What ranks in the end."""
+    if final["method"] == "mixed":
+        shares = ", ".join(f"{name} {weight:.2f}" for name, weight in final["weights"].items())
+        return f"In the end a mixture ranks, which was the best on the events that choose. Weights: {shares}."
+    simpler = " What is simpler was better: more events may change that." if final["method"] != "network" else ""
+    return f"In the end {final['method']} ranks alone, which was the best on the events that choose.{simpler}"
 
 
 def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Block]:
@@ -74,6 +90,10 @@ def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Bloc
                 f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events.",
                 f"Learned in {numbers['seconds']:.0f} seconds; the best weights are those of epoch "
                 f"{numbers['epochs']}.",
+                "It learned from the softmax over all items."
+                if numbers["negatives"] is None
+                else f"It learned from {numbers['negatives']:,} items drawn for each step, by how often they were "
+                "seen, with the log-Q correction, and not from all items.",
                 *(f"Left out: {count:,} rows. {reason}." for reason, count in numbers["left_out"].items()),
             ]
         ),
@@ -98,6 +118,7 @@ def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Bloc
                 else "The model is better than what is simpler."
             )
         ),
+        Paragraph(text=_final_text(numbers["final"])),
         Heading(text="Settings"),
         Table(header=("setting", "value"), rows=[(name, str(value)) for name, value in settings.items()]),
     ]

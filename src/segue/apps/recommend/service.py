@@ -6,6 +6,7 @@ answered, and the session that goes on is the same to the bit. All work with the
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +20,16 @@ from segue.apps.recommend.folder import check_name, read_model
 from segue.apps.recommend.model import Recommender, Session
 from segue.apps.recommend.ranking import Wish, choose
 from segue.apps.recommend.reasons import reasons
+from segue.apps.recommend.rules import read_rules, with_rules
 from segue.apps.recommend.settings import ServiceSettings
 from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Event, Item
-from segue.apps.running import follow_model
+from segue.apps.running import WATCHED, follow_model
 from segue.errors import SegueError
 from segue.serve.errors import ApiError, busy, not_ready, shown
 
 T = TypeVar("T")
+log = logging.getLogger("segue.apps")
 MODELS_KEPT = 2
 """Models in memory: the one in use, and one to compare it with."""
 
@@ -52,6 +55,7 @@ class RecommendService:
         self.database = RECOMMEND.database(folder, alone=True)
         self.current = Loaded(name, read_model(folder / MODELS / name), read_about(folder / MODELS / name))
         self.other: Loaded | None = None
+        self.rules = read_rules(folder)
         self.waiting = 0
         """Requests that wait for the model."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-recommend")
@@ -61,16 +65,16 @@ class RecommendService:
         await asyncio.to_thread(self.database.open)
         names = model_names(self.folder)
         await self.database.run(lambda connection: store.drop_sessions(connection, names))
-        self._watching = asyncio.create_task(
-            follow_model(RECOMMEND, self.folder, in_use=lambda: self.current.name, take=self._use_model)
-        )
+        models = follow_model(RECOMMEND, self.folder, in_use=lambda: self.current.name, take=self._use_model)
+        self._watching = [asyncio.create_task(models), asyncio.create_task(self._follow_rules())]
         self.ready = True
 
     async def stop(self) -> None:
         """Saves the sessions that have read more than was saved of them."""
         self.ready = False
-        self._watching.cancel()
-        await asyncio.gather(self._watching, return_exceptions=True)
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
         await asyncio.get_running_loop().run_in_executor(self._thread, self._save_all)
         self._thread.shutdown()
         await self.database.close_later()
@@ -82,6 +86,15 @@ class RecommendService:
     async def _use_model(self, name: str) -> None:
         found = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, name)
         self.other, self.current = self.current, found
+
+    async def _follow_rules(self) -> None:
+        """Takes changed rules into use; where they cannot be read, those before go on."""
+        while True:
+            await asyncio.sleep(WATCHED)
+            try:
+                self.rules = read_rules(self.folder)
+            except (SegueError, OSError) as error:
+                log.error("the rules in use go on: %s", error)
 
     def _load(self, name: str) -> Loaded:
         place = self.folder / MODELS / name
@@ -172,7 +185,7 @@ class RecommendService:
             session = session.fork()
             loaded.model.read(session, [(session.number, event) for event in then])
         scores_V = loaded.model.scores(session)
-        places = choose(loaded.model, scores_V, wish, count=count, seen=session.seen)
+        places = choose(loaded.model, scores_V, with_rules(self.rules, wish), count=count, seen=session.seen)
         found = reasons(loaded.model, session, places) if why else [None for _ in places]
         items = []
         for place, reason in zip(places, found, strict=True):

@@ -30,13 +30,20 @@ class RecommenderSettings(Section):
     memory: Annotated[int, Field(ge=1, le=16384)] = 128
     """Events before the segment that each layer remembers."""
     rows: Annotated[int, Field(ge=1, le=4096)] = 32
-    """Histories that are read side by side."""
+    """Histories that are read side by side; more of them where they fill less than a segment."""
     dropout: Share = 0.2
     """Dropout of the network."""
     hide: Share = 0.1
     """Share of the items whose ids are hidden in a step, so that their texts must do; without texts none is."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-3
     """Highest learning rate."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """muon: the matrices of the layers are updated by orthogonalised momentum, all other weights as by adamw."""
+    weight_decay: Share = 0.01
+    """Decoupled decay of matrices and vectors of items."""
+    negatives: Annotated[int | None, Field(ge=1, le=10**6)] = None
+    """Items that are drawn for each step, by how often they were seen, in place of the softmax over all items, with the
+    log-Q correction. Default: all items where there are up to 100,000 of them, else 8,192."""
     epochs: Count = 30
     """Most times that all histories are read."""
     minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
@@ -47,6 +54,10 @@ class RecommenderSettings(Section):
     """Share of all events, the latest, that measure the model; as many before them choose its best weights."""
     measured: Count = 5000
     """Most held-back events that are ranked."""
+
+    def resolved(self, *, events: int) -> "RecommenderSettings":
+        """With all that hangs on how many events there are to learn from."""
+        return self
 
 
 class ServiceSettings(Section):

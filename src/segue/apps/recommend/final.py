@@ -1,0 +1,238 @@
+"""The final ranking: what the network says of an item, weighed together with simpler things.
+
+The score of an item is a weighted sum: the log-probability by the network, how near the item is to what was seen
+(item-kNN), how popular it is, how popular it was of late, how its price compares with what the user looks at, and the
+tags they share. The softmax of the scores over all items is a probability again. The weights are learned on events
+that the network has not learned from (a conditional logit), and on other such events they must beat the network,
+item-kNN and popularity by themselves: the best of the four is used.
+
+Besides the letters of `segue.model`: V items, F features, N events that are asked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segue.apps.recommend.baselines import LAST, Neighbours
+from segue.apps.recommend.features import popularity
+from segue.apps.recommend.histories import Ints
+
+Floats = NDArray[np.float32]
+NAMES = ("network", "neighbours", "popularity", "trend", "price", "tags")
+"""What is weighed."""
+ALONE: Mapping[str, tuple[float, ...]] = {
+    "network": (1.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    "item-kNN": (0.0, 1.0, 1e-4, 0.0, 0.0, 0.0),
+    "popularity": (0.0, 0.0, 1.0, 0.0, 0.0, 0.0),
+}
+"""Weights with which a method stands alone; where no neighbour is near, the more popular item is first."""
+MIXED = "mixed"
+FLOOR = 1e-4
+"""The share that an item has which is no neighbour of anything."""
+PULL = 1e-3
+"""How much the weights are drawn towards those of the network alone."""
+ROOM = 60_000_000
+"""Numbers that the features of the asked events may be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of items besides the network."""
+
+    neighbours: Neighbours
+    popularity_V: Floats
+    trend_V: Floats
+    """How much more popular than ever an item was of late."""
+    price_V: Floats
+    """0, the mean, where there is none."""
+    tags_VT: Floats
+    """Of length 1, or 0 where there are none."""
+
+    def features(self, log_V: Floats, history: Ints) -> Floats:
+        """[F, V], after the items of a history, of which the last count."""
+        recent = history[-LAST:]
+        found = np.zeros((len(NAMES), len(log_V)), dtype=np.float32)
+        found[0] = log_V
+        near_V = self.neighbours.scores(recent)
+        total = float(near_V.sum())
+        shares_V = near_V / total if total > 0 else near_V
+        found[1] = np.log(FLOOR)
+        found[1, : len(near_V)] = np.log(shares_V + FLOOR)
+        found[2], found[3] = self.popularity_V, self.trend_V
+        if len(recent):
+            found[4] = -np.abs(self.price_V - self.price_V[recent].mean())
+            if self.tags_VT.shape[1]:
+                found[5] = self.tags_VT @ self.tags_VT[recent].mean(axis=0)
+        return found
+
+    def more(self, prices: Sequence[float], tags_NT: Floats) -> "Known":
+        """With new items, whose popularity is not known: it is that of the item in the middle."""
+        count = len(prices)
+        middle = float(np.median(self.popularity_V[1:])) if len(self.popularity_V) > 1 else 0.0
+        return replace(
+            self,
+            popularity_V=np.append(self.popularity_V, np.full(count, middle, dtype=np.float32)),
+            trend_V=np.append(self.trend_V, np.zeros(count, dtype=np.float32)),
+            price_V=np.append(self.price_V, np.array(prices, dtype=np.float32)),
+            tags_VT=np.concatenate([self.tags_VT, tags_NT]),
+        )
+
+
+def known_items(
+    neighbours: Neighbours, counts_V: Ints, late_V: Ints, features_VF: Floats, *, price: bool, tags: int
+) -> Known:
+    """From how often items were seen, in all that was learned from and in the last part of it, and their features:
+    popularity, price where there is one, tags, and what the texts say."""
+    popularity_V, late = popularity(counts_V), popularity(late_V)
+    return Known(
+        neighbours=neighbours,
+        popularity_V=popularity_V,
+        trend_V=late - popularity_V,
+        price_V=features_VF[:, 1].copy() if price else np.zeros(len(features_VF), dtype=np.float32),
+        tags_VT=np.ascontiguousarray(features_VF[:, 1 + price : 1 + price + tags]),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalRanking:
+    """What is known of items, and what each of it weighs."""
+
+    known: Known
+    weights: tuple[float, ...]
+    """In the order of NAMES."""
+    method: str
+    """network, item-kNN, popularity, or mixed: which of the four was best."""
+
+    def scores(self, log_V: Floats, history: Ints) -> Floats:
+        """The log-probability of each item after a history, given what the network says."""
+        if self.method == "network":
+            return log_V
+        scores_V = np.array(self.weights, dtype=np.float32) @ self.known.features(log_V, history)
+        scores_V[0] = -1e9
+        top = float(scores_V.max())
+        found: Floats = (scores_V - top - np.log(np.exp(scores_V - top).sum())).astype(np.float32)
+        return found
+
+
+def final_tensors(final: FinalRanking, items: int) -> dict[str, Tensor]:
+    """What is kept of a final ranking, for so many items."""
+    known = final.known
+    arrays = {
+        "near": known.neighbours.near_VK,
+        "alike": known.neighbours.alike_VK,
+        "popularity": known.popularity_V[: items + 1],
+        "trend": known.trend_V[: items + 1],
+        "price": known.price_V[: items + 1],
+        "tags": known.tags_VT[: items + 1],
+        "fade": np.array(known.neighbours.fade),
+    }
+    return {f"final.{name}": torch.from_numpy(np.ascontiguousarray(one)) for name, one in arrays.items()}
+
+
+def final_of(values: Any, tensors: Mapping[str, Tensor], *, tags: int) -> FinalRanking | None:
+    """The final ranking that was kept; None where none was. Raises ValueError or KeyError where it is damaged."""
+    if values is None:
+        return None
+    found = {
+        name: tensors[f"final.{name}"].numpy() for name in ("near", "alike", "popularity", "trend", "price", "tags")
+    }
+    size = len(found["near"])
+    near_VK, alike_VK, tags_VT = found["near"], found["alike"], found["tags"]
+    weights = tuple(float(one) for one in values["weights"])
+    level = all(len(one) == size for one in found.values()) and near_VK.shape == alike_VK.shape
+    if (
+        not level
+        or tags_VT.shape[1] != tags
+        or len(weights) != len(NAMES)
+        or not 0 <= near_VK.min() <= near_VK.max() < size
+    ):
+        raise ValueError("another final ranking")
+    neighbours = Neighbours(near_VK=near_VK, alike_VK=alike_VK, fade=float(tensors["final.fade"]))
+    known = Known(
+        neighbours=neighbours,
+        popularity_V=found["popularity"],
+        trend_V=found["trend"],
+        price_V=found["price"],
+        tags_VT=tags_VT,
+    )
+    return FinalRanking(known=known, weights=weights, method=str(values["method"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """An event that was to be foretold."""
+
+    user: int
+    log_V: Floats
+    """What the network said."""
+    recent: Ints
+    """The last items before it,"""
+    seen: Ints
+    """and all of them."""
+    target: int
+
+
+def learn_final(known: Known, asked: Sequence["Asked"], *, repeats: bool) -> FinalRanking:
+    """The events of half of the users learn the weights, those of the others choose the method."""
+    if len(asked) < 2:
+        return FinalRanking(known=known, weights=ALONE["network"], method="network")
+    most = max(2, ROOM // (len(NAMES) * len(asked[0].log_V)))
+    asked = asked[:most]
+    features_NFV = np.stack([known.features(one.log_V, one.recent) for one in asked])
+    may_NV = np.ones((len(asked), features_NFV.shape[2]), dtype=bool)
+    may_NV[:, 0] = False
+    for row, one in enumerate(asked):
+        if not repeats:
+            may_NV[row, one.seen] = False
+        may_NV[row, one.target] = True
+    targets_N = np.array([one.target for one in asked])
+    order = {user: place for place, user in enumerate(dict.fromkeys(one.user for one in asked))}
+    first_N = np.array([order[one.user] % 2 == 0 for one in asked])
+    candidates = dict(ALONE)
+    if first_N.any() and not first_N.all():
+        candidates[MIXED] = fitted_weights(features_NFV[first_N], may_NV[first_N], targets_N[first_N])
+    judged = ~first_N if (~first_N).any() else first_N
+    found = {
+        name: _ndcg(features_NFV[judged], may_NV[judged], targets_N[judged], weights)
+        for name, weights in candidates.items()
+    }
+    method = max(found, key=lambda name: (found[name], name == "network"))
+    return FinalRanking(known=known, weights=candidates[method], method=method)
+
+
+def fitted_weights(features_NFV: Floats, may_NV: NDArray[np.bool_], targets_N: NDArray[np.int64]) -> tuple[float, ...]:
+    """The weights with which what came is likeliest, not far from those of the network alone."""
+    x_NFV = torch.from_numpy(features_NFV)
+    out_NV = torch.from_numpy(~may_NV)
+    rows = torch.arange(len(x_NFV))
+    targets = torch.from_numpy(targets_N)
+    start = torch.tensor(ALONE["network"])
+    weights = start.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([weights], max_iter=40, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        scores_NV = torch.einsum("f,nfv->nv", weights, x_NFV).masked_fill(out_NV, -1e9)
+        loss = -scores_NV.log_softmax(dim=1)[rows, targets].mean() + PULL * (weights - start).square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    found = weights.detach()
+    return tuple(found.tolist()) if bool(torch.isfinite(found).all()) else ALONE["network"]
+
+
+def _ndcg(
+    features_NFV: Floats, may_NV: NDArray[np.bool_], targets_N: NDArray[np.int64], weights: tuple[float, ...]
+) -> float:
+    scores_NV = np.einsum("f,nfv->nv", np.array(weights, dtype=np.float32), features_NFV)
+    own_N1 = np.take_along_axis(scores_NV, targets_N[:, None], axis=1)
+    before_N = ((scores_NV > own_N1) & may_NV).sum(axis=1)
+    level_N = ((scores_NV == own_N1) & may_NV).sum(axis=1) - 1
+    rank_N = 1 + before_N + level_N / 2
+    return float(np.where(rank_N <= 10, 1 / np.log2(1 + rank_N), 0.0).mean())

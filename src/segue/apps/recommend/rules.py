@@ -1,0 +1,61 @@
+"""Rules of the house: a file `rules.json` in the folder of a recommender, which every list obeys.
+
+    {"boost": {"new": 0.7}, "first": ["tea-mint"], "without_tags": ["sold-out"], "at_most": {"coffee": 2}}
+
+In: the file, and the wish of a request. Out: the wish with the rules in it. A wish can add to the rules, and take
+nothing from them.
+"""
+
+import json
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from segue.apps.recommend.ranking import Rules, Wish
+from segue.checkpoint.files import read_small
+from segue.errors import CheckpointError, ConfigError
+
+RULES = "rules.json"
+LARGEST = 1 << 20
+"""Bytes of the file."""
+
+
+def read_rules(folder: Path) -> Rules:
+    """The rules of a recommender; none where there is no file."""
+    path = folder / RULES
+    if not path.is_file():
+        return Rules()
+    try:
+        return Rules.model_validate(json.loads(read_small(path, limit=LARGEST)))
+    except (CheckpointError, OSError, ValueError) as error:
+        said = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise ConfigError(
+            f"{path} must have rules as JSON: boost, boost_items, first, without_items, without_tags, most_of_tag, "
+            f"at_most; got {said[:200]}. Mend it, or take it away."
+        ) from None
+
+
+def with_rules(rules: Rules, wish: Wish) -> Wish:
+    """A wish that obeys the rules."""
+    limits = [one for one in (rules.most_of_tag, wish.most_of_tag) if one is not None]
+    return wish.model_copy(
+        update={
+            "boost": _summed(rules.boost, wish.boost),
+            "boost_items": _summed(rules.boost_items, wish.boost_items),
+            "first": list(dict.fromkeys([*rules.first, *wish.first])),
+            "without_items": [*rules.without_items, *wish.without_items],
+            "without_tags": [*rules.without_tags, *wish.without_tags],
+            "most_of_tag": min(limits) if limits else None,
+            "at_most": {
+                tag: min(one[tag] for one in (rules.at_most, wish.at_most) if tag in one)
+                for tag in {**rules.at_most, **wish.at_most}
+            },
+        }
+    )
+
+
+def _summed(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:
+    return {name: first.get(name, 0.0) + second.get(name, 0.0) for name in {**first, **second}}

@@ -1,0 +1,109 @@
+"""The final ranking: the best of what there is ranks, and a mixture is learned only from what was not learned from."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import segue
+from segue.apps.recommend.baselines import Neighbours, counts, faded, learn_neighbours
+from segue.apps.recommend.final import NAMES, Asked, FinalRanking, Known, learn_final
+from segue.apps.recommend.histories import Histories, histories_of, late_from
+from segue.apps.recommend.tables import Event, Item
+
+ITEMS = 12
+
+
+def pairs(users: int = 40) -> Histories:
+    """Each user goes from an odd item to the even one behind it."""
+    rows = []
+    for user in range(users):
+        for n in range(4):
+            odd = 1 + 2 * ((user + n) % (ITEMS // 2))
+            rows += [(0, f"u{user:02d}", str(odd + more), "view", 2.0 * n + more) for more in (0, 1)]
+    return histories_of(rows, items={str(n): n for n in range(1, ITEMS + 1)}, kinds={"view": 1})
+
+
+def known(histories: Histories) -> Known:
+    neighbours = learn_neighbours(histories, histories.lengths, items=ITEMS)
+    return Known(
+        neighbours=neighbours,
+        popularity_V=np.linspace(-1, 1, ITEMS + 1, dtype=np.float32),
+        trend_V=np.zeros(ITEMS + 1, dtype=np.float32),
+        price_V=np.zeros(ITEMS + 1, dtype=np.float32),
+        tags_VT=np.zeros((ITEMS + 1, 0), dtype=np.float32),
+    )
+
+
+def asked(logs: dict[str, float], draw: np.random.Generator, *, popular: bool = False) -> list[Asked]:
+    """Events whose target the network knows (`own`), or has no idea of."""
+    found = []
+    for user in range(60):
+        target = ITEMS if popular else int(draw.integers(1, ITEMS + 1))
+        log_V = draw.normal(size=ITEMS + 1).astype(np.float32)
+        log_V[target] += logs["own"]
+        seen = np.array([1 + user % (ITEMS - 1)])
+        found.append(Asked(user=user, log_V=log_V, recent=seen, seen=seen, target=target))
+    return found
+
+
+def test_the_best_method_ranks() -> None:
+    draw = np.random.default_rng(0)
+    about = known(pairs())
+    good = learn_final(about, asked({"own": 6.0}, draw), repeats=True)
+    assert good.weights[NAMES.index("network")] > 0.5
+    blind = learn_final(about, asked({"own": 0.0}, draw, popular=True), repeats=True)
+    assert abs(blind.weights[0]) < blind.weights[NAMES.index("popularity")]
+    log_V = draw.normal(size=ITEMS + 1).astype(np.float32)
+    scores_V = blind.scores(log_V, np.array([3]))
+    assert int(scores_V.argmax()) == ITEMS
+    assert float(np.exp(scores_V).sum()) == pytest.approx(1, abs=1e-5)
+    none = learn_final(about, [], repeats=True)
+    assert none.method == "network"
+    assert none.scores(log_V, np.array([3])) is log_V
+
+
+def test_item_knn_forgets_as_fast_as_is_best() -> None:
+    """What comes next hangs on the last item alone, so what was before it should count little."""
+    histories = pairs()
+    neighbours = learn_neighbours(histories, histories.lengths, items=ITEMS)
+    past = [
+        (histories.items_N[histories.of(user)][:7], int(histories.items_N[histories.of(user)][7])) for user in range(40)
+    ]
+    chosen = faded(neighbours, past)
+
+    def worth(one: Neighbours) -> float:
+        found = [(one.scores(history) > one.scores(history)[target]).sum() for history, target in past]
+        return float(np.mean(1 / (1 + np.array(found))))
+
+    assert worth(chosen) >= worth(neighbours)
+    assert faded(neighbours, []) is neighbours
+    assert neighbours.scores(np.array([ITEMS + 5])).sum() == 0  # an item that came later
+
+
+def test_counts_of_the_latest_part() -> None:
+    histories = pairs(users=2)
+    until = np.array([6, 6])
+    assert counts(histories, until, items=ITEMS).sum() == 12
+    late = counts(histories, until, items=ITEMS, from_U=late_from(histories, until))
+    assert 0 < late.sum() < 6
+    assert late.sum() == (np.concatenate([histories.times_N[:6], histories.times_N[8:14]]) > 4.9).sum()
+
+
+def test_a_final_ranking_is_kept_with_the_model_and_knows_new_items(learned: Path) -> None:
+    model, again = segue.open_recommender(learned), segue.open_recommender(learned)
+    assert model.final is not None
+    assert again.final is not None
+    for one in (model, again):  # whichever was chosen, a mixture must be able to read what is kept
+        assert one.final is not None
+        one.final = FinalRanking(known=one.final.known, weights=(1.0, 0.5, 0.2, 0.1, 0.1, 0.1), method="mixed")
+    session = model.session()
+    model.read(session, [(n, Event(user="u", item=f"red-{n}", time=1e9 + 60 * n)) for n in range(1, 5)])
+    other = again.restored(again.saved(session), session.number)
+    assert np.array_equal(model.scores(session), again.scores(other))
+    before = model.scores(session)
+    assert model.add_items([Item(id="red-new", title="A red thing, number 9", tags=("red", "thing"), price=19.0)]) == 1
+    scores_V = model.scores(session)
+    assert len(scores_V) == len(before) + 1
+    assert np.isfinite(scores_V[1:]).all()
+    assert scores_V[-1] > np.median(scores_V[1:])  # red, as all that was seen
