@@ -127,9 +127,7 @@ def read(
     """
     from segue.apps.monitor.interface import feed_monitor
     from segue.apps.monitor.settings import MonitorSettings
-    from segue.apps.monitor.watch import check_river
 
-    check_river()
     found = feed_monitor(monitor, files, settings=settings_of(MonitorSettings, {}, settings or []))
     say(Console(highlight=False), f"{found.texts:,} new texts, {found.known:,} known, {found.refused:,} refused; "
         f"{found.alarms:,} alarms.")  # fmt: skip
@@ -183,9 +181,7 @@ def run(
     from segue.apps.monitor.run import run_monitor
     from segue.apps.monitor.settings import MonitorSettings
     from segue.apps.monitor.sources import Listed, read_sources
-    from segue.apps.monitor.watch import check_river
 
-    check_river()
     console = Console(stderr=True, highlight=False)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="segue: %(levelname)s %(message)s")
     chosen = settings_of(MonitorSettings, {}, settings or [])

@@ -48,7 +48,6 @@ def server(
     learned: Path, receiver: Receiver, mailbox: Mailbox, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """One with keys, that tells the receiver and the mailbox, and reads a growing file."""
-    pytest.importorskip("river", reason="river is not installed: pip install 'segue[monitor]'")
     folder = tmp_path_factory.mktemp("running")
     shutil.copytree(learned, folder / "monitor")
     (folder / "keys").write_text(f"agent alice {KEYS['agent']}\noperator bob {KEYS['operator']}\n")

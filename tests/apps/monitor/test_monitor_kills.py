@@ -15,7 +15,6 @@ from tests.apps.monitor.running import start_monitor
 from tests.apps.receiver import Receiver
 
 SECRET = "a secret of sixteen and more"
-pytest.importorskip("river", reason="river is not installed: pip install 'segue[monitor]'")
 
 
 def killed(monitor: Path, folder: Path, *, times: int, days: int) -> None:
