@@ -22,7 +22,6 @@ SHOTS = os.environ.get("SEGUE_SCREENSHOTS")
 
 @pytest.fixture(scope="module")
 def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    pytest.importorskip("river", reason="river is not installed: pip install 'segue[monitor]'")
     folder = tmp_path_factory.mktemp("monitor")
     segue.learn_monitor(labelled(), folder / "monitor", entities=entities(), progress=False)
     (folder / "keys").write_text(f"agent alice {AGENT}\noperator bob {OPERATOR}\n")

@@ -31,7 +31,6 @@ EXTRAS = {
     "serve": "The server of segue serve.",
     "redis": "Sessions in Redis, for several servers of segue serve.",
     "postgres": "Conversations of segue desk in PostgreSQL.",
-    "monitor": "Alarms of segue monitor (river).",
     "lm-eval": "lm-evaluation-harness, through segue-lm-eval.",
 }
 """What each optional extra is for."""

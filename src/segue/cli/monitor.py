@@ -145,9 +145,7 @@ def read(
     """
     from segue.apps.monitor.interface import feed_monitor
     from segue.apps.monitor.settings import MonitorSettings
-    from segue.apps.monitor.watch import check_river
 
-    check_river()
     found = feed_monitor(monitor, files, settings=settings_of(MonitorSettings, {}, settings or []))
     say(Console(highlight=False), f"{found.texts:,} new texts, {found.known:,} known, {found.refused:,} refused; "
         f"{found.alarms:,} alarms.")  # fmt: skip
@@ -198,9 +196,7 @@ def run(
     from segue.apps.monitor.run import run_monitor
     from segue.apps.monitor.settings import MonitorSettings
     from segue.apps.monitor.sources import Listed, read_sources
-    from segue.apps.monitor.watch import check_river
 
-    check_river()
     console = Console(stderr=True, highlight=False)
     log_to_terminal()
     chosen = settings_of(MonitorSettings, {}, settings or [])

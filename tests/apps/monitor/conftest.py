@@ -52,7 +52,6 @@ def server(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Server]:
     """One with each database, with keys, that tells the receiver and the mailbox, and reads a growing file."""
-    pytest.importorskip("river", reason="river is not installed: pip install 'segue[monitor]'")
     folder = tmp_path_factory.mktemp("running")
     segue.copy_monitor(learned, folder / "monitor", database=new_database())
     (folder / "keys").write_text(f"agent alice {KEYS['agent']}\noperator bob {KEYS['operator']}\n")

@@ -9,7 +9,6 @@ from tests.test_guides import DOCS, run_page
 
 @pytest.mark.parametrize("name", ["monitor.md", "monitor.zh-CN.md"])
 def test_the_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("river", reason="river is not installed: pip install 'segue[monitor]'")
     monkeypatch.chdir(tmp_path)
     assert run_page(DOCS / "apps" / name) == 11
     assert (tmp_path / "monitor-again" / "monitor.json").is_file()

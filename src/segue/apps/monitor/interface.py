@@ -177,7 +177,6 @@ def feed_monitor(
 
     Raises:
         DataError: If the sources cannot be read, or the monitor is running.
-        ConfigError: If a change is to be told and river is not installed.
 
     Examples:
         >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]

@@ -21,7 +21,18 @@ from segue.apps.monitor.model import MonitorModel, Reading
 from segue.apps.monitor.names import NameFinder
 from segue.apps.monitor.repeats import Known, Near, fingerprint, known
 from segue.apps.monitor.texts import Text
-from segue.apps.monitor.watch import AGAIN, DAY, HISTORY, MOST_HISTORY, Seen, Subject, learn_usual, usual_of
+from segue.apps.monitor.watch import (
+    AGAIN,
+    DAY,
+    ENOUGH,
+    FARTHEST,
+    HISTORY,
+    MOST_HISTORY,
+    Seen,
+    Subject,
+    learn_usual,
+    usual_of,
+)
 
 TRIED_AGAIN = 3 * DAY
 """Seconds until a subject with too little history is looked at again."""
@@ -232,11 +243,8 @@ class Stream:
         if state is not None and state["usual"] is not None:
             subject.usual, subject.quiet_until = usual_of(state["usual"]), state["quiet_until"]
             subject.begin(state["begun"], state["first"])
-            after, first = subject.begun, subject.first
-            past = store.history(connection, *key, start=after, end=now.time, most=1_000_000)
-            for one in past:
-                if (one.time, one.number) > (after, first):
-                    subject.see(one)
+            past = store.history(connection, *key, start=subject.begun, end=now.time, most=1_000_000)
+            subject.look_again(past)
         self._tried[key] = -1e18 if state is None else state["tried"]
         self._subjects[key] = subject
         return subject
@@ -244,16 +252,19 @@ class Stream:
     def _learn(self, connection: Connection, key: tuple[str, str], subject: Subject, now: Seen) -> None:
         """What is usual for a subject, where it is time to learn it again; from what was before."""
         due = now.time - subject.usual.learned >= AGAIN if subject.usual is not None else now.time >= self._tried[key]
-        if not due:
+        if not due or now.time == subject.last:  # texts of one moment are judged with the same
             return
         self._tried[key] = now.time + TRIED_AGAIN
-        start = now.time - HISTORY
+        past = store.history(connection, *key, start=now.time - HISTORY, end=now.time, most=MOST_HISTORY)
+        if len(past) < ENOUGH:
+            past = store.history(connection, *key, start=now.time - FARTHEST, end=now.time, most=ENOUGH)
+        start = min(now.time - HISTORY, past[0].time) if past else now.time
         by_hour, texts = store.negatives(connection, *key, start=start, end=now.time)
-        past = store.history(connection, *key, start=start, end=now.time, most=MOST_HISTORY)
-        usual = learn_usual(past, by_hour, texts=texts, now=now.time, budget=self.rules.budget)
+        usual = learn_usual(
+            past, by_hour, texts=texts, now=now.time, budget=self.rules.budget, cool_down=self.rules.cool_down
+        )
         if usual is not None:
-            subject.usual = usual
-            subject.begin(now.time, now.number - 1)
+            subject.renew(usual, past)
 
     def _remember(self, connection: Connection, key: tuple[str, str]) -> None:
         subject = self._subjects[key]
