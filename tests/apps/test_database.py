@@ -13,6 +13,7 @@ from segue.apps.database import (
     Connection,
     Database,
     DatabaseAwayError,
+    DatabaseDamagedError,
     DatabaseFullError,
     Differs,
     Place,
@@ -74,7 +75,7 @@ def test_a_piece_of_work_is_whole_or_has_not_happened(new_place: NewPlace) -> No
 
 def test_values_are_the_same_on_both(new_place: NewPlace) -> None:
     database = opened(new_place(), ("CREATE TABLE v (number NUMBERED, t TEXT, i BIGINT, d DOUBLE PRECISION, j TEXT);",))
-    rows = [("a\0b 100% ? 中文", 2**62, 1763390000.123456, '{"kind": "x", "n": 0.5}'), ("", True, None, "{}")]
+    rows = [("a\0b\ud800 100% ? 中文", 2**62, 1763390000.123456, '{"kind": "x", "n": 0.5}'), ("", True, None, "{}")]
 
     def work(connection: Connection) -> list[Any]:
         connection.execute_many("INSERT INTO v (t, i, d, j) VALUES (?, ?, ?, ?)", rows)
@@ -84,7 +85,7 @@ def test_values_are_the_same_on_both(new_place: NewPlace) -> None:
         ).fetchall()
 
     assert database.do(work) == [
-        ("a\ufffdb 100% ? 中文", 2**62, 1763390000.123456, "x", 0.5),
+        ("a\ufffdb\ufffd 100% ? 中文", 2**62, 1763390000.123456, "x", 0.5),
         ("", 1, None, None, None),
     ]
     assert database.do(lambda c: c.execute("UPDATE v SET i = 0 WHERE number > ?", (1,)).rowcount) == 1
@@ -202,6 +203,22 @@ def test_messages_are_found_written_once_and_forgotten(new_place: NewPlace) -> N
     database.close()
     if isinstance(place, Path):
         assert "银行卡".encode() not in place.read_bytes()
+
+
+def test_damage_that_is_met_later_is_told(tmp_path: Path) -> None:
+    place = tmp_path / "a.sqlite"
+    database = opened(place)
+    for _ in range(30):
+        database.do(note("x" * 1000))
+    database.close()
+    whole = bytearray(place.read_bytes())
+    for page in range(len(whole) // 4096 - 5, len(whole) // 4096):
+        whole[4096 * page : 4096 * page + 4096] = bytes(range(256)) * 16
+    place.write_bytes(whole)
+    database = opened(place)
+    with pytest.raises(DatabaseDamagedError, match="restore a back-up"):
+        database.do(notes)
+    database.close()
 
 
 def test_a_server_that_comes_back_is_used_again(postgres: Postgres) -> None:

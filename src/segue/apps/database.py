@@ -118,6 +118,10 @@ class DatabaseAwayError(SegueError):
     connection broke while the transaction was ending."""
 
 
+class DatabaseDamagedError(SegueError):
+    """The file of the database is damaged; nothing was written."""
+
+
 class Database:
     """One database. `steps` bring its schema from one version to the next; `name` is what it is for, which the database
     remembers, so that one of another program is never taken for it. With `alone`, only one process may have it
@@ -176,9 +180,12 @@ class Database:
                     "the disk of the database must have room; it is full. Make room, then do it again."
                 ) from error
             if engine.is_away(error):
+                said = " ".join(str(error).split())[:200]
                 raise DatabaseAwayError(
-                    f"{engine.shown} must answer; it does not now ({str(error)[:200]}). Try again a little later."
+                    f"{engine.shown} must answer; it does not now ({said}). Try again a little later."
                 ) from error
+            if engine.is_damaged(error):
+                raise DatabaseDamagedError(str(engine.unusable(error))) from error
             raise
         return found
 

@@ -110,6 +110,10 @@ class Postgresql:
         """Whether the server is gone, goes, or another process keeps the database for too long."""
         return isinstance(error, self._driver.OperationalError)
 
+    def is_damaged(self, error: Exception) -> bool:
+        """Whether a page or an index of the server is not whole."""
+        return isinstance(error, self._driver.errors.DataCorrupted | self._driver.errors.IndexCorrupted)
+
     # -------------------------------------------------------------------------------------------------- open and close
 
     def open(self, *, alone: bool) -> None:

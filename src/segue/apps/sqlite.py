@@ -82,6 +82,11 @@ class Sqlite:
         """Whether another process keeps the file for too long."""
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
 
+    def is_damaged(self, error: Exception) -> bool:
+        """Whether the file is not whole."""
+        code = getattr(error, "sqlite_errorcode", None) or 0
+        return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
     # -------------------------------------------------------------------------------------------------- open and close
 
     def open(self, *, alone: bool) -> None:

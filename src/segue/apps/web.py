@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import segue
-from segue.apps.database import DatabaseAwayError, DatabaseFullError
+from segue.apps.database import DatabaseAwayError, DatabaseDamagedError, DatabaseFullError
 from segue.apps.keys import ANYONE, LOCAL, Caller, Role, RoleKeys
 from segue.serve.answers import ERRORS, add_error_answers, answer
 from segue.serve.errors import ApiError, not_ready
@@ -156,8 +156,8 @@ def make_app(
     packages = ("segue.serve", "segue.apps", f"segue.apps.{name}")
     app.include_router(page_router(*packages, starts=starts, embedded_by=embedded_by))
     add_error_answers(app)
-    app.add_exception_handler(DatabaseFullError, _database_error)
-    app.add_exception_handler(DatabaseAwayError, _database_error)
+    for kind in _DATABASE_ANSWERS:
+        app.add_exception_handler(kind, _database_error)
     for path in app.openapi()["paths"].values():
         for route in path.values():
             route["responses"].pop("422", None)  # what is wrong with a request is a 400 here
@@ -166,17 +166,18 @@ def make_app(
     return app
 
 
+_DATABASE_ANSWERS: Mapping[type[Exception], tuple[int, str, str, float | None]] = {
+    DatabaseFullError: (507, "store_full", "have room; its disk is full. Send the request again later.", 60.0),
+    DatabaseAwayError: (503, "store_away", "answer; it does not now. Send the request again later.", 2.0),
+    DatabaseDamagedError: (500, "store_damaged", "be whole; it is damaged. Its operator must restore a back-up.", None),
+}
+
+
 async def _database_error(request: Request, error: Exception) -> Response:
     """Nothing was written: the same request can be sent again."""
-    full = isinstance(error, DatabaseFullError)
     log.error("a request failed: %s", error)
-    said = "have room; its disk is full" if full else "answer; it does not now"
-    found = ApiError(
-        507 if full else 503,
-        f"the database must {said}. Send the request again later.",
-        code="store_full" if full else "store_away",
-        retry_after=60.0 if full else 2.0,
-    )
+    status, code, said, wait = _DATABASE_ANSWERS[type(error)]
+    found = ApiError(status, f"the database must {said}", code=code, retry_after=wait)
     return answer(found.body(), status=found.status_code, headers=found.extra_headers())
 
 

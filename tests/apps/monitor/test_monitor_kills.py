@@ -89,7 +89,7 @@ def posted(monitor: Path, folder: Path, *, times: int, days: int) -> None:
             assert len(found["texts"]) == len(texts)
             assert found["alarms"]
             told = {id for (id,) in rows(database, "SELECT id FROM outbox")}
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300  # an event that was refused four times waits for two minutes
         while set(receiver.events) != told:
             assert time.monotonic() < end
             time.sleep(0.05)

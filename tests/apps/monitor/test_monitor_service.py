@@ -184,6 +184,7 @@ def test_strangers_and_hostile_requests_are_refused(filled: Server, agent: httpx
     assert agent.get("/v1/timeline", params={"start": 5, "end": 1}).status_code == 400
     assert agent.get("/v1/timeline", params={"start": "nan", "end": 1}).status_code == 400
     assert agent.get("/v1/texts/9223372036854775808").status_code == 400
+    assert agent.get("/v1/report", params={"day": 1e12}).status_code == 400
     deep = "[" * 200 + "]" * 200
     assert agent.post("/v1/texts", content=f'{{"texts": [{{"text": {deep}}}]}}',
                       headers={"content-type": "application/json"}).status_code == 400  # fmt: skip

@@ -1,10 +1,14 @@
 """A recommender over HTTP: events, lists, what-if, new items, people, kill -9."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from segue.apps.database import Database
+from segue.apps.recommend.store import RECOMMEND, STEPS, history
+from tests.command import command
 from tests.serve.running import Server
 
 
@@ -125,14 +129,35 @@ def test_people_are_found_and_deleted(agent: httpx.Client, operator: httpx.Clien
         ("/v1/recommend", {"user": "a", "model": "0009"}, 404),
         ("/v1/recommend", {"user": "a", "model": "../x"}, 400),
         ("/v1/similar", {"item": "nothing"}, 404),
+        ("/v1/events", {"events": [{"user": "a\0", "item": "red-1"}]}, 400),
     ],
 )
 def test_what_cannot_be_answered_is_refused(agent: httpx.Client, path: str, body: object, status: int) -> None:
     response = agent.post(path, json=body)
     assert response.status_code == status
     assert response.json()["error"]["message"]
+    assert "/rec" not in response.json()["error"]["message"]  # nobody is told where it is
 
 
 def test_a_stranger_is_refused(server: Server) -> None:
     with server.client() as client:
         assert client.post("/v1/recommend", json={"user": "ann"}).status_code == 401
+
+
+def test_a_recommender_without_its_database_does_not_start(rec: Path) -> None:
+    (rec / RECOMMEND.sqlite).unlink()
+    done = command("recommend", "run", rec, "--check", "--port", "0")
+    assert done.returncode == 2
+    assert "with its events; got none" in " ".join(done.stderr.split())
+
+
+def test_a_database_of_the_first_version_goes_on(tmp_path: Path) -> None:
+    old = Database(tmp_path / "a.sqlite", name="segue recommend", steps=STEPS[:1])
+    old.open()
+    insert = """INSERT INTO events ("user", item, kind, time) VALUES ('ann', 'red-1', 'view', 5)"""
+    old.do(lambda connection: connection.execute(insert))
+    old.close()
+    database = RECOMMEND.database_at(tmp_path / "a.sqlite", alone=True)
+    database.open()
+    assert [event.item for _, event in database.do(lambda connection: history(connection, "ann"))] == ["red-1"]
+    database.close()

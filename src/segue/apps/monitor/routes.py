@@ -11,6 +11,7 @@ from fastapi import Path as PathParameter
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from segue.apps.cells import EARLIEST, MILLISECONDS
 from segue.apps.keys import Caller
 from segue.apps.monitor import queries, reviews
 from segue.apps.monitor.daily import daily_report
@@ -305,7 +306,9 @@ async def export(
 
 
 @router.get("/v1/report", tags=["trends"], dependencies=[needs("agent")])
-async def report(request: Request, day: Moment) -> Response:
+async def report(
+    request: Request, day: Annotated[float, Query(ge=EARLIEST, le=MILLISECONDS, allow_inf_nan=False)]
+) -> Response:
     """The report of a day as HTML."""
     page = await service_of(request).database.run(lambda connection: daily_report(connection, day))
     return Response(page, media_type="text/html; charset=utf-8")

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from segue.apps.database import Connection, DatabaseFullError
+from segue.apps.database import Connection
 from segue.apps.folder import MODELS, read_about
 from segue.apps.monitor import store
 from segue.apps.monitor.feeds import Poller
@@ -36,7 +36,7 @@ from segue.apps.outbox import Outbox
 from segue.apps.running import WATCHED, follow_model
 from segue.apps.webhooks import webhooks
 from segue.errors import SegueError
-from segue.serve.errors import ApiError, busy, not_ready
+from segue.serve.errors import busy, not_ready
 
 T = TypeVar("T")
 log = logging.getLogger("segue.apps")
@@ -137,15 +137,8 @@ class MonitorService:
     async def _write(self, work: Callable[[Connection], T]) -> T:
         try:
             return await self.database.run(work)
-        except BaseException as error:
+        except BaseException:
             self._stream.forget()
-            if isinstance(error, DatabaseFullError):
-                raise ApiError(
-                    507,
-                    "the disk of the monitor must have room for texts; it is full. Make room, then send them again.",
-                    code="store_full",
-                    retry_after=60.0,
-                ) from None
             raise
 
     # --------------------------------------------------------------------------------------------------------- sources
@@ -248,7 +241,7 @@ class MonitorService:
                 try:
                     if await self._write(move):
                         self.wake()
-                except (ApiError, SegueError) as error:
+                except SegueError as error:
                     log.error("the clock did not move: %s", error)
 
     async def _use_model(self, name: str) -> None:

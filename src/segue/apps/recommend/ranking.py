@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from segue.apps.recommend.model import Recommender
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
 Boost = Annotated[float, Field(ge=-20, le=20, allow_inf_nan=False)]
 Dial = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 CANDIDATES = 200

@@ -35,7 +35,7 @@ class Done(Strict):
 
     user: Name
     item: Name
-    kind: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_KIND
+    kind: Name = DEFAULT_KIND
     time: Moment | None = None
     """Seconds since 1970. Default: now."""
     id: Annotated[str | None, Field(min_length=8, max_length=64)] = None
@@ -68,7 +68,7 @@ class Then(Strict):
     """What has not happened."""
 
     item: Name
-    kind: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_KIND
+    kind: Name = DEFAULT_KIND
 
 
 class Asked(Strict):

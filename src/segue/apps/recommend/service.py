@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from segue.apps.database import Connection, DatabaseFullError
+from segue.apps.database import Connection
 from segue.apps.folder import MODELS, model_names, read_about
 from segue.apps.recommend import store
-from segue.apps.recommend.folder import check_name, read_model
+from segue.apps.recommend.folder import read_model
 from segue.apps.recommend.model import Recommender, Session
 from segue.apps.recommend.ranking import Wish, choose
 from segue.apps.recommend.reasons import reasons
@@ -25,7 +25,7 @@ from segue.apps.recommend.settings import ServiceSettings
 from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Event, Item
 from segue.apps.running import WATCHED, follow_model
-from segue.errors import SegueError
+from segue.errors import CheckpointError, SegueError
 from segue.serve.errors import ApiError, busy, not_ready, shown
 
 T = TypeVar("T")
@@ -52,6 +52,10 @@ class RecommendService:
     def __init__(self, folder: Path, settings: ServiceSettings) -> None:
         self.folder, self.settings, self.ready = folder, settings, False
         name = RECOMMEND.current_model(folder)
+        if not RECOMMEND.has_database(folder):  # it has been there since the recommender was learned
+            raise CheckpointError(
+                f"{folder} must have {RECOMMEND.sqlite}, with its events; got none. Restore a back-up, or learn again."
+            )
         self.database = RECOMMEND.database(folder, alone=True)
         self.current = Loaded(name, read_model(folder / MODELS / name), read_about(folder / MODELS / name))
         self.other: Loaded | None = None
@@ -75,7 +79,10 @@ class RecommendService:
         for task in self._watching:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._save_all)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._save_all)
+        except SegueError as error:  # they are made again from the events
+            log.error("sessions were not saved: %s", error)
         self._thread.shutdown()
         await self.database.close_later()
 
@@ -111,13 +118,6 @@ class RecommendService:
         self.waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except DatabaseFullError:
-            raise ApiError(
-                507,
-                "the disk of the recommender must have room for an event; it is full. Make room, then send it again.",
-                code="store_full",
-                retry_after=60.0,
-            ) from None
         finally:
             self.waiting -= 1
 
@@ -221,10 +221,21 @@ class RecommendService:
         elif self.other is not None and self.other.name == name:
             found = self.other
         else:
+            names = model_names(self.folder)
+            if name not in names:
+                raise ApiError(
+                    404, f"model must be one of {', '.join(names)}; got {shown(name)}.", code="not_found", param="model"
+                )
             try:
-                found = self.other = self._load(check_name(self.folder, name))
+                found = self.other = self._load(name)
             except SegueError as error:
-                raise ApiError(404, str(error), code="not_found", param="model") from None
+                log.error("model %s was asked for: %s", name, error)
+                raise ApiError(
+                    404,
+                    f"model must be one that can be read; got {shown(name)}, which cannot. The log says why.",
+                    code="not_found",
+                    param="model",
+                ) from None
         if not found.items:
             self._take_items(found)
         return found
