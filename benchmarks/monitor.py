@@ -3,7 +3,7 @@
 Each part is a result of its own, so the same command goes on with what is missing.
 
     .venv/bin/python -m benchmarks.monitor --data DATA
-    .venv/bin/python -m benchmarks.monitor --data DATA --parts store --texts 10000000
+    .venv/bin/python -m benchmarks.monitor --data DATA --parts store --texts 10000000 --store FOLDER
 
 DATA has the folders financial_phrasebank, fin_news_zh and stocknet. Speeds mean something only on a machine that does
 nothing else: --busy marks them.
@@ -218,6 +218,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results go. Default: benchmarks/results")
     parser.add_argument("--parts", nargs="*", help="only these")
     parser.add_argument("--texts", type=int, default=10_000_000, help="texts in the store. Default: ten million")
+    parser.add_argument(
+        "--store", type=Path, default=Path("monitor-store"), help="where they go; kept. Default: monitor-store"
+    )
     parser.add_argument("--kills", type=int, default=100, help="kills of the soak. Default: 100")
     parser.add_argument("--again", action="store_true", help="also what has a result of this code")
     parser.add_argument("--busy", action="store_true", help="the machine does other work: its speeds mean little")
@@ -229,7 +232,7 @@ def main() -> None:
         "calibration": lambda: calibration(data),
         "changes": lambda: changes(data),
         "throughput": lambda: throughput(data, arguments.busy),
-        "store": lambda: many_texts(arguments.texts, arguments.busy, tell),
+        "store": lambda: many_texts(arguments.texts, arguments.store, arguments.busy, tell),
         "soak": lambda: soak(english_monitor(data), tweets(data), arguments.kills, tell),
     }
     for name in arguments.parts or parts:

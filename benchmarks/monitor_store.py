@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,32 +33,48 @@ SPAN = 730 * DAY
 END = 1_700_000_000.0
 PAGES = 100
 """How often each page is asked."""
+LAST = 100
+"""Transactions whose speed is told."""
 
 
-def many_texts(count: int, busy: bool, told: Tell) -> dict[str, Any]:
-    """Fills a store with made-up texts, and measures at 1 million and at the end."""
-    found: dict[str, Any] = {"machine was busy with other work": busy}
-    with tempfile.TemporaryDirectory() as name:
-        database = MONITOR.database_at(Path(name) / MONITOR.sqlite, alone=True)
-        database.open()
-        draw = np.random.default_rng(0)
-        rate = 0.0
-        for start in range(0, count, AT_ONCE):
-            began = time.perf_counter()
-            _fill(database, draw, start, count)
-            rate = 0.99 * rate + 0.01 * AT_ONCE / (time.perf_counter() - began) if start else 0.0
-            done = start + AT_ONCE
-            if done in (1_000_000, count) or (done % 500_000 == 0):
-                told(f"{done:,} texts: {rate:.0f} a second")
-            if done in (1_000_000, count):
-                found[f"{done:,} texts"] = {"written a second": round(rate), "pages, ms": _pages(database)}
-        found["bytes of the file"] = (Path(name) / MONITOR.sqlite).stat().st_size
-        database.close()
-    return found
+def many_texts(count: int, folder: Path, busy: bool, told: Tell) -> dict[str, Any]:
+    """Fills a store with made-up texts, and measures at a tenth of them and at the end. What is in the folder already
+    is not written again, so the same command goes on after a stop."""
+    folder.mkdir(parents=True, exist_ok=True)
+    notes = folder / "measured.json"
+    found: dict[str, Any] = json.loads(notes.read_text()) if notes.is_file() else {"texts": count}
+    if found["texts"] != count:
+        raise SystemExit(f"{folder} must be for {count:,} texts; it is for {found['texts']:,}. Give another --store.")
+    database = MONITOR.database_at(folder / MONITOR.sqlite, alone=True)
+    database.open()
+    (there,) = database.do(lambda connection: connection.execute("SELECT max(number) FROM texts").fetchone())
+    took: deque[tuple[float, float]] = deque(maxlen=LAST)
+    for start in range(there or 0, count, AT_ONCE):
+        began, computed = time.perf_counter(), time.process_time()
+        _fill(database, start, count)
+        took.append((time.perf_counter() - began, time.process_time() - computed))
+        done = start + AT_ONCE
+        if done % (count // 20) == 0:
+            told(f"{done:,} texts")
+        if done in (count // 10, count):
+            seconds, computed = (AT_ONCE * len(took) / sum(column) for column in zip(*took, strict=True))
+            found[f"{done:,} texts"] = {
+                "written a second": round(seconds),
+                "written a second of one core's time": round(computed),
+                "pages, ms": _pages(database),
+            }
+            notes.write_text(json.dumps(found))
+    database.close()
+    return {
+        **found,
+        "bytes of the file": (folder / MONITOR.sqlite).stat().st_size,
+        "machine was busy with other work": busy,
+    }
 
 
-def _fill(database: Database, draw: Any, start: int, count: int) -> None:
+def _fill(database: Database, start: int, count: int) -> None:
     """Texts in the order of their times, each of one to three entities, a few of which have most."""
+    draw = np.random.default_rng(start)
     places = draw.zipf(1.3, (AT_ONCE, 3)) % ENTITIES
     many = draw.integers(1, 4, AT_ONCE)
     scores = draw.dirichlet((1.0, 3.0, 1.5), AT_ONCE)
@@ -116,14 +133,16 @@ def _pages(database: Database) -> dict[str, Any]:
     }
     found = {}
     for name, work in asked.items():
-        times = []
+        times, computed = [], []
         for _ in range(PAGES if "report" not in name else 10):
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.process_time()
             database.do(work)
             times.append(1000 * (time.perf_counter() - began))
+            computed.append(1000 * (time.process_time() - used))
         found[name] = {
             "p50": round(float(np.quantile(times, 0.5)), 2),
             "p95": round(float(np.quantile(times, 0.95)), 2),
+            "p95 of one core's time": round(float(np.quantile(computed, 0.95)), 2),
         }
     return found
 
