@@ -10,11 +10,12 @@ from typing import Any
 
 import httpx
 
+from tests.apps.receiver import Receiver
 from tests.apps.running import Ready
 from tests.serve.running import Server
 
 SECRET = "a secret of sixteen and more"
-SECONDS = 120.0
+SECONDS = 600.0
 """Seconds in which what was not acknowledged in time must be, after the last kill."""
 
 
@@ -69,6 +70,11 @@ def killed(
         between(draw)
         server = other.start(server.port)
     return server
+
+
+def refuse(receiver: Receiver, draw: random.Random) -> None:
+    """Lets the receiver refuse an event now and then; one that was refused often would wait for long."""
+    receiver.refuse = int(draw.random() < 0.1)
 
 
 def ended(senders: Sequence[Sender]) -> None:

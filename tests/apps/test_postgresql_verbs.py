@@ -36,6 +36,7 @@ def test_a_monitor_is_learned_with_a_database_reads_and_moves(postgres: Postgres
     assert len(segue.person_in_monitor(monitor, "writer-1")["texts"]) == 9
     assert command("monitor", "back-up", monitor, "--out", tmp_path / "copy").returncode == 0
     assert (tmp_path / "copy" / MONITOR.sqlite).is_file()
+    assert len(segue.person_in_monitor(tmp_path / "copy", "writer-1")["texts"]) == 9  # a look does not change it
     refused = command("monitor", "restore", tmp_path / "copy", "--out", tmp_path / "again", "--database", url)
     assert refused.returncode == 2
     assert "must be empty; got rows in" in " ".join(refused.stderr.split())
@@ -62,9 +63,9 @@ def test_a_recommender_is_learned_with_a_database_and_moves(postgres: Postgres, 
     assert not (rec / RECOMMEND.sqlite).exists()
     lists = [one.item.id for one in segue.recommend(rec, "user-1", count=5)]
     assert command("recommend", "back-up", rec, "--out", tmp_path / "copy").returncode == 0
+    assert [one.item.id for one in segue.recommend(tmp_path / "copy", "user-1", count=5)] == lists
     segue.copy_recommender(tmp_path / "copy", tmp_path / "again", check=True, database=postgres.new())
-    for one in ("copy", "again"):
-        assert [found.item.id for found in segue.recommend(tmp_path / one, "user-1", count=5)] == lists
+    assert [one.item.id for one in segue.recommend(tmp_path / "again", "user-1", count=5)] == lists
     deleted = command("recommend", "person", tmp_path / "again", "user-1", "--delete", width=200)
     assert "events and 0 sessions deleted" in deleted.stdout, deleted.stderr
     assert segue.person_in_recommender(tmp_path / "again", "user-1")["events"] == []

@@ -90,13 +90,16 @@ class Sqlite:
     # -------------------------------------------------------------------------------------------------- open and close
 
     def open(self, *, alone: bool) -> None:
-        """Makes the file if it is not there."""
+        """Makes the file if it is not there. A server puts it into WAL mode, where it stays; a command leaves it as it
+        is, so that a back-up that was only looked at has not changed."""
+        kept = not alone and self.path.is_file()
         if alone:
             self._take_lock()
         connection = None
         try:
             connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+            mode = () if kept else ("journal_mode=WAL",)
+            for pragma in (*mode, "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
         except sqlite3.Error as error:
             if connection is not None:

@@ -20,7 +20,7 @@ from segue.apps.monitor.sources import POSTED
 from segue.apps.monitor.store import MONITOR
 from segue.apps.monitor.stream import Stream
 from segue.apps.monitor.texts import Rows
-from tests.apps.kills import SECRET, Sender, ended, killed, ready
+from tests.apps.kills import SECRET, Sender, ended, killed, ready, refuse
 from tests.apps.monitor.news import stream
 from tests.apps.receiver import Receiver
 
@@ -78,7 +78,7 @@ def posted(monitor: Path, folder: Path, *, times: int, days: int) -> None:
         server = first.start()
         sender = Sender(server.url, "/v1/texts", bodies)
         sender.start()
-        server = killed(server, others, seed=times, between=lambda draw: setattr(receiver, "refuse", draw.randrange(2)))
+        server = killed(server, others, seed=times, between=lambda draw: refuse(receiver, draw))
         ended([sender])
         assert sender.tries > len(bodies)  # a kill came between
         with MONITOR.opened(monitor) as database:

@@ -110,4 +110,4 @@ def test_no_event_is_lost_or_doubled(
 def test_no_event_is_lost_or_doubled_in_a_hundred_kills(
     known_by_ids: Path, tmp_path: Path, new_database: Callable[[], str | None]
 ) -> None:
-    killed_often(known_by_ids, tmp_path, database=new_database(), times=100, count=600)
+    killed_often(known_by_ids, tmp_path, database=new_database(), times=100, count=300)
