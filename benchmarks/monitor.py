@@ -45,8 +45,8 @@ FOLDS = 10
 COMPANIES = 40
 """Those with most texts, in the experiment with changes; it uses every second one, and settings were chosen on the
 others."""
-MONTHS = 6
-"""The last months, which are not learned from."""
+MONTHS, SPANS = 6, 4
+"""Months that a model has not seen, and how many such stretches there are."""
 
 
 def tell(said: str) -> None:
@@ -131,20 +131,32 @@ def news(data: Path) -> Result:
 
 
 def calibration(data: Path) -> Result:
-    """fin_news_zh headlines: learned from all but the last months, which are told."""
-    train, _ = financial_news(data)
-    train.sort(key=lambda row: row.time or 0.0)
-    end = train[-1].time or 0.0
-    cut = end - MONTHS * 30 * DAY
-    before = [row for row in train if (row.time or 0.0) < cut]
-    after = [row for row in train if (row.time or 0.0) >= cut]
-    found = probabilities(learned(before), [row.text for row in after])
-    gold = [int(row.sentiment or 0) for row in after]
+    """fin_news_zh headlines: each stretch of months is told by a model of all that came before it."""
+    rows = list(gathered(financial_news(data)[0]).rows)
+    end = rows[-1].time or 0.0
+    result: Result = {}
+    everything: list[Any] = []
+    for back in range(SPANS, 0, -1):
+        cut, stop = (end - some * MONTHS * 30 * DAY for some in (back, back - 1))
+        before = [row for row in rows if (row.time or 0.0) < cut]
+        after = [row for row in rows if cut <= (row.time or 0.0) < stop or (back == 1 and row.time == end)]
+        found = probabilities(learned(before), [row.text for row in after])
+        gold = [int(row.sentiment or 0) for row in after]
+        everything += zip(found, gold, strict=True)
+        told = {"learned from": len(before), "told": len(after), **_calibrated(found, gold)}
+        result["the last" if back == 1 else f"{back} before the end"] = told
+        tell(str(told))
+    whole = _calibrated(np.array([one for one, _ in everything]), [gold for _, gold in everything])
+    return {"months of a stretch": MONTHS, **result, "all": {"told": len(everything), **whole}}
+
+
+def _calibrated(found: Any, gold: list[int]) -> dict[str, float]:
+    """The error, and what it would be on average if the probabilities were right: so few rows have some by chance."""
+    draw = np.random.default_rng(0)
+    drawn = [[int(draw.choice(len(one), p=one / one.sum())) for one in found] for _ in range(20)]
     return {
-        "learned from": len(before),
-        "unseen months": MONTHS,
-        "told": len(after),
         "calibration error": round(calibration_error(found, gold), 4),
+        "by chance": round(float(np.mean([calibration_error(found, some) for some in drawn])), 4),
         **_measured(found.argmax(1).tolist(), gold),
     }
 
