@@ -6,6 +6,7 @@ from pathlib import Path
 from segue.apps.copies import check_source
 from segue.apps.database import copy_database
 from segue.apps.recommend.folder import MODELS, current_model, model_names, use_model
+from segue.apps.recommend.rules import RULES
 from segue.apps.recommend.store import DATABASE, NAME, STEPS
 from segue.checkpoint.files import verify
 from segue.files import write_folder
@@ -23,6 +24,8 @@ def copy_recommender(source: Path, out: Path, *, check: bool) -> None:
             verify(folder / MODELS / one)
         if (source / DATABASE).is_file():
             copy_database(source / DATABASE, folder / DATABASE, name=NAME, steps=STEPS)
+        if (source / RULES).is_file():
+            shutil.copyfile(source / RULES, folder / RULES)
         use_model(folder, name)
 
     write_folder(out, write, kind="recommend", inputs=[source])

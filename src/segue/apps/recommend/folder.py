@@ -3,6 +3,7 @@
     REC/recommend.json        what it is, and the name of the model in use
     REC/models/0001/          a model: model.json, items.jsonl, tensors.safetensors, report.html and .md
     REC/recommend.sqlite      events, items, sessions
+    REC/rules.json            rules of the house, if there are any
 
 A model folder is whole or not there, and is never changed. Another one is put into use by one small file.
 """
