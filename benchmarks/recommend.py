@@ -302,9 +302,9 @@ class Bench:
         """Events a second in a session, each with its list of scores, beside reading the last 200 again for each."""
         split = split_by_time(rated.histories, held_back=0.1)
         features_VF = self.features(rated, split, texts=False)
-        network, _, _ = self.network(rated, split, features_VF, ids=True, seed=0, epochs=1, minutes=1.0)
+        network, _, _ = self.network(rated, split, features_VF, ids=True, seed=0, epochs=1, minutes=0.2)
         counts_V = counts(rated.histories, split.learned_U, items=len(rated.items))
-        model = _recommender(network, rated, counts_V, window=200)
+        model = _recommender(network, rated, counts_V, window=CUT)
         draw = np.random.default_rng(0)
         events = [
             (n, Event(user="u", item=rated.items[int(place)].id, time=1e9 + 60 * n))
@@ -320,7 +320,7 @@ class Bench:
         again = []
         for _ in range(50):
             began = time.perf_counter()
-            model.log_probabilities(model.states([session.recent]))
+            model.log_probabilities(model.states([session.recent[-CUT:]]))
             again.append(time.perf_counter() - began)
         return {
             "events a second, one step": round(1 / float(np.mean(times)), 1),
