@@ -7,12 +7,15 @@ Each part is a result of its own, so the same command goes on with what is missi
 
 DATA has the folders ml1m and movielens_small. The same events are asked of every method. ALS needs the package
 `implicit`; where it is not installed, the result says so. The parts that end in -cornac need the package `cornac`, in
-an environment of its own. "no memory, last 200" is the same trunk and full softmax that learns and reads 200 events at
-a time, as SASRec does, with relative positions. --users, --seeds and --epochs make a quick look, which is marked in the
+an environment of its own. With --without-memory there is also "no memory, last 200", the same trunk and full softmax
+that learns and reads 200 events at a time, as SASRec does, with relative positions. Settings of item-kNN, ALS and the
+final ranking are chosen on the same events as the best epoch. Networks are kept in --networks, so that parts with the
+same split and settings share them. --users, --seeds, --epochs and --minutes make a quick look, which is marked in the
 result. Speeds mean something only on a machine that does nothing else: --busy marks them.
 """
 
 import argparse
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -21,25 +24,30 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 
 from benchmarks.provenance import RESULTS, Result, newest, origin, record, seconds_since
-from benchmarks.recommend_baselines import als, cornac, tfidf
+from benchmarks.recommend_baselines import als, best_als, cornac, tfidf
 from benchmarks.recommend_data import Rated, ml1m, movielens_small, split_by_position, without_items
-from segue.apps.recommend.baselines import counts, learn_neighbours
+from segue.apps.recommend.baselines import counts, faded, learn_neighbours
 from segue.apps.recommend.features import learn_features, popularity
-from segue.apps.recommend.histories import Split, split_by_time, split_last, wanted_events
-from segue.apps.recommend.learn import fit
+from segue.apps.recommend.final import NAMES
+from segue.apps.recommend.histories import Histories, Split, split_by_time, split_last, wanted_events
+from segue.apps.recommend.learn import fit, learn_ranking, ranks_of_final
 from segue.apps.recommend.measure import (
     Wanted,
     come_back,
     quality,
+    rank,
     ranks_by,
     ranks_of_neighbours,
     ranks_of_network,
+    states,
 )
 from segue.apps.recommend.model import Recommender
-from segue.apps.recommend.network import EventNetwork
+from segue.apps.recommend.network import EventNetwork, network_config
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.apps.recommend.tables import Event
 
@@ -65,15 +73,18 @@ class Bench:
         self.epochs: int | None = arguments.epochs
         self.busy: bool = arguments.busy
         self.most: int = arguments.most
+        self.without_memory: bool = arguments.without_memory
+        self.minutes: float = arguments.minutes
+        self.kept: Path | None = arguments.networks
 
     @property
     def quick(self) -> bool:
         """Whether the result is no full run."""
-        return self.users is not None or self.epochs is not None or self.seeds < 3
+        return self.users is not None or self.epochs is not None or self.seeds < 3 or self.minutes < 600
 
     def settings(self, **changed: Any) -> RecommenderSettings:
         """Those of a full run, with some changed."""
-        usual: dict[str, Any] = {"width": 128, "layers": 2, "heads": 2, "memory": 256, "minutes": 600.0, "patience": 5}
+        usual: dict[str, Any] = {"minutes": self.minutes, "patience": 5}
         if self.epochs is not None:
             usual["epochs"] = self.epochs
         return RecommenderSettings(**{**usual, **changed})
@@ -90,6 +101,10 @@ class Bench:
     ) -> tuple[EventNetwork, RecommenderSettings, int]:
         """Learned from the first part."""
         chosen = self.settings(**settings)
+        path = self._path(rated, split, features_VF, chosen, ids=ids, seed=seed)
+        if path is not None and path.is_file():
+            tell(f"the network {path.name} is there")
+            return kept_network(path, features_VF, chosen, ids=ids), chosen, 0
         network, epoch, _ = fit(
             rated.histories,
             split,
@@ -101,7 +116,33 @@ class Bench:
             repeats=come_back(rated.histories),
             told=tell,
         )
+        if path is not None:
+            save_file(network.state_dict(), path)
         return network, chosen, epoch
+
+    def _path(
+        self,
+        rated: Rated,
+        split: Split,
+        features_VF: NDArray[np.float32],
+        settings: RecommenderSettings,
+        *,
+        ids: bool,
+        seed: int,
+    ) -> Path | None:
+        """Where a network is kept, by all that it was learned from and with."""
+        if self.kept is None:
+            return None
+        self.kept.mkdir(parents=True, exist_ok=True)
+        known = hashlib.sha256(settings.model_dump_json().encode())
+        known.update(f"{ids} {seed} {rated.histories.items_N.sum()}".encode())
+        for array in (rated.histories.items_N, split.learned_U, split.chosen_U, features_VF):
+            known.update(np.ascontiguousarray(array).tobytes())
+        return self.kept / f"{known.hexdigest()[:16]}.safetensors"
+
+    def choosing(self, rated: Rated, split: Split) -> list[tuple[int, int]]:
+        """The events that choose settings, of every method."""
+        return wanted_events(rated.histories, split.learned_U, split.chosen_U, most=1000, seed=0)
 
     def wanted(self, rated: Rated, split: Split) -> list[tuple[int, int]]:
         """The events that measure."""
@@ -114,34 +155,50 @@ class Bench:
         histories, items, wanted = rated.histories, len(rated.items), self.wanted(rated, split)
         repeats = come_back(histories)
         counts_V = counts(histories, split.learned_U, items=items)
+        choosing = self.choosing(rated, split)
+        past = [histories.items_N[histories.of(user)][: place + 1] for user, place in choosing]
+        plain = learn_neighbours(histories, split.learned_U, items=items)
+        near = faded(plain, [(own[:-1], int(own[-1])) for own in past])
         ranks: dict[str, list[NDArray[np.float64]]] = {
             "popularity": [ranks_by(histories, wanted, lambda _: counts_V.astype(np.float32), repeats=repeats)],
-            "item-kNN": [
-                ranks_of_neighbours(
-                    histories,
-                    wanted,
-                    learn_neighbours(histories, split.learned_U, items=items),
-                    counts_V,
-                    repeats=repeats,
-                )
-            ],
+            "item-kNN": [ranks_of_neighbours(histories, wanted, near, counts_V, repeats=repeats)],
+            "item-kNN, all events alike": [ranks_of_neighbours(histories, wanted, plain, counts_V, repeats=repeats)],
         }
         tell(f"{len(wanted):,} events; popularity and item-kNN are done")
         missing: dict[str, str] = {}
         try:
-            found = [als(histories, split.learned_U, items=items, seed=seed) for seed in range(self.seeds)]
+            shape = best_als(histories, split.learned_U, choosing, items=items, repeats=repeats, told=tell)
+            found = [als(histories, split.learned_U, items=items, seed=seed, shape=shape) for seed in range(self.seeds)]
             ranks["ALS (implicit)"] = [ranks_by(histories, wanted, one, repeats=repeats) for one in found]
         except ImportError as error:
             missing["ALS (implicit)"] = str(error)
         features_VF = self.features(rated, split, texts=False)
+        finals = []
         for seed in range(self.seeds):
             network, chosen, _ = self.network(rated, split, features_VF, ids=True, seed=seed)
-            found_ranks = ranks_of_network(network, histories, wanted, length=chosen.segment, repeats=repeats)
-            ranks.setdefault("segue", []).append(found_ranks)
-            network, _, _ = self.network(rated, split, features_VF, ids=True, seed=seed, segment=CUT, memory=1)
-            cut = _cut_ranks(network, rated, wanted, cut=CUT, length=CUT, repeats=repeats)
-            ranks.setdefault("no memory, last 200", []).append(cut)
-        return {"asked": len(wanted), "methods": {name: summed(all) for name, all in ranks.items()}, "missing": missing}
+            length = chosen.segment
+            final = learn_ranking(network, histories, split, features_VF, price=False, tags=0, length=length, seed=seed)
+            finals.append({"method": final.method, "weights": dict(zip(NAMES, final.weights, strict=True))})
+            own = {
+                "segue": ranks_of_final(network, final, histories, wanted, length=length, repeats=repeats),
+                "segue, network alone": ranks_of_network(network, histories, wanted, length=length, repeats=repeats),
+            }
+            if not repeats:
+                name = "segue, network alone, seen items ranked too"
+                own[name] = ranks_of_network(network, histories, wanted, length=length, repeats=True)
+            if self.without_memory:
+                cut, _, _ = self.network(rated, split, features_VF, ids=True, seed=seed, segment=CUT, memory=1)
+                own["no memory, last 200"] = _cut_ranks(cut, rated, wanted, cut=CUT, length=CUT, repeats=repeats)
+            for name, one in own.items():
+                ranks.setdefault(name, []).append(one)
+        return {
+            "asked": len(wanted),
+            "seen items": "ranked" if repeats else "not ranked, for any method",
+            "item-kNN": {"fade": near.fade},
+            "methods": {name: summed(all) for name, all in ranks.items()},
+            "final": finals,
+            "missing": missing,
+        }
 
     def cornac(self, rated: Rated, split: Split) -> Result:
         """SASRec and GRU4Rec of cornac, asked the same events; a part of its own, because they take hours."""
@@ -245,9 +302,9 @@ class Bench:
         """Events a second in a session, each with its list of scores, beside reading the last 200 again for each."""
         split = split_by_time(rated.histories, held_back=0.1)
         features_VF = self.features(rated, split, texts=False)
-        network, _, _ = self.network(rated, split, features_VF, ids=True, seed=0, epochs=1, minutes=1.0)
+        network, _, _ = self.network(rated, split, features_VF, ids=True, seed=0, epochs=1, minutes=0.2)
         counts_V = counts(rated.histories, split.learned_U, items=len(rated.items))
-        model = _recommender(network, rated, counts_V, window=200)
+        model = _recommender(network, rated, counts_V, window=CUT)
         draw = np.random.default_rng(0)
         events = [
             (n, Event(user="u", item=rated.items[int(place)].id, time=1e9 + 60 * n))
@@ -263,7 +320,7 @@ class Bench:
         again = []
         for _ in range(50):
             began = time.perf_counter()
-            model.log_probabilities(model.states([session.recent]))
+            model.log_probabilities(model.states([session.recent[-CUT:]]))
             again.append(time.perf_counter() - began)
         return {
             "events a second, one step": round(1 / float(np.mean(times)), 1),
@@ -306,33 +363,47 @@ def _cut_ranks(
     network: EventNetwork, rated: Rated, wanted: Wanted, *, cut: int, length: int, repeats: bool
 ) -> NDArray[np.float64]:
     """The ranks where no more than the last `cut` events before each are read; seen items are those of all events."""
-    found = []
-    for user, place in wanted:
-        here = rated.histories.of(user)
-        first = max(0, place - cut)
-        part = type(rated.histories)(
-            users=("u",),
-            starts_U=np.array([0, place + 1 - first], dtype=np.int64),
-            items_N=rated.histories.items_N[here][first : place + 1],
-            kinds_N=rated.histories.kinds_N[here][first : place + 1],
-            times_N=rated.histories.times_N[here][first : place + 1],
-            numbers_N=rated.histories.numbers_N[here][first : place + 1],
-        )
-        seen = rated.histories.items_N[here][:place]
-        found.append(_one_rank(network, part, place - first, seen, length=length, repeats=repeats))
-    return np.array(found, dtype=np.float64)
+    histories = rated.histories
+    here = [int(histories.starts_U[user]) + place for user, place in wanted]
+    first = [max(at - cut, int(histories.starts_U[user])) for at, (user, _) in zip(here, wanted, strict=True)]
+    index = np.concatenate([np.arange(start, at + 1) for start, at in zip(first, here, strict=True)])
+    lengths = [at + 1 - start for start, at in zip(first, here, strict=True)]
+    parts = Histories(
+        users=tuple(map(str, range(len(wanted)))),
+        starts_U=np.cumsum([0, *lengths], dtype=np.int64),
+        items_N=histories.items_N[index],
+        kinds_N=histories.kinds_N[index],
+        times_N=histories.times_N[index],
+        numbers_N=histories.numbers_N[index],
+    )
+    found = np.zeros(len(wanted))
+    with torch.no_grad():
+        table_VD = network.eval().table()
+        asked = [(row, count - 1) for row, count in enumerate(lengths)]
+        for keys, hidden_ND in states(network, table_VD, parts, asked, length=length):
+            for (row, _), scores_V in zip(keys, (hidden_ND @ table_VD.T + network.bias).numpy(), strict=True):
+                user, place = wanted[row]
+                items = histories.items_N[histories.of(user)]
+                found[row] = rank(scores_V, int(items[place]), None if repeats else items[:place])
+    return found
 
 
-def _one_rank(
-    network: EventNetwork, part: Any, place: int, seen: NDArray[np.int64], *, length: int, repeats: bool
-) -> float:
-    from segue.apps.recommend.measure import rank, states
-
-    table_VD = network.table().detach()
-    for _, hidden_ND in states(network, table_VD, part, [(0, place)], length=length):
-        scores_V = (hidden_ND @ table_VD.T + network.bias)[0].detach().numpy()
-        return rank(scores_V, int(part.items_N[place]), None if repeats else seen)
-    raise AssertionError("the event is in the history")
+def kept_network(
+    path: Path, features_VF: NDArray[np.float32], settings: RecommenderSettings, *, ids: bool
+) -> EventNetwork:
+    """A network that was learned before."""
+    config = network_config(
+        items=len(features_VF) - 1,
+        objective=settings.objective,
+        layers=settings.layers,
+        width=settings.width,
+        heads=settings.heads,
+        memory=settings.memory,
+        dropout=settings.dropout,
+    )
+    network = EventNetwork(config, kind_weights=[1.0, 1.0], features_VF=torch.from_numpy(features_VF), ids=ids)
+    network.load_state_dict(load_file(path))
+    return network.eval()
 
 
 def _recommender(network: EventNetwork, rated: Rated, counts_V: NDArray[np.int64], *, window: int) -> Recommender:
@@ -352,8 +423,6 @@ def _recommender(network: EventNetwork, rated: Rated, counts_V: NDArray[np.int64
 
 def _model_ranks(model: Recommender, rated: Rated, wanted: Wanted, *, repeats: bool) -> NDArray[np.float64]:
     """The ranks by a recommender, whose unseen items have vectors of their texts alone."""
-    from segue.apps.recommend.measure import rank, states
-
     found: dict[tuple[int, int], float] = {}
     for keys, hidden_ND in states(model.network, model.table_VD, rated.histories, wanted, length=model.window):
         for key, scores_V in zip(keys, model.log_probabilities(hidden_ND), strict=True):
@@ -370,6 +439,9 @@ def main() -> None:
     parser.add_argument("--users", type=int, help="only so many users. Default: all")
     parser.add_argument("--seeds", type=int, default=3, help="seeds. Default: 3")
     parser.add_argument("--epochs", type=int, help="most epochs. Default: those of a full run")
+    parser.add_argument("--minutes", type=float, default=600.0, help="most minutes of a network. Default: 600")
+    parser.add_argument("--networks", type=Path, help="folder where networks are kept and found. Default: none")
+    parser.add_argument("--without-memory", action="store_true", help="also the same trunk without memory")
     parser.add_argument("--most", type=int, default=20_000, help="most events that are asked. Default: 20,000")
     parser.add_argument("--again", action="store_true", help="also what has a result of this code")
     parser.add_argument("--busy", action="store_true", help="the machine does other work: its speeds mean little")

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.apps.recommend.histories import Histories, Ints
+from segue.apps.recommend.measure import Wanted, quality, ranks_by
 from segue.apps.recommend.tables import Item
 
 Score = Callable[[NDArray[np.int64]], NDArray[np.float32]]
@@ -27,8 +28,25 @@ def tfidf(items: Sequence[Item]) -> Score:
     return score
 
 
-def als(histories: Histories, until_U: Ints, *, items: int, seed: int) -> Score:
-    """Alternating least squares of `implicit`; a history is folded in as a user that it has not seen."""
+SHAPES = ((64, 0.05, 1.0), (128, 0.05, 1.0), (64, 0.05, 10.0), (32, 1.0, 1.0))
+"""Factors, regularisation and alpha of ALS that are tried."""
+
+
+def best_als(
+    histories: Histories, until_U: Ints, choosing: Wanted, *, items: int, repeats: bool, told: Callable[[str], object]
+) -> tuple[int, float, float]:
+    """The shape whose NDCG is best on the events that choose."""
+    found = {}
+    for shape in SHAPES:
+        score = als(histories, until_U, items=items, seed=0, shape=shape)
+        found[shape] = quality(ranks_by(histories, choosing, score, repeats=repeats)).ndcg
+        told(f"ALS with {shape}: NDCG@10 {found[shape]:.4f} on the events that choose")
+    return max(found, key=lambda shape: found[shape])
+
+
+def als(histories: Histories, until_U: Ints, *, items: int, seed: int, shape: tuple[int, float, float]) -> Score:
+    """Alternating least squares of `implicit`, with so many factors, this regularisation and this alpha; a history is
+    folded in as a user that it has not seen."""
     from implicit.als import AlternatingLeastSquares
     from scipy.sparse import csr_matrix
 
@@ -39,9 +57,11 @@ def als(histories: Histories, until_U: Ints, *, items: int, seed: int) -> Score:
             for start, until in zip(histories.starts_U[:-1], until_U, strict=True)
         ]
     )
-    shape = (len(histories.users), items + 1)
-    seen = csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=shape)
-    model = AlternatingLeastSquares(factors=64, regularization=0.05, alpha=2.0, iterations=20, random_state=seed)
+    size = (len(histories.users), items + 1)
+    seen = csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=size)
+    model = AlternatingLeastSquares(
+        factors=shape[0], regularization=shape[1], alpha=shape[2], iterations=15, random_state=seed
+    )
     model.fit(seen, show_progress=False)
 
     def score(history: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -41,6 +41,8 @@ class Application:
     """Its folder, in a sentence."""
     steps: Sequence[Step]
     """How the schema of its database came to be; a new version adds a step, and never changes one."""
+    written: Sequence[str] = ()
+    """Names of files that the operator may write into the folder; copies have them."""
 
     # ------------------------------------------------------------------------------------------------------- databases
 
@@ -158,6 +160,9 @@ class Application:
             if self.has_database(source):
                 place = folder / self.sqlite if database is None else database
                 self.copy_rows(self.place_of(source), place)
+            for one in self.written:
+                if (source / one).is_file():
+                    shutil.copyfile(source / one, folder / one)
             self.write(folder, name, database=database)
 
         write_folder(out, write, kind=self.name, inputs=[source])

@@ -67,6 +67,8 @@ def test_rules_of_the_house_are_obeyed_whoever_asks(rec: Path) -> None:
     assert found[0].id == "green-5"
     assert before[0] not in [one.id for one in found]
     assert sum("blue" in one.tags for one in found) == 1
+    segue.copy_recommender(rec, rec.parent / "copy")
+    assert read_rules(rec.parent / "copy") == read_rules(rec)
     wish = with_rules(read_rules(rec), Wish(first=["red-1"], boost={"red": 1.0}, most_of_tag=2))
     assert wish.first == ["green-5", "red-1"]
     assert wish.boost == {"red": -19.0}

@@ -17,7 +17,7 @@ USERS = 2048
 """Items, and users, that are counted together."""
 LAST = 100
 """Events of a history whose neighbours count."""
-FADES = (1.0, 0.97, 0.9, 0.8, 0.6)
+FADES = (1.0, 0.97, 0.9, 0.8, 0.6, 0.4)
 """What the event before another may count of it."""
 
 

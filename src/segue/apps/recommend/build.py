@@ -78,6 +78,7 @@ def build(
 ) -> Built:
     """Learns and measures."""
     split = split_by_time(found.histories, held_back=settings.held_back)
+    settings = settings.resolved(events=int(split.learned_U.sum()))
     told("reading the texts of items")
     vectors = settings.vectors
     if vectors == "auto":

@@ -3,6 +3,7 @@
 An item has a place: 1, 2, ... in the order in which items became known; 0 is no item (padding, or a mask).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,6 +49,11 @@ def gap_steps(seconds: Floats) -> Ints:
     minutes = np.maximum(seconds, 0.0) / 60
     steps: Ints = np.minimum(GAPS - 1, 1 + np.log2(1 + minutes)).astype(np.int64)
     return steps
+
+
+def gap_step(seconds: float) -> int:
+    """The step of one gap."""
+    return min(GAPS - 1, int(1 + math.log2(1 + max(seconds, 0.0) / 60)))
 
 
 def histories_of(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from segue.apps.recommend.features import Features
 from segue.apps.recommend.final import FinalRanking
-from segue.apps.recommend.histories import gap_steps
+from segue.apps.recommend.histories import gap_step
 from segue.apps.recommend.network import EventNetwork
 from segue.apps.recommend.tables import Event, Item
 from segue.config import ModelConfig
@@ -27,6 +27,8 @@ from segue.model.streaming import Streamer
 
 FARTHEST = 1000
 """Most last events that a session keeps."""
+ONE = torch.zeros(1, 1, dtype=torch.long)
+"""The place of a token whose vector is given."""
 AT_ONCE = 64
 """Events that are read together where a history is read anew."""
 
@@ -164,7 +166,8 @@ class Recommender:
         """Reads events, with their numbers, one step for each: the cost does not grow with the history."""
         for number, event in events:
             triple = self._triple(session, event)
-            session.recent = [*session.recent, triple][-self.reach :]
+            session.recent.append(triple)
+            del session.recent[: -self.reach]
             session.seen.add(triple[0])
             session.last, session.number = event.time, number
             session.hidden_D = self._step(session, [triple])
@@ -186,13 +189,17 @@ class Recommender:
         return session
 
     def _triple(self, session: Session, event: Event) -> tuple[int, int, int]:
-        gap = 0 if session.last is None else int(gap_steps(np.array([event.time - session.last]))[0])
+        gap = 0 if session.last is None else gap_step(event.time - session.last)
         return self.place_of(event.item), self.kinds.get(event.kind, 0), gap
 
     @torch.no_grad()
     def _step(self, session: Session, triples: Sequence[tuple[int, int, int]]) -> Tensor:
         if self.streamer is None or session.cache is None:
             return self.states([session.recent])[0]  # its reach is its window
+        if len(triples) == 1:  # the usual case, which is worth a short way
+            item, kind, gap = triples[0]
+            embedded_D = self.table_VD[item] + self.network.kinds.weight[kind] + self.network.gaps.weight[gap]
+            return self.streamer.read(ONE, session.cache, embedded_BQD=embedded_D[None, None])[0, -1]
         items_BQ, kinds_BQ, gaps_BQ = torch.tensor([triples]).unbind(dim=2)
         embedded_BQD = self.network.embed(self.table_VD, items_BQ, kinds_BQ, gaps_BQ)
         ids_BQ = torch.zeros_like(items_BQ)
@@ -254,7 +261,10 @@ class Recommender:
     @torch.no_grad()
     def log_probabilities(self, hidden_ND: Tensor) -> NDArray[np.float32]:
         """What the network says, [N, V]"""
-        logits_NV = hidden_ND @ self.table_VD.T + self.bias_V
+        if len(hidden_ND) == 1:  # one row is quicker as a vector
+            logits_NV = torch.addmv(self.bias_V, self.table_VD, hidden_ND[0])[None]
+        else:
+            logits_NV = torch.addmm(self.bias_V, hidden_ND, self.table_VD.T)
         logits_NV[:, 0] = -1e9
         found: NDArray[np.float32] = logits_NV.log_softmax(dim=-1).numpy()
         return found

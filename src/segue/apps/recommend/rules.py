@@ -12,10 +12,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from segue.apps.recommend.ranking import Rules, Wish
+from segue.apps.recommend.store import RULES
 from segue.checkpoint.files import read_small
 from segue.errors import CheckpointError, ConfigError
 
-RULES = "rules.json"
 LARGEST = 1 << 20
 """Bytes of the file."""
 

@@ -11,6 +11,10 @@ from segue.serve.settings import Bytes, Count, Seconds
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 
+FEW, VERY_FEW = 200_000, 20_000
+"""Events to learn from."""
+
+
 class RecommenderSettings(Section):
     """The network, and how long it learns."""
 
@@ -25,17 +29,18 @@ class RecommenderSettings(Section):
     """Width of the vectors."""
     heads: Annotated[int, Field(ge=1, le=64)] = 2
     """Attention heads; they divide the width."""
-    segment: Annotated[int, Field(ge=2, le=4096)] = 64
+    segment: Annotated[int, Field(ge=2, le=4096)] = 128
     """Events that are read together."""
-    memory: Annotated[int, Field(ge=1, le=16384)] = 128
+    memory: Annotated[int, Field(ge=1, le=16384)] = 200
     """Events before the segment that each layer remembers."""
-    rows: Annotated[int, Field(ge=1, le=4096)] = 32
-    """Histories that are read side by side; more of them where they fill less than a segment."""
-    dropout: Share = 0.2
-    """Dropout of the network."""
+    rows: Annotated[int, Field(ge=1, le=4096)] = 16
+    """Histories that are read side by side; more of them where they fill less than a segment. Default: 16, and 8 where
+    there are fewer than 200,000 events to learn from, 4 where there are fewer than 20,000."""
+    dropout: Share = 0.15
+    """Dropout of the network. Default: 0.15, and 0.3 where there are fewer than 200,000 events to learn from."""
     hide: Share = 0.1
     """Share of the items whose ids are hidden in a step, so that their texts must do; without texts none is."""
-    learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-3
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
     """Highest learning rate."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """muon: the matrices of the layers are updated by orthogonalised momentum, all other weights as by adamw."""
@@ -56,8 +61,11 @@ class RecommenderSettings(Section):
     """Most held-back events that are ranked."""
 
     def resolved(self, *, events: int) -> "RecommenderSettings":
-        """With all that hangs on how many events there are to learn from."""
-        return self
+        """With what hangs on how many events there are to learn from, where it was not given."""
+        by_size: dict[str, float] = {}
+        if events < FEW:
+            by_size = {"rows": 8 if events >= VERY_FEW else 4, "dropout": 0.3}
+        return self.model_copy(update={k: v for k, v in by_size.items() if k not in self.model_fields_set})
 
 
 class ServiceSettings(Section):

@@ -47,7 +47,9 @@ STEPS: tuple[Step, ...] = (
     ALTER TABLE sessions RENAME COLUMN "user" TO person;
     """,
 )
-RECOMMEND = Application(name="recommend", what="a recommender", steps=STEPS)
+RULES = "rules.json"
+"""Rules of the house, if there are any (`rules`)."""
+RECOMMEND = Application(name="recommend", what="a recommender", steps=STEPS, written=[RULES])
 _ALL = 2**62
 
 
