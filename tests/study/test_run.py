@@ -129,13 +129,20 @@ def go_on(settings: list[str]) -> None:
         print(type(event).__name__, flush=True)
 
 
-def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(place: Path) -> None:
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        pytest.param([signal.SIGKILL], id="killed"),
+        pytest.param([signal.SIGKILL, signal.SIGTERM], id="killed and stopped", marks=pytest.mark.long),
+    ],
+)
+def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(place: Path, numbers: list[signal.Signals]) -> None:
     """The state after each resume is that of a run without a stop, to the bit."""
     write_study(place)
-    longer = ["budget.tokens=800", "seeds=[1]", "budget.points=5"]
+    longer = ["budget.tokens=480", "seeds=[1]", "budget.points=3"]
     straight = planned(place / "study.toml", place / "straight", longer)
     do_jobs(straight, place / "straight")
-    for number in (signal.SIGKILL, signal.SIGTERM):
+    for number in numbers:
         process = forked_call(partial(go_on, longer))
         saved = place / "out" / straight.cells[number == signal.SIGTERM].run / RUN / "last"
         while not saved.exists():
