@@ -24,7 +24,7 @@ from tests.apps.kills import SECRET, Sender, ended, killed, ready, refuse
 from tests.apps.monitor.news import stream
 from tests.apps.receiver import Receiver
 
-pytest.importorskip("river", reason="river is not installed: pip install 'segue[monitor]'")
+pytest.importorskip("river.drift", reason="river is not installed: pip install 'segue[monitor]'")
 AT_ONCE = 6
 
 
