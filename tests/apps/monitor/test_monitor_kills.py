@@ -138,7 +138,7 @@ def test_texts_that_were_acknowledged_are_there_once_after_a_hundred_kills(
     learned: Path, tmp_path: Path, new_database: Callable[[], str | None]
 ) -> None:
     segue.copy_monitor(learned, tmp_path / "monitor", database=new_database())
-    posted(tmp_path / "monitor", tmp_path, times=100, days=250)
+    posted(tmp_path / "monitor", tmp_path, times=100, days=120)
 
 
 @pytest.mark.long
