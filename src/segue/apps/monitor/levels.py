@@ -78,13 +78,13 @@ def draw_days(past: Past, *, seed: int) -> Drawn:
     )
 
 
-def alarms(drawn: Drawn, *, shift: float, surge: float, cool_down: float) -> int:
-    """How many alarms thresholds raise."""
+def alarms(drawn: Drawn, *, shift: float, surge: float, cool_down: float, most: float = math.inf) -> int:
+    """How many alarms thresholds raise; no more are counted than the first above `most`. Default: all."""
     levels_K = np.full(drawn.steps_NK.shape[1], shift)
     levels_K[-1] = surge
     sums_K = np.zeros(len(levels_K))
     place, count, quiet = 0, 0, -math.inf
-    while place < len(drawn.times_N):
+    while place < len(drawn.times_N) and count <= most:
         steps_NK = drawn.steps_NK[place : place + AT_ONCE]
         totals_NK = np.cumsum(steps_NK, axis=0)
         lowest_NK = np.minimum(np.minimum.accumulate(totals_NK, axis=0), -sums_K)
@@ -111,8 +111,8 @@ def levels(past: Past, *, shift: float, surge: float, cool_down: float, seed: in
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             tried = (math.exp(middle), math.inf) if of_shift else (math.inf, math.exp(middle))
-            enough = alarms(drawn, shift=tried[0], surge=tried[1], cool_down=cool_down) <= allowed
-            low, high = (low, middle) if enough else (middle, high)
+            raised = alarms(drawn, shift=tried[0], surge=tried[1], cool_down=cool_down, most=allowed)
+            low, high = (low, middle) if raised <= allowed else (middle, high)
         return math.exp(high) + math.log(allowed / (budget * months))
 
     return lowest(shift, True), lowest(surge, False)
