@@ -74,7 +74,7 @@ SMALL: dict[str, Any] = {
     "train": {"learning_rate": 2e-3, "warmup_steps": 50, "clip_norm": 1.0, "final_share": 0.05, "log_every": 1},
 }
 MEMORY = 64
-EPOCHS = {"train.epochs": 3}
+EPOCHS = {"train.epochs": 2}
 
 
 def run_demo(out: Path, *, steps: int, rows: int) -> None:
