@@ -290,7 +290,7 @@ def test_pairs_are_read_where_there_are_many_topics(tmp_path: Path, monkeypatch:
     desk = segue.open_desk(tmp_path / "desk")
     assert desk.pairs is not None
     assert desk.encoder is not None
-    assert desk.encoder.matcher is not None
+    assert desk.matcher is not None
     one, other = desk.pairs.scores(["where is my parcel", "refund"], [["track my parcel", "refund"], ["a", "b", "c"]])
     assert (one.shape, other.shape, one.max(), other.max()) == ((2,), (3,), 0, 0)
     assert desk.ask("please track the parcel").candidates[0].topic.name == "parcel"

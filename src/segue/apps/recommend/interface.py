@@ -155,7 +155,7 @@ def describe_recommender(folder: str | Path) -> RecommenderReport:
         >>> few = segue.RecommenderSettings(width=8, epochs=1, segment=8, memory=8)
         >>> learned = segue.learn_recommender(rows, "store", settings=few, progress=False)
         >>> sorted(segue.describe_recommender("store").numbers["held_back"])
-        ['item-kNN', 'popularity', 'segue']
+        ['item-kNN', 'network alone', 'popularity', 'segue']
     """
     name = RECOMMEND.current_model(Path(folder))
     numbers = read_about(Path(folder) / MODELS / name)["summary"]
