@@ -25,9 +25,8 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.
 demo: .venv/ready
 	.venv/bin/segue demo
 
-# Half as many processes again as cores: tests that start servers wait as much as they compute.
 test: .venv/ready
-	.venv/bin/python -m pytest -q -n $$(python3 -c 'import os; print((os.cpu_count() or 1) * 3 // 2)') --dist worksteal --ignore=tests/parity --ignore=tests/browser
+	.venv/bin/python -m pytest -q -n auto --dist worksteal --ignore=tests/parity --ignore=tests/browser
 
 test-long: .venv/ready
 	.venv/bin/python -m pytest -q -n auto --dist worksteal -m long --ignore=tests/parity
