@@ -30,7 +30,8 @@ EXTRAS = {
     "export": "ONNX programs.",
     "serve": "The server of segue serve.",
     "redis": "Sessions in Redis, for several servers of segue serve.",
-    "postgres": "Conversations of segue desk in PostgreSQL.",
+    "postgres": "What segue desk, monitor and recommend keep, in PostgreSQL.",
+    "faiss": "Nearest items of a large catalogue, by faiss.",
     "lm-eval": "lm-evaluation-harness, through segue-lm-eval.",
 }
 """What each optional extra is for."""
