@@ -65,7 +65,7 @@ def monitor_alarms(texts: Sequence[Seen], start: float, *, first_only: bool = Fa
 
 
 def _usual(texts: Sequence[Seen], times: Floats, now: float) -> tuple[Usual | None, Sequence[Seen]]:
-    """As the monitor learns it from its database."""
+    """What is usual for a subject, learned as the monitor learns it from its database."""
     first, far, end = (int(one) for one in np.searchsorted(times, [now - HISTORY, now - FARTHEST, now]))
     past = texts[max(first, end - MOST_HISTORY) : end]
     if len(past) < ENOUGH:

@@ -51,7 +51,7 @@ class Known:
     price_V: Floats
     """0, the mean, where there is none."""
     tags_VT: Floats
-    """Of length 1, or 0 where there are none."""
+    """Tags of each item, scaled to length 1; zeros where it has none."""
 
     def features(self, log_V: Floats, history: Ints) -> Floats:
         """[F, V], after the items of a history, of which the last count."""
