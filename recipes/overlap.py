@@ -2,7 +2,7 @@
 
 A paragraph overlaps if it has an n-gram of the test sets: 13 words in a row for English, 20 characters for Chinese,
 punctuation and case aside. A short paragraph (one sentence) overlaps if all of it is an item of a test set. Traditional
-Chinese is compared as simplified where the package `opencc` is installed.
+Chinese is compared as simplified, by the package `opencc`.
 """
 
 import hashlib
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from segue.errors import SegueError
 
 LENGTH = {"en": 13, "zh": 20}
 SHORTEST_ITEM = {"en": 4, "zh": 8}
@@ -109,12 +111,15 @@ def _of_all(units: list[str]) -> int:
     return int.from_bytes(hashlib.blake2b("\0".join(units).encode(), digest_size=8).digest(), "big")
 
 
-def _simplifier() -> Callable[[str], str] | None:
+def _simplifier() -> Callable[[str], str]:
     """Traditional to simplified characters, character by character."""
     try:
         from opencc import OpenCC  # type: ignore[import-not-found]
-    except ImportError:
-        return None
+    except ImportError as error:
+        raise SegueError(
+            "a Chinese corpus must be compared with test sets in traditional characters too, which needs the package "
+            "opencc; it is not installed. Install it: pip install opencc."
+        ) from error
     convert = OpenCC("t2s").convert
     table: dict[int, str] = {}
     for code in (*range(0x3400, 0x4DC0), *range(0x4E00, 0xA000)):

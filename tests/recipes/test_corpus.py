@@ -60,6 +60,14 @@ def test_text_of_a_test_set_is_found(tmp_path: Path, language: str, text: str) -
         assert not overlap.contains("Five words are in that.")
 
 
+def test_traditional_characters_are_compared_as_simplified(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("這個國家的歷史學家們認為，這場戰爭開始於一千九百三十七年的夏天。", encoding="utf-8")
+    overlap = Overlap("zh")
+    overlap.add_file(tmp_path / "test.txt")
+    overlap.finish()
+    assert overlap.contains("据记载，这个国家的历史学家们认为，这场战争开始于一千九百三十七年的夏天。")
+
+
 def test_a_corpus_is_the_same_when_it_is_made_again(tmp_path: Path) -> None:
     sources = tmp_path / "data" / "pretraining" / "zh"
     sources.mkdir(parents=True)
