@@ -35,7 +35,7 @@ VERBS = {
     "serve": "Serve models over HTTP, with sessions that remember.",
     "desk": "Answer customers from your own questions and answers, with people behind.",
     "monitor": "Watch what is said of companies and topics, with an alarm when it turns.",
-    "recommend": "Recommend what comes next, from what people did and what things say.",
+    "recommend": "Recommend items from what users did and what items say, with reasons.",
     "convert": "Convert a checkpoint from or to another library.",
     "export": "Write a model as ONNX or for torch.export.",
     "inspect": "Say what a file or folder is, without loading weights.",

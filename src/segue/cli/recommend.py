@@ -35,7 +35,7 @@ SeedOption: TypeAlias = Annotated[int, typer.Option(help="Seed of weights and of
 
 
 def recommend() -> None:
-    """Recommend what comes next, from what people did and what things say.
+    """Recommend items from what users did and what items say, with reasons.
 
     \b
     Example:

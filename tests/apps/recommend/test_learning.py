@@ -98,7 +98,7 @@ def test_leaving_one_out(histories: Histories) -> None:
 @pytest.mark.parametrize("draw", [None, np.random.default_rng(3)])
 def test_segments_read_every_history_once_in_order(histories: Histories, draw: np.random.Generator | None) -> None:
     read: dict[int, list[int]] = {}
-    foretold: dict[int, list[int]] = {}
+    predicted: dict[int, list[int]] = {}
     before: list[int] = []
     for segment in segments(histories, histories.lengths, rows=5, length=4, draw=draw):
         users = segment.users_B.tolist()
@@ -111,16 +111,16 @@ def test_segments_read_every_history_once_in_order(histories: Histories, draw: n
             assert (segment.rows_B is None) == (user not in read)
             assert segment.first_B[row] == len(read.get(user, []))
             read.setdefault(user, []).extend(segment.items_BQ[row][real].tolist())
-            foretold.setdefault(user, []).extend(segment.next_BQ[row][real].tolist())
+            predicted.setdefault(user, []).extend(segment.next_BQ[row][real].tolist())
     for user in range(len(histories.users)):
         own = histories.items_N[histories.of(user)].tolist()
         assert read[user] == own[:-1]
-        assert foretold[user] == own[1:]
+        assert predicted[user] == own[1:]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_state_never_sees_what_it_foretells(histories: Histories, objective: Objective) -> None:
-    """It is the same when the event that it foretells, its kind and all that follows are others."""
+def test_a_state_never_sees_what_it_predicts(histories: Histories, objective: Objective) -> None:
+    """It is the same when the event that it predicts, its kind and all that follows are others."""
     config = network_config(items=24, objective=objective, layers=2, width=16, heads=2, memory=8, dropout=0.0)
     torch.manual_seed(0)
     network = EventNetwork(config, kind_weights=[1.0] * 3, features_VF=torch.zeros(25, 1), ids=True).eval()

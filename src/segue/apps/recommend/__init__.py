@@ -1,4 +1,4 @@
-"""What next, from what people did and what things say: events and items in, lists with reasons out.
+"""Recommendations from what users did and what items say: events and items in, lists with reasons out.
 
     tables --rows--> database --histories--> network --learn--> models/0001 --sessions--> lists, reasons
 

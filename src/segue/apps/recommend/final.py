@@ -1,7 +1,7 @@
 """The final ranking: what the network says of an item, weighed together with simpler things.
 
 The score of an item is a weighted sum: the log-probability by the network, how near the item is to what was seen
-(item-kNN), how popular it is, how popular it was of late, how its price compares with what the user looks at, and the
+(item-kNN), its popularity, its recent popularity, how its price compares with what the user looks at, and the
 tags they share. The softmax of the scores over all items is a probability again. The weights are learned on events
 that the network has not learned from (a conditional logit), and on other such events they must beat the network,
 item-kNN and popularity by themselves: the best of the four is used.
@@ -47,7 +47,7 @@ class Known:
     neighbours: Neighbours
     popularity_V: Floats
     trend_V: Floats
-    """How much more popular than ever an item was of late."""
+    """How much more popular an item was recently than over all time."""
     price_V: Floats
     """0, the mean, where there is none."""
     tags_VT: Floats
@@ -165,7 +165,7 @@ def final_of(values: Any, tensors: Mapping[str, Tensor], *, tags: int) -> FinalR
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """An event that was to be foretold."""
+    """An event that was to be predicted."""
 
     user: int
     log_V: Floats

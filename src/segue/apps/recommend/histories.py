@@ -119,7 +119,7 @@ def late_from(histories: Histories, until_U: Ints) -> Ints:
 
 
 def wanted_events(histories: Histories, start_U: Ints, stop_U: Ints, *, most: int, seed: int) -> list[tuple[int, int]]:
-    """(user, place in the history) of the events to be foretold, at most so many, drawn; each has one before it."""
+    """(user, place in the history) of the events to be predicted, at most so many, drawn; each has one before it."""
     found = [
         (user, place)
         for user, (start, stop) in enumerate(zip(start_U.tolist(), stop_U.tolist(), strict=True))

@@ -1,6 +1,6 @@
 """A recommender learns again from all events that it has by now, and switches only if that is no worse.
 
-The latest events are held back. The model in use, which has never learned from them, and the new one foretell the same
+The latest events are held back. The model in use, which has never learned from them, and the new one predict the same
 of them; the new one goes into use if its NDCG is no lower.
 """
 

@@ -75,7 +75,7 @@ def learn_recommender(
         out: Folder of the recommender; it must not exist yet.
         items: File or table with the columns id, and if there are any title, description, tags (with | between them)
             and price. Default: items are known by their ids alone.
-        kinds: What events of a kind weigh when they are to be foretold. Default: buy 3, comment and share 2, others 1.
+        kinds: What events of a kind weigh when they are to be predicted. Default: buy 3, comment and share 2, others 1.
         settings: The network, and how long it learns. Default: two layers of width 64, at most 30 epochs and an hour.
         model: Name or folder of the language model that reads the texts of items. Default: the packaged one.
         database: Where events and items are kept: the URL of an empty database of PostgreSQL,

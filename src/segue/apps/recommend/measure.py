@@ -126,7 +126,7 @@ def ranks_of_states(
 def states(
     network: EventNetwork, table_VD: Tensor, histories: Histories, wanted: Wanted, *, length: int
 ) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
-    """The states that foretell the wanted events, some at a time, with these vectors of items."""
+    """The states that predict the wanted events, some at a time, with these vectors of items."""
     if network.config.objective == "masked":
         yield from _masked_states(network, table_VD, histories, wanted, length=length)
         return

@@ -40,9 +40,9 @@ class Session:
     cache: Cache | None
     """None: the model has no memory, and reads `recent` again."""
     recent: list[tuple[int, int, int]] = field(default_factory=list)
-    """(item, kind, gap) of the last events, as many as what is foretold can hang on."""
+    """(item, kind, gap) of the last events, as many as what is predicted can hang on."""
     hidden_D: Tensor | None = None
-    """The state that foretells what comes next; None before the first event."""
+    """The state that predicts what comes next; None before the first event."""
     seen: set[int] = field(default_factory=set)
     last: float | None = None
     """Time of the last event."""
@@ -56,7 +56,7 @@ class Session:
 
 
 def reach(config: ModelConfig, window: int) -> int:
-    """On how many last events what is foretold can hang: through the memory of each layer of a causal model, on as many
+    """On how many last events what is predicted can hang: through the memory of each layer of a causal model, on as many
     more; of others no more are looked at than memory or the segment has."""
     if config.memory is None:
         return window

@@ -34,7 +34,7 @@ class Reason:
 
 
 def attention_to(model: Recommender, recent: Sequence[tuple[int, int, int]]) -> NDArray[np.float64]:
-    """What share of its attention the state that foretells gives to each of some events: of what a layer reads half is
+    """What share of its attention the state that predicts gives to each of some events: of what a layer reads half is
     from the layer below in the same place, half from where its heads look, in the mean. So an event that the last layer
     cannot see has a share through those that it sees. Of two streams it is the mean over the layers of the query."""
     with recorded(model.network.model.trunk.reader) as calls:

@@ -99,7 +99,7 @@ def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Bloc
         ),
         Heading(text="How good it is on what came later"),
         Paragraph(
-            text=f"{events:,} of the latest events were held back by time and foretold one after the other, each from "
+            text=f"{events:,} of the latest events were held back by time and predicted one after the other, each from "
             "all that the user had done before. What came next is ranked among all items, with no sample of them; "
             f"items that the user had seen {again}. "
             f"The last column counts the {long['events']:,} events after more than {LONG} others of the user."

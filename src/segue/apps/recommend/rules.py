@@ -1,4 +1,4 @@
-"""Rules of the house: a file `rules.json` in the folder of a recommender, which every list obeys.
+"""Business rules: a file `rules.json` in the folder of a recommender, which every list obeys.
 
     {"boost": {"new": 0.7}, "first": ["tea-mint"], "without_tags": ["sold-out"], "at_most": {"coffee": 2}}
 

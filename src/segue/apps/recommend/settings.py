@@ -19,7 +19,7 @@ class RecommenderSettings(Section):
     """The network, and how long it learns."""
 
     objective: Literal["causal", "permutation", "masked"] = "causal"
-    """causal: each event is foretold from those before it. permutation: in any order (XLNet); it is read from left to
+    """causal: each event is predicted from those before it. permutation: in any order (XLNet); it is read from left to
     right later. masked: as in BERT; such a model reads the last segment again for every list, and has no memory."""
     vectors: Literal["auto", "ids", "text", "both"] = "auto"
     """Where the vectors of items come from. auto: both, where items have texts or tags, else ids."""

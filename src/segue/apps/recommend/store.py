@@ -48,7 +48,7 @@ STEPS: tuple[Step, ...] = (
     """,
 )
 RULES = "rules.json"
-"""Rules of the house, if there are any (`rules`)."""
+"""Business rules, if there are any (`rules`)."""
 RECOMMEND = Application(name="recommend", what="a recommender", steps=STEPS, written=[RULES])
 _ALL = 2**62
 

@@ -14,7 +14,7 @@ const WORDS = {
     "browse.diversity": "Diversity", "browse.novelty": "Novelty", "browse.tag": "Only tag", "browse.any": "any", "browse.why": "Say why", "browse.other": "Compare with", "browse.none": "no other model",
     "browse.list": "Model {model}: what next", "browse.because": "because of {title} (without it {fall})", "browse.none-because": "no single event", "browse.if": "What if?", "browse.real": "Back to what happened",
     "browse.what-if": "What if the user chose {title} next? Nothing of this is kept.", "browse.empty": "No item fits.",
-    "quality.about": "{events} events of the latest were held back and foretold one after the other, ranked among all items.",
+    "quality.about": "{events} events of the latest were held back and predicted one after the other, ranked among all items.",
     "quality.method": "Method", "quality.hr": "HR@10", "quality.ndcg": "NDCG@10", "quality.mrr": "MRR", "quality.learned": "Model {model}: {users} users, {items} items, {events} events.",
     "people.person": "Id of the user", "people.found": "{events} events.", "people.deleted": "{count} events deleted.",
     "people.models": "Models {models} were made when these events were there. Learn again for one without them.",
