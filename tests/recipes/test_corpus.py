@@ -61,7 +61,9 @@ def test_text_of_a_test_set_is_found(tmp_path: Path, language: str, text: str) -
 
 
 def test_traditional_characters_are_compared_as_simplified(tmp_path: Path) -> None:
-    (tmp_path / "test.txt").write_text("這個國家的歷史學家們認為，這場戰爭開始於一千九百三十七年的夏天。", encoding="utf-8")
+    (tmp_path / "test.txt").write_text(
+        "這個國家的歷史學家們認為，這場戰爭開始於一千九百三十七年的夏天。", encoding="utf-8"
+    )
     overlap = Overlap("zh")
     overlap.add_file(tmp_path / "test.txt")
     overlap.finish()

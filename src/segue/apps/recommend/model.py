@@ -56,8 +56,8 @@ class Session:
 
 
 def reach(config: ModelConfig, window: int) -> int:
-    """On how many last events what is predicted can hang: through the memory of each layer of a causal model, on as many
-    more; of others no more are looked at than memory or the segment has."""
+    """Number of last events that a prediction can depend on. In a causal model each layer reaches as many further back
+    as its memory is long; other models look at no more than the memory or the segment holds."""
     if config.memory is None:
         return window
     deep = config.num_layers if config.objective == "causal" else 1
