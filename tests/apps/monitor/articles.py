@@ -1,4 +1,4 @@
-"""Articles that say what they mean at their end: it was dull, then kind, is good; the other way round, bad.
+"""Articles that say what they mean near their end: it was dull, then kind, is good; the other way round, bad.
 
 Both have the same words, pairs and pieces of words, so that n-grams cannot tell them apart; what comes last can only be
 told by reading in order. They are several segments long.
@@ -26,7 +26,7 @@ FILLER = (
 
 
 def said(word: str) -> str:
-    return "It was " + " and ".join([word] * 3)
+    return "It was " + " and ".join([word] * 3) + " then"
 
 
 def article(*, good: bool, draw: random.Random) -> str:

@@ -33,7 +33,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def joined(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A monitor with a network; tests that write copy it."""
     out = tmp_path_factory.mktemp("joined") / "monitor"
-    with small(epochs=5, least=30):
+    with small(epochs=5, least=20):
         segue.learn_monitor(articles(160), out, entities=entities(), model=model_folder, progress=False)
     return out
 
@@ -60,10 +60,10 @@ def test_a_network_that_tells_what_n_grams_cannot_is_used(joined: Path, model: M
     report = segue.describe_monitor(joined).page.with_suffix(".md").read_text(encoding="utf-8")
     assert "It is used." in report
     assert "Words that decide most, in the linear model" in report
-    new = articles(20, seed=9)
-    assert [one.sentiment.label for one in model.read_all([row["text"] for row in new])] == [
-        row["sentiment"] for row in new
-    ]
+    new = articles(40, seed=9)
+    found = model.read_all([row["text"] for row in new])
+    right = sum(one.sentiment.label == row["sentiment"] for one, row in zip(found, new, strict=True))
+    assert right > 36
 
 
 def test_long_articles_are_read_to_the_end_with_memory(model: MonitorModel) -> None:
