@@ -79,10 +79,15 @@ class Tried:
     missing: str = ""
     """Why it was not tried; empty where it was."""
     measured: Measured | None = None
-    joined: Joined | None = None
-    """None where it does not help."""
+    trained: Joined | None = None
+    """The network with its weights, whether it helps or not."""
     read_N: NDArray[np.bool_] | None = None
     """Which of the held-back rows it reads."""
+
+    @property
+    def joined(self) -> Joined | None:
+        """What is used; None where it does not help."""
+        return self.trained if self.measured is not None and self.measured.helps else None
 
     def numbers(self) -> dict[str, Any]:
         """What is kept with the model."""
@@ -133,7 +138,7 @@ def try_network(
         learned=len(known),
         asked=len(texts),
         measured=measured,
-        joined=Joined(network=network, mixture=mixture) if measured.helps else None,
+        trained=Joined(network=network, mixture=mixture),
         read_N=read_N,
     )
 
