@@ -128,8 +128,8 @@ class MonitorModel:
         score to the mean of the others'."""
         direction_C = np.zeros(len(self.linear.bias_C), dtype=np.float32)
         direction_C[: len(SENTIMENTS)] = self._direction(text, label)
-        joined = self.joined is not None and self.joined.network.reads(text)
-        scale = self.joined.mixture.linear if self.joined is not None and joined else self.sentiment.scale
+        joined = self._joined(text)
+        scale = self.sentiment.scale if joined is None else joined.mixture.linear
         worth = np.zeros(len(text) + 1)
         for start, end, value in self.linear.contributions(text, direction_C * np.float32(scale)):
             places = [place for place in range(start, end) if not text[place].isspace()]
@@ -140,10 +140,15 @@ class MonitorModel:
     def by_network(self, text: str, *, label: str | None = None) -> float | None:
         """What the network, which reads the text as a whole, adds to the sentiment that it has, or to another one; None
         where no network reads it."""
-        if self.joined is None or not self.joined.network.reads(text):
+        joined = self._joined(text)
+        if joined is None:
             return None
-        added_C = self.joined.mixture.network * self.joined.network.scores([text])[0]
+        added_C = joined.mixture.network * joined.network.scores([text])[0]
         return float(added_C @ self._direction(text, label))
+
+    def _joined(self, text: str) -> Joined | None:
+        """The network, where it reads a text."""
+        return self.joined if self.joined is not None and self.joined.network.reads(text) else None
 
     def _direction(self, text: str, label: str | None) -> NDArray[np.float32]:
         """From the mean of the other sentiments to one."""
