@@ -68,6 +68,10 @@ def test_texts_come_in_live_and_companies_are_listed(open_page: Open, monitor: S
     shot(page, "monitor-now")
     page.click("#stream .item:first-child")
     page.wait_for_selector("#panel-now #reader:not([hidden]) .word.for")
+    assert page.locator("#network").count() == 0
+    page.route("**/v1/texts/*", lambda route: route.fulfill(json={**route.fetch().json(), "network": -0.8}))
+    page.click("#stream .item:first-child")
+    page.wait_for_selector("#panel-now #network:has-text('speaks against “positive” (-0.80)')")
     page.click("#entities tr[data-entity='ACME'] .link")
     page.wait_for_selector("#timeline svg .mean")
 

@@ -66,6 +66,15 @@ def learn(
         Path | None,
         typer.Option(metavar="FILE", help="Table with code and names, several with | between them. Default: none."),
     ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL",
+            help='Network that reads texts to their end with memory, beside the linear model: "auto" for the packaged '
+            "XLNet of the rows' language, or any model folder. It is fine-tuned, which takes minutes, and used if it "
+            "tells held-back rows better; reading then takes several times longer.",
+        ),
+    ] = "none",
     database: DatabaseOption = None,
     seed: HeldSeedOption = 0,
 ) -> None:
@@ -74,10 +83,12 @@ def learn(
     \b
     Example:
       segue monitor learn labelled.csv --entities companies.csv --out monitor
+      segue monitor learn articles.csv --model auto --out monitor
     """
     from segue.apps.monitor.interface import learn_monitor
+    from segue.apps.monitor.report import network_sentence
 
-    found = learn_monitor(files, out, entities=entities, database=database, seed=seed)
+    found = learn_monitor(files, out, entities=entities, model=model, database=database, seed=seed)
     console, numbers = Console(highlight=False), found.numbers
     kinds = ", ".join(f"{count:,} {name}" for name, count in numbers["sentiments"].items())
     say(console, f"{numbers['rows']:,} rows ({kinds}), {numbers['topics']:,} topics, {numbers['entities']:,} entities.")
@@ -86,6 +97,8 @@ def learn(
             one = numbers[name]
             say(console, f"{name}, {one['held_back']:,} held-back rows: right {one['accuracy']:.1%}, mean F1 "
                 f"{one['macro_f1']:.1%}, calibration error {one['calibration_error']:.1%}.")  # fmt: skip
+    if "network" in numbers:
+        say(console, network_sentence(numbers["network"]))
     say(console, f"Report: {found.page}, and report.md beside it.")
 
 
@@ -107,6 +120,7 @@ def tell(
         found = model.read(text)
         words = sorted(model.deciding(text), key=lambda one: -one.weight)
         deciding = [(text[one.start : one.end], one.weight) for one in words if one.weight > 0][:5]
+        network = model.by_network(text)
         if as_json:
             row = {
                 "text": text,
@@ -115,6 +129,7 @@ def tell(
                 "topic_probability": found.topic_probability,
                 "entities": {code: vars(one) for code, one in found.entities.items()},
                 "deciding": [{"text": word, "weight": weight} for word, weight in deciding],
+                "network": network,
             }
             show_json(row)
             continue
@@ -123,6 +138,8 @@ def tell(
         if deciding:
             shown = ", ".join(f"{word} {weight:+.2f}" for word, weight in deciding)
             say(console, f"words that decided: {shown}", indent=2)
+        if network is not None:
+            say(console, f"the network, which read the whole text: {network:+.2f}", indent=2)
         for code, one in found.entities.items():
             say(console, f"{code}: {one.label}, negative {one.negative:.1%}, positive {one.positive:.1%}", indent=2)
 
@@ -273,7 +290,18 @@ def export(
     say(Console(highlight=False), f"{out}: {count:,} rows.")
 
 
-def improve(monitor: MonitorArgument, seed: HeldSeedOption = 0) -> None:
+def improve(
+    monitor: MonitorArgument,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help='Network that is tried, as for learn; "none" for the linear model alone. Default: what the model in '
+            "use was learned with.",
+        ),
+    ] = None,
+    seed: HeldSeedOption = 0,
+) -> None:
     """Learn again with labels that people corrected, and switch if it is no worse.
 
     \b
@@ -282,7 +310,7 @@ def improve(monitor: MonitorArgument, seed: HeldSeedOption = 0) -> None:
     """
     from segue.apps.monitor.interface import improve_monitor
 
-    found = improve_monitor(monitor, seed=seed)
+    found = improve_monitor(monitor, model=model, seed=seed)
     console = Console(highlight=False)
     say(console, f"{found.learned:,} accepted corrections learned.")
     say(

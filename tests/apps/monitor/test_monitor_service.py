@@ -84,6 +84,7 @@ def test_a_text_shows_the_words_that_decided(filled: Server, agent: httpx.Client
     found = agent.get(f"/v1/texts/{one['number']}").json()
     assert "".join(text for text, _ in found["pieces"]) == one["text"]
     assert max(weight for _, weight in found["pieces"]) == 1
+    assert found["network"] is None  # a linear model read it
     assert agent.get("/v1/texts/999999").status_code == 404
 
 

@@ -304,8 +304,8 @@ def test_a_repeat_is_counted_and_not_read_again(
     model: MonitorModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    original = MonitorModel.read
-    monkeypatch.setattr(MonitorModel, "read", lambda self, text: read.append(text) or original(self, text))
+    original = MonitorModel.read_all
+    monkeypatch.setattr(MonitorModel, "read_all", lambda self, texts: read.extend(texts) or original(self, texts))
     fed = Fed(tmp_path, model)
     text = "Acme posts a heavy loss and cuts many jobs in its plant, the company said on Monday"
     rows = [{"text": text, "time": START}, {"text": f"RT @bob: {text.upper()}!", "time": START + 60}]

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from segue.apps.monitor.entities import Entities
@@ -11,6 +12,7 @@ from segue.apps.monitor.folder import write_model
 from segue.apps.monitor.labelled import LabelledRows
 from segue.apps.monitor.learn import Learned, learn
 from segue.apps.monitor.model import MonitorModel
+from segue.apps.monitor.network import NO_MODEL, choose_trainer
 from segue.apps.monitor.report import TITLE, report, summary
 from segue.report.pages import to_html, to_markdown
 
@@ -25,6 +27,8 @@ class Built:
     rows: LabelledRows
     learned: Learned
     about: dict[str, Any]
+    temporary: TemporaryDirectory[str] = field(repr=False)
+    """Holds a network that was fine-tuned until it is written."""
 
     def write(self, folder: Path) -> None:
         """Into an empty folder."""
@@ -34,20 +38,28 @@ class Built:
         (folder / REPORT_TEXT).write_text(to_markdown(TITLE, blocks), encoding="utf-8")
 
 
-def build(rows: LabelledRows, entities: Entities, *, seed: int, told: Callable[[str], object]) -> Built:
-    """Learns and measures."""
-    learned = learn(rows, seed=seed, told=told)
-    model = MonitorModel(
+def build(
+    rows: LabelledRows, entities: Entities, *, seed: int, told: Callable[[str], object], model: str = NO_MODEL
+) -> Built:
+    """Learns and measures. `model` is fine-tuned and used if that helps: a name, a folder, "auto" for the packaged one
+    of the rows' language, or "none"."""
+    temporary = TemporaryDirectory(prefix="segue-monitor-")
+    texts = [row.text for row in rows.rows if row.sentiment is not None]
+    trainer = choose_trainer(model, texts, folder=Path(temporary.name), seed=seed, told=told)
+    learned = learn(rows, seed=seed, told=told, trainer=trainer)
+    made = MonitorModel(
         linear=learned.linear,
         topics=learned.topics,
         sentiment=learned.sentiment,
         topic=learned.topic,
         entities=entities,
+        joined=None if learned.tried is None else learned.tried.joined,
     )
     about = {
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seed": seed,
+        "asked_for": {"model": model},
         "inverse_penalties": learned.inverse_penalties,
         "summary": summary(rows, learned, entities),
     }
-    return Built(model=model, rows=rows, learned=learned, about=about)
+    return Built(model=made, rows=rows, learned=learned, about=about, temporary=temporary)

@@ -1,6 +1,7 @@
 """Probabilities that mean what they say: a temperature and a bias for each class, fitted to held-back rows.
 
-In: scores of rows that a model has not learned from, and what is right. Out: a `Calibration`. How far it is off is the
+In: scores of rows that a model has not learned from, and what is right. Out: a `Calibration`, or for two models a
+`Mixture`, which also says what each of them counts. How far it is off is the
 expected calibration error: the mean distance of confidence and share of right answers, over bins of the confidence.
 """
 
@@ -32,30 +33,61 @@ class Calibration:
         return found_NC
 
 
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """Two models together: probabilities are the softmax of the scores of each, times its weight, plus `bias_C`."""
+
+    linear: float
+    network: float
+    bias_C: Floats
+
+    def probabilities(self, linear_NC: NDArray[np.floating], network_NC: NDArray[np.floating]) -> Floats:
+        """[N, C]."""
+        both_NC = self.linear * linear_NC.astype(np.float64) + self.network * network_NC.astype(np.float64)
+        found_NC: Floats = np.exp(log_softmax(both_NC + self.bias_C))
+        return found_NC
+
+
 def fit_calibration(
     scores_NC: NDArray[np.floating], labels: Sequence[int], weights: Sequence[float] | None = None
 ) -> Calibration:
     """By the smallest loss; few rows change little. `weights` are what each row counts. Default: all the same."""
-    classes = scores_NC.shape[1]
-    scores = torch.from_numpy(np.ascontiguousarray(scores_NC, dtype=np.float64))
+    (scale,), bias_C = _fit([scores_NC], labels, weights)
+    return Calibration(scale=scale, bias_C=bias_C)
+
+
+def fit_mixture(linear_NC: NDArray[np.floating], network_NC: NDArray[np.floating], labels: Sequence[int]) -> Mixture:
+    """By the smallest loss; few rows change little, and then both count the same."""
+    (linear, network), bias_C = _fit([linear_NC, network_NC], labels, None)
+    return Mixture(linear=linear, network=network, bias_C=bias_C)
+
+
+def _fit(
+    models: Sequence[NDArray[np.floating]], labels: Sequence[int], weights: Sequence[float] | None
+) -> tuple[list[float], Floats]:
+    """What each model counts, and the biases of the classes."""
+    count, classes = len(models), models[0].shape[1]
+    scores_KNC = torch.from_numpy(np.stack([one.astype(np.float64) for one in models]))
     gold = torch.tensor(list(labels), dtype=torch.int64)
     counts = torch.ones(len(gold), dtype=torch.float64)
     if weights is not None:
         counts = torch.tensor(list(weights), dtype=torch.float64)
     counts = counts / counts.sum()
-    parameters = torch.zeros(1 + classes, dtype=torch.float64, requires_grad=True)
+    parameters = torch.zeros(count + classes, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([parameters], max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        found = torch.nn.functional.cross_entropy(parameters[0].exp() * scores + parameters[1:], gold, reduction="none")
+        scales_K11 = parameters[:count, None, None].exp() / count
+        logits_NC = (scales_K11 * scores_KNC).sum(dim=0) + parameters[count:]
+        found = torch.nn.functional.cross_entropy(logits_NC, gold, reduction="none")
         loss: Tensor = found @ counts + parameters.square().sum() / len(gold)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
     values = parameters.detach().numpy()
-    return Calibration(scale=float(np.exp(values[0])), bias_C=values[1:].copy())
+    return (np.exp(values[:count]) / count).tolist(), values[count:].copy()
 
 
 def calibration_error(probabilities_NC: Floats, labels: Sequence[int]) -> float:

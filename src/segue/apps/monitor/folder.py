@@ -1,9 +1,11 @@
-"""Models of a monitor on disk: model.json, rows.jsonl, entities.jsonl, tensors.safetensors, report.html and .md.
+"""Models of a monitor on disk: model.json, rows.jsonl, entities.jsonl, tensors.safetensors, report.html and .md, and
+where a network joins the linear model, network/.
 
 `segue.apps.folder` says where they are.
 """
 
 import json
+import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -11,17 +13,20 @@ from typing import Any
 import numpy as np
 import torch
 
+from segue.api.predict import load_finetuned
 from segue.apps.folder import FORMAT, MODEL, MODELS, model_names, packed, read_about, unpacked
-from segue.apps.monitor.calibrate import Calibration
+from segue.apps.monitor.calibrate import Calibration, Mixture
 from segue.apps.monitor.entities import Entities, entities_of
+from segue.apps.monitor.joining import Joined
 from segue.apps.monitor.labelled import SENTIMENTS, Labelled
 from segue.apps.monitor.linear import Linear, Vocabulary
 from segue.apps.monitor.model import MonitorModel
+from segue.apps.monitor.network import Network
 from segue.checkpoint.files import verify
 from segue.checkpoint.folder import read_tensors, write_tensors
 from segue.errors import CheckpointError
 
-ROWS, ENTITIES, TENSORS = "rows.jsonl", "entities.jsonl", "tensors.safetensors"
+ROWS, ENTITIES, TENSORS, NETWORK = "rows.jsonl", "entities.jsonl", "tensors.safetensors", "network"
 CORRECTIONS = "corrections"
 """The source of rows that people corrected."""
 
@@ -42,6 +47,7 @@ def write_model(folder: Path, model: MonitorModel, rows: tuple[Labelled, ...], a
         "topics": list(model.topics),
         "sentiment": _values(model.sentiment),
         "topic": None if model.topic is None else _values(model.topic),
+        "joined": None if model.joined is None else _joined_values(model.joined),
         **about,
     }
     (folder / MODEL).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -69,10 +75,22 @@ def write_model(folder: Path, model: MonitorModel, rows: tuple[Labelled, ...], a
         "bias": model.linear.bias_C,
     }
     write_tensors({name: torch.from_numpy(value) for name, value in tensors.items()}, folder / TENSORS)
+    if model.joined is not None:
+        shutil.copytree(model.joined.network.model.folder, folder / NETWORK)
 
 
 def _values(calibration: Calibration) -> dict[str, Any]:
     return {"scale": calibration.scale, "bias": calibration.bias_C.tolist()}
+
+
+def _joined_values(joined: Joined) -> dict[str, Any]:
+    mixture = joined.mixture
+    return {
+        "linear": mixture.linear,
+        "network": mixture.network,
+        "bias": mixture.bias_C.tolist(),
+        "chinese": joined.network.chinese,
+    }
 
 
 def read_rows(folder: Path) -> list[Labelled]:
@@ -109,16 +127,33 @@ def read_model(folder: Path) -> MonitorModel:
             raise ValueError("weights of another shape")
         topic = None if values["topic"] is None else _calibration(values["topic"])
         sentiment, entities = _calibration(values["sentiment"]), _entities(folder)
+        joined = None if values.get("joined") is None else _joined(folder, values["joined"])
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise CheckpointError(
             f"{folder} must be a model of a monitor of this version; got something else ({str(error)[:80]}). Learn "
             "again."
         ) from None
-    return MonitorModel(linear=linear, topics=topics, sentiment=sentiment, topic=topic, entities=entities)
+    return MonitorModel(
+        linear=linear, topics=topics, sentiment=sentiment, topic=topic, entities=entities, joined=joined
+    )
 
 
 def _calibration(values: dict[str, Any]) -> Calibration:
     return Calibration(scale=float(values["scale"]), bias_C=np.array(values["bias"], dtype=np.float64))
+
+
+def _joined(folder: Path, values: dict[str, Any]) -> Joined:
+    """The network and what it counts; ValueError where it tells something else than sentiment."""
+    chinese = values["chinese"]
+    network = Network(model=load_finetuned(folder / NETWORK), chinese=None if chinese is None else bool(chinese))
+    if not network.places:
+        raise ValueError("a network without labels")
+    mixture = Mixture(
+        linear=float(values["linear"]),
+        network=float(values["network"]),
+        bias_C=np.array(values["bias"], dtype=np.float64),
+    )
+    return Joined(network=network, mixture=mixture)
 
 
 def _entities(folder: Path) -> Entities:

@@ -1,7 +1,8 @@
 """A monitor learns again, with labels that people corrected and others accepted, and switches only if that is no worse.
 
 A fifth of all rows is held back. What was known before, and what is known now, are each learned without it and asked
-the same rows. Then a model of everything is made; it goes into use if it told at least as many of them rightly.
+the same rows, with a network if the model in use was learned with one. Then a model of everything is made; it goes into
+use if it told at least as many of them rightly.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +14,12 @@ import numpy as np
 from segue.apps.folder import MODELS, next_name, read_about
 from segue.apps.monitor import reviews
 from segue.apps.monitor.build import build
+from segue.apps.monitor.entities import Entities
 from segue.apps.monitor.folder import CORRECTIONS, read_model, read_rows
 from segue.apps.monitor.labelled import SENTIMENTS, Labelled, gathered
 from segue.apps.monitor.learn import fit
 from segue.apps.monitor.linear import learn_vocabulary
+from segue.apps.monitor.network import NO_MODEL
 from segue.apps.monitor.store import MONITOR
 from segue.apps.monitor.terms import terms_of
 from segue.errors import ConfigError
@@ -41,8 +44,9 @@ class MonitorImprovement:
     switched: bool
 
 
-def improve(monitor: Path, *, seed: int, told: Callable[[str], object]) -> MonitorImprovement:
-    """Learns from what was accepted since the model in use was made."""
+def improve(monitor: Path, *, seed: int, told: Callable[[str], object], model: str | None = None) -> MonitorImprovement:
+    """Learns from what was accepted since the model in use was made. `model` is the network to be tried; None for what
+    the model in use was learned with."""
     before = MONITOR.current_model(monitor)
     new = _accepted(monitor, before)
     if not new:
@@ -53,12 +57,20 @@ def improve(monitor: Path, *, seed: int, told: Callable[[str], object]) -> Monit
     known = read_rows(monitor / MODELS / before)
     more = gathered([*known, *(row for _, row in new)])
     held = _held(more.rows, seed=seed)
-    penalty = float(read_about(monitor / MODELS / before)["inverse_penalties"]["sentiment"])
+    about = read_about(monitor / MODELS / before)
+    entities = read_model(monitor / MODELS / before).entities
+    was = str(about.get("asked_for", {}).get("model", NO_MODEL))
+    now = was if model is None else model
     right = []
-    for rows in (known, more.rows):
+    for rows, name in ((known, was), (more.rows, now)):
         told(f"learning without {len(held):,} rows, to ask them")
-        right.append(_right(rows, held, inverse_penalty=penalty))
-    built = build(more, read_model(monitor / MODELS / before).entities, seed=seed, told=told)
+        rest = _without(rows, held)
+        if NO_MODEL == was == now:
+            penalty = float(about["inverse_penalties"]["sentiment"])
+            right.append(_right_of_linear(rest, held, inverse_penalty=penalty))
+        else:
+            right.append(_right(rest, held, entities, model=name, seed=seed, told=told))
+    built = build(more, entities, seed=seed, told=told, model=now)
     built.about["improved"] = {"from": before, "asked": len(held), "right_before": right[0], "right_now": right[1]}
     name = next_name(monitor)
     MONITOR.write_model(monitor, name, built.write)
@@ -99,10 +111,29 @@ def _held(rows: Sequence[Labelled], *, seed: int) -> list[Labelled]:
     return [fitting[place] for place in order[: max(1, len(fitting) // HELD)].tolist()]
 
 
-def _right(rows: Sequence[Labelled], held: Sequence[Labelled], *, inverse_penalty: float) -> float:
-    """Share of the held-back rows that are told rightly by what is learned without them."""
+def _without(rows: Sequence[Labelled], held: Sequence[Labelled]) -> list[Labelled]:
     away = {row.text for row in held}
-    rest = [row for row in rows if row.text not in away and row.sentiment is not None]
+    return [row for row in rows if row.text not in away and row.sentiment is not None]
+
+
+def _right(
+    rest: Sequence[Labelled],
+    held: Sequence[Labelled],
+    entities: Entities,
+    *,
+    model: str,
+    seed: int,
+    told: Callable[[str], object],
+) -> float:
+    """Share of the held-back rows that are told rightly by what is learned without them, with a network if it helps."""
+    built = build(gathered(rest), entities, seed=seed, told=told, model=model)
+    found = built.model.read_all([row.text for row in held])
+    right = sum(SENTIMENTS.index(one.sentiment.label) == row.sentiment for one, row in zip(found, held, strict=True))
+    return right / max(1, len(held))
+
+
+def _right_of_linear(rest: Sequence[Labelled], held: Sequence[Labelled], *, inverse_penalty: float) -> float:
+    """The same for the linear model alone, which is quicker."""
     terms = [terms_of(row.text) for row in rest]
     vocabulary = learn_vocabulary(terms)
     labels = [int(row.sentiment or 0) for row in rest]

@@ -21,6 +21,7 @@ from segue.apps.monitor.folder import models_with, read_model
 from segue.apps.monitor.improve import MonitorImprovement, improve
 from segue.apps.monitor.labelled import read_labelled
 from segue.apps.monitor.model import MonitorModel
+from segue.apps.monitor.network import NO_MODEL
 from segue.apps.monitor.reading import ReadSummary, looked_into
 from segue.apps.monitor.settings import MonitorSettings
 from segue.apps.monitor.sources import POSTED, Source
@@ -55,6 +56,7 @@ def learn_monitor(
     out: str | Path,
     *,
     entities: TableLike | None = None,
+    model: str | Path = NO_MODEL,
     database: str | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -66,6 +68,9 @@ def learn_monitor(
             (negative, neutral, positive), and if there are any title, topic and time.
         out: Folder of the monitor; it must not exist yet.
         entities: File or table with the columns code and names (several with | between them). Default: none.
+        model: Model that is fine-tuned for sentiment, to read texts to their end with memory beside the linear model:
+            "auto" for the packaged XLNet of the rows' language, or any model folder. It is used if rows that were held
+            back are told better with it; learning takes minutes, and reading several times longer. Default: none.
         database: Where texts will be kept: the URL of a database of PostgreSQL, "postgresql://user@host/name", without
             a password. Default: SQLite, in the folder.
         seed: Seed of what is held back.
@@ -77,6 +82,7 @@ def learn_monitor(
     Raises:
         DataError: If the sources cannot be read, or have fewer than two sentiments.
         ConfigError: If a setting is not possible.
+        CheckpointError: If there is no such model.
 
     Examples:
         >>> rows = [
@@ -95,7 +101,7 @@ def learn_monitor(
     rows = read_labelled([table_source(one, name=f"table {n}") for n, one in enumerate(given, start=1)])
     listed = _entities(entities)
     line = StatusLine(show=progress)
-    built = build(rows, listed, seed=seed, told=line.update)
+    built = build(rows, listed, seed=seed, told=line.update, model=_model(model))
     line.clear()
 
     def write(folder: Path) -> None:
@@ -115,7 +121,9 @@ def open_monitor(folder: str | Path) -> MonitorModel:
         folder: Folder of the monitor, as `learn_monitor` wrote it.
 
     Returns:
-        The model in use. `read(text)` gives sentiment, topic and entities; `deciding(text)` the words that decided.
+        The model in use. `read(text)` gives sentiment, topic and entities, `read_all(texts)` those of several texts,
+        which is quicker where a network reads them; `deciding(text)` the words that decided in the linear model, and
+        `by_network(text)` what the network added to them.
 
     Raises:
         CheckpointError: If there is no monitor, or its files are damaged.
@@ -209,11 +217,14 @@ def _feed_rows(folder: Path, rows: list[dict[str, Any]], settings: MonitorSettin
 
 
 @python_errors
-def improve_monitor(folder: str | Path, *, seed: int = 0, progress: bool = True) -> MonitorImprovement:
+def improve_monitor(
+    folder: str | Path, *, model: str | Path | None = None, seed: int = 0, progress: bool = True
+) -> MonitorImprovement:
     """Learn again with labels that were corrected and accepted on the page, and switch if that is no worse.
 
     Args:
         folder: Folder of the monitor. It may be running: it takes the new model into use by itself.
+        model: Model that is fine-tuned, as for `learn_monitor`. Default: what the model in use was learned with.
         seed: Seed of which rows are held back.
         progress: Whether progress is shown on standard error.
 
@@ -234,7 +245,7 @@ def improve_monitor(folder: str | Path, *, seed: int = 0, progress: bool = True)
         beacon must have accepted corrections
     """
     line = StatusLine(show=progress)
-    found = improve(Path(folder), seed=seed, told=line.update)
+    found = improve(Path(folder), seed=seed, told=line.update, model=None if model is None else _model(model))
     line.clear()
     return found
 
@@ -406,6 +417,11 @@ def report_monitor(folder: str | Path, out: str | Path, *, day: str | None = Non
 
 def _entities(given: TableLike | None) -> Entities:
     return entities_of(()) if given is None else read_entities(table_source(given, name="entities"))
+
+
+def _model(given: str | Path) -> str:
+    """A folder by its whole path, so that `improve` finds it from elsewhere."""
+    return str(Path(given).resolve()) if Path(given).is_dir() else str(given)
 
 
 def _time(given: str | None, otherwise: float) -> float:

@@ -3,18 +3,23 @@
 Rows are held back in five parts, whole stretches of time where the rows have times. What models of the other parts say
 of each decides the penalty, the temperature and the biases, and is what the report shows; a part is measured with the
 calibration of the others. The model itself learns from all rows.
+
+Where a network is wanted, it is fine-tuned on the first four parts and tried on the last (`joining`).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segue.apps.monitor.calibrate import Calibration, calibration_error, fit_calibration, macro_f1
+from segue.apps.monitor.joining import Tried, try_network
 from segue.apps.monitor.labelled import SENTIMENTS, Labelled, LabelledRows
 from segue.apps.monitor.linear import Linear, Sparse, fit_weights, learn_vocabulary
+from segue.apps.monitor.network import Trainer
 from segue.apps.monitor.terms import terms_of
 
 FOLDS = 5
@@ -57,20 +62,23 @@ class Learned:
     held: dict[str, Held]
     """By "sentiment" and "topic"."""
     inverse_penalties: dict[str, float]
+    tried: Tried | None = None
+    """What came of a network; None where none was wanted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Job:
-    """One thing to tell: texts as terms, and their classes."""
+    """One thing to tell: texts, also as terms, and their classes."""
 
+    whole: list[str]
     texts: list[list[str]]
     labels: list[int]
     classes: int
     in_time: bool
 
 
-def learn(rows: LabelledRows, *, seed: int, told: Tell) -> Learned:
-    """All that is learned from the rows."""
+def learn(rows: LabelledRows, *, seed: int, told: Tell, trainer: Trainer | None = None) -> Learned:
+    """All that is learned from the rows. `trainer` makes a network of sentiment, which is used if it helps."""
     told("reading the rows")
     terms = [terms_of(row.text) for row in rows.rows]
     in_time = sum(row.time is not None for row in rows.rows) > len(rows.rows) / 2
@@ -84,9 +92,13 @@ def learn(rows: LabelledRows, *, seed: int, told: Tell) -> Learned:
     else:
         topics = ()
     held, penalties, calibrations = {}, {}, {}
+    tried = None
     for name, job in jobs.items():
-        penalties[name], parts = _held_back(job, seed=seed, told=lambda said, name=name: told(f"{name}: {said}"))  # type: ignore[misc]
+        penalties[name], parts, last = _held_back(job, seed=seed, told=partial(_tell_of, name, told))
         held[name], calibrations[name] = _calibrated(parts, in_time=in_time)
+        if name == "sentiment" and trainer is not None:
+            tried = _tried(job, trainer, last, parts[-1][0])
+            held[name] = _with_network(held[name], tried)
     told("learning from all rows")
     vocabulary = learn_vocabulary(terms)
     weights, biases = [], []
@@ -109,7 +121,30 @@ def learn(rows: LabelledRows, *, seed: int, told: Tell) -> Learned:
         topic=calibrations.get("topic"),
         held=held,
         inverse_penalties=penalties,
+        tried=tried,
     )
+
+
+def _tell_of(name: str, told: Tell, said: str) -> None:
+    told(f"{name}: {said}")
+
+
+def _tried(job: _Job, trainer: Trainer, last: NDArray[np.int64], linear_NC: NDArray[np.float64]) -> Tried:
+    """A network of the rows that are not in the last part, asked those that are."""
+    away = set(last.tolist())
+    rest = [(job.whole[n], job.labels[n]) for n in range(len(job.labels)) if n not in away]
+    return try_network(trainer, rest, [(job.whole[n], job.labels[n]) for n in last.tolist()], linear_NC)
+
+
+def _with_network(held: Held, tried: Tried) -> Held:
+    """What both models say of the last part, which is all that they were asked together; rows that the network does not
+    read are told by the linear model. Without a network that is used, all stays as it is."""
+    if tried.joined is None or tried.measured is None or tried.read_N is None:
+        return held
+    count = len(tried.read_N)
+    probabilities_NC = held.probabilities_NC[-count:].copy()
+    probabilities_NC[tried.read_N] = tried.measured.both_NC
+    return Held(labels=held.labels[-count:], probabilities_NC=probabilities_NC)
 
 
 def _job(
@@ -119,8 +154,14 @@ def _job(
     classes: int,
     in_time: bool,
 ) -> _Job:
-    kept = [(one, gold) for row, one in zip(rows, terms, strict=True) if (gold := label(row)) is not None]
-    return _Job(texts=[one for one, _ in kept], labels=[gold for _, gold in kept], classes=classes, in_time=in_time)
+    kept = [(row.text, one, gold) for row, one in zip(rows, terms, strict=True) if (gold := label(row)) is not None]
+    return _Job(
+        whole=[text for text, _, _ in kept],
+        texts=[one for _, one, _ in kept],
+        labels=[gold for _, _, gold in kept],
+        classes=classes,
+        in_time=in_time,
+    )
 
 
 def fit(
@@ -142,8 +183,8 @@ _Part = tuple[NDArray[np.float64], list[int]]
 """Scores of rows that were held back together, and their labels."""
 
 
-def _held_back(job: _Job, *, seed: int, told: Tell) -> tuple[float, list[_Part]]:
-    """The best penalty, and what each part is told by models of the others."""
+def _held_back(job: _Job, *, seed: int, told: Tell) -> tuple[float, list[_Part], NDArray[np.int64]]:
+    """The best penalty, what each part is told by models of the others, and the numbers of the rows of the last."""
     count = len(job.texts)
     order = np.arange(count) if job.in_time else np.random.default_rng(seed).permutation(count)
     folds = min(FOLDS, count)
@@ -159,7 +200,7 @@ def _held_back(job: _Job, *, seed: int, told: Tell) -> tuple[float, list[_Part]]
     for number, part in enumerate(parts[:-1], start=1):
         told(f"learning without part {number} of {folds}")
         found.append((_scores_without(job, order, part, best), [job.labels[n] for n in part]))
-    return best, [*found, (tried[best], [job.labels[n] for n in last])]
+    return best, [*found, (tried[best], [job.labels[n] for n in last])], last
 
 
 def _scores_without(

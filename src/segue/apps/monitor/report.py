@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from segue.apps.monitor.entities import Entities
+from segue.apps.monitor.joining import SURE, WORTH
 from segue.apps.monitor.labelled import SENTIMENTS, LabelledRows
 from segue.apps.monitor.learn import Held, Learned
 from segue.report.pages import Block, Bullets, Heading, Paragraph, Table
@@ -15,6 +16,10 @@ TITLE = "What the monitor has learned"
 MOST_ROWS = 25
 BINS = 5
 WORDS = 15
+RULE = (
+    f"It is used if the loss is lower by {WORTH:.0%} and by {SURE:g} standard errors of the difference, and no fewer "
+    "rows are told rightly."
+)
 
 
 def summary(rows: LabelledRows, learned: Learned, entities: Entities) -> dict[str, Any]:
@@ -27,7 +32,20 @@ def summary(rows: LabelledRows, learned: Learned, entities: Entities) -> dict[st
         "entities": len(entities.all),
         "left_out": rows.left_out,
         **{name: held.numbers() for name, held in learned.held.items()},
+        **({} if learned.tried is None else {"network": learned.tried.numbers()}),
     }
+
+
+def network_sentence(tried: Mapping[str, Any]) -> str:
+    """What came of a network, from its numbers."""
+    if "why" in tried:
+        return f"The network {tried['model']} was not tried: {tried['why']}."
+    return (
+        f"The network {tried['model']}, fine-tuned on {tried['learned']:,} rows, was asked {tried['asked']:,} others, "
+        f"as the linear model was: together they told {tried['right_now']:.1%} rightly with a mean loss of "
+        f"{tried['loss_now']:.3f}, the linear model alone {tried['right_before']:.1%} with {tried['loss_before']:.3f}. "
+        f"It is {'used' if tried['used'] else 'not used'}."
+    )
 
 
 def report(rows: LabelledRows, learned: Learned, numbers: Mapping[str, Any]) -> list[Block]:
@@ -38,6 +56,11 @@ def report(rows: LabelledRows, learned: Learned, numbers: Mapping[str, Any]) -> 
         *(f"Left out or mended: {count:,} {reason}." for reason, count in rows.left_out.items()),
     ]
     blocks: list[Block] = [Heading(text="What it knows"), Bullets(texts=lines)]
+    if "network" in numbers:
+        blocks += [
+            Heading(text="Whether a network helps"),
+            Paragraph(text=f"{network_sentence(numbers['network'])} {RULE}"),
+        ]
     names = {"sentiment": SENTIMENTS, "topic": learned.topics}
     for name, held in learned.held.items():
         blocks += _quality(name, held, names[name], numbers[name])
@@ -67,7 +90,7 @@ def _quality(name: str, held: Held, classes: tuple[str, ...], numbers: Mapping[s
     return [
         Heading(text=f"How good it is on what it had not seen: {name}"),
         Paragraph(
-            text=f"{numbers['held_back']:,} rows were held back in turn. Right: {numbers['accuracy']:.1%}; mean F1 of "
+            text=f"{numbers['held_back']:,} rows were held back. Right: {numbers['accuracy']:.1%}; mean F1 of "
             f"the classes {numbers['macro_f1']:.1%}; expected calibration error {numbers['calibration_error']:.1%}."
         ),
         Table(
@@ -91,4 +114,6 @@ def _words(learned: Learned) -> list[Block]:
         best = np.argsort(-weights)[:WORDS]
         if len(best) and weights[best[0]] > 0:
             rows.append((label, ", ".join(terms[whole[n]] for n in best.tolist() if weights[n] > 0)))
-    return [Heading(text="Words that decide most"), Table(header=("sentiment", "terms"), rows=rows)]
+    joined = learned.tried is not None and learned.tried.joined is not None
+    heading = "Words that decide most" + (", in the linear model" if joined else "")
+    return [Heading(text=heading), Table(header=("sentiment", "terms"), rows=rows)]

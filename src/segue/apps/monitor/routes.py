@@ -182,14 +182,15 @@ async def post_texts(body: Posted, request: Request) -> Response:
 
 @router.get("/v1/texts/{number}", tags=["texts"], dependencies=[needs("agent")])
 async def read_text(number: Number, request: Request) -> Response:
-    """A text, with what each of its words adds to its sentiment."""
+    """A text, with what each of its words adds to its sentiment, and what the network adds, if one reads it."""
     service = service_of(request)
     found = await service.database.run(lambda connection: queries.one_text(connection, number))
     if found is None:
         raise missing("a text", number)
     whole = Text(id="", source="", time=0.0, title=found["title"], text=found["text"]).whole
     pieces = await asyncio.to_thread(highlighted, service, whole, found["sentiment"])
-    return answer({**found, "pieces": pieces})
+    network = await asyncio.to_thread(service.model.by_network, whole, label=found["sentiment"])
+    return answer({**found, "pieces": pieces, "network": network})
 
 
 def highlighted(service: MonitorService, text: str, label: str) -> list[list[Any]]:

@@ -127,15 +127,19 @@ class Stream:
 
     def read(self, batch: Batch, looked: Looked, model: MonitorModel, name: str) -> Read:
         """Second, without the database: reads what nobody has read."""
-        seen = set(looked.originals)
+        firsts: dict[str, int] = {}
+        for place, print in enumerate(looked.prints):
+            if print not in looked.originals:
+                firsts.setdefault(print, place)
+        new = list(firsts.values())
+        found = dict(zip(new, model.read_all([looked.texts[place].whole for place in new]), strict=True))
         readings: list[tuple[Reading, Known] | None] = []
         nameless = []
-        for one, print in zip(looked.texts, looked.prints, strict=True):
-            if print in seen:
+        for place, one in enumerate(looked.texts):
+            reading = found.get(place)
+            if reading is None:
                 readings.append(None)
                 continue
-            seen.add(print)
-            reading = model.read(one.whole)
             readings.append((reading, known(one.whole, list(reading.entities))))
             if self._finder is not None and not reading.entities and self._finder.reads(one.language):
                 nameless.append(one.whole)

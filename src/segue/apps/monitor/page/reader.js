@@ -47,6 +47,7 @@ export function reader(shared) {
         button("reader.close", () => (root.hidden = true), { class: "quiet" })),
       el("p", { class: "reading", dir: "auto" }, ...one.pieces.map(piece)),
       el("p", { class: "hint", t: "reader.words", v: { tone: one.sentiment } }),
+      one.network === null ? "" : el("p", { class: "hint", id: "network", t: one.network < 0 ? "reader.against" : "reader.for", v: { tone: one.sentiment, weight: score(one.network) } }),
       el("div", { class: "row" }, ...[["negative", one.negative], ["neutral", neutral], ["positive", one.positive]].map(([name, value]) =>
         el("span", { class: `badge ${name}` }, el("span", { t: `tone.${name}` }), ` ${percent(value)}`)),
         one.topic ? el("span", { class: "badge", text: one.topic }) : null,
