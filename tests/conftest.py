@@ -18,6 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
         import torch
 
         torch.set_num_threads(1)  # the models of the tests are so small that a second thread only waits
+        gc.disable()  # until all tests are collected: what is imported stays
     if has_room(IN_MEMORY):  # where syncing takes no time: tests save thousands of small folders
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
 
@@ -33,6 +34,7 @@ def has_room(place: str) -> bool:
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()  # modules and tests stay; what the tests make is looked through without them
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
