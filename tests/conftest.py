@@ -45,7 +45,7 @@ def few_modules(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[tuple[st
     library, part = Path(sysconfig.get_path("stdlib")), tmp_path_factory.mktemp("library")
     for name in ("asyncio", "email", "pydoc_data"):
         shutil.copytree(library / name, part / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return [(inside, texts[:40]) for inside, texts in samples._texts_of(part)]
+    return [(inside, texts[:15]) for inside, texts in samples._texts_of(part)]
 
 
 @pytest.fixture
