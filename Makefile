@@ -17,6 +17,9 @@
 #   make bench-serving  the part of it that is about the server: isolation, load, long texts, beside llama.cpp and transformers
 #   make clean     removes the environments
 
+# Where this is set, every process that tests start compiles segue, and every worker rewrites all tests, again.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 # Modules are compiled when they are first imported: compiling all of them is a third of the set-up.
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt

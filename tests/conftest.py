@@ -18,6 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
         import torch
 
         torch.set_num_threads(1)  # the models of the tests are so small that a second thread only waits
+        gc.disable()  # until all tests are collected: what is imported stays
     if has_room(IN_MEMORY):  # where syncing takes no time: tests save thousands of small folders
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
 
@@ -33,6 +34,7 @@ def has_room(place: str) -> bool:
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()  # modules and tests stay; what the tests make is looked through without them
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +45,7 @@ def few_modules(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[tuple[st
     library, part = Path(sysconfig.get_path("stdlib")), tmp_path_factory.mktemp("library")
     for name in ("asyncio", "email", "pydoc_data"):
         shutil.copytree(library / name, part / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return [(inside, texts[:40]) for inside, texts in samples._texts_of(part)]
+    return [(inside, texts[:15]) for inside, texts in samples._texts_of(part)]
 
 
 @pytest.fixture

@@ -22,10 +22,12 @@ from segue.checkpoint.tensorflow import write_tensorflow
 from segue.cli.app import app
 from segue.model import LanguageModel
 from segue.model.named import bert, gpt
+from segue.study import pool
 from segue.tasks.table import TASKS
 from segue.text.files import save_tokenizer
 from tests.command import standard_input
 from tests.originals import FIXTURES, arrays, tensors
+from tests.study.studies import forked_worker
 from tests.tasks.models import ENGLISH, write_model
 from tests.text.samples import byte_pairs, word_pieces
 
@@ -62,7 +64,7 @@ BLOCK = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTAL
 PIPED = re.compile(r"""echo "(?P<text>[^"$`\\\\]*)" \| (?P<command>segue [^|<>&;$]*)""")
 """A text on standard input, which needs no shell either."""
 IN_A_SHELL = "segue generate"
-"""What is run in a shell all the same, to see that pipes work."""
+"""What is run in a shell all the same, to see that pipes work: once, with a text that is not ASCII."""
 LANGUAGES = {"english": "", "chinese": ".zh-CN"}
 
 
@@ -119,6 +121,7 @@ def test_the_page_with_the_same_code_in_both_languages_runs(
         block for block in chinese if block[0] in ("bash", "python")
     ]
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pool, "_started", forked_worker)  # of studies
     if name == "models":  # what the page itself sets would be gone with its shell
         Path("my-models").mkdir()
         monkeypatch.setenv("SEGUE_MODELS", "my-models")
@@ -236,7 +239,7 @@ def run(command: str) -> None:
         app(shlex.split(command)[1:], standalone_mode=False)
         return
     piped = PIPED.fullmatch(command)
-    if piped is not None and not piped["command"].startswith(IN_A_SHELL):
+    if piped is not None and (piped["text"].isascii() or not piped["command"].startswith(IN_A_SHELL)):
         with standard_input(f"{piped['text']}\n"):
             app(shlex.split(piped["command"])[1:], standalone_mode=False)
         return

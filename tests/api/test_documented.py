@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 import segue
+from segue.study import pool
+from tests.study.studies import forked_worker
+from tests.tasks.models import write_model
 
 FUNCTIONS = [name for name in segue.__all__ if inspect.isfunction(getattr(segue, name)) and name != "named"]
 PRIVATE_EXAMPLES = ["segue.api.errors", "segue.api.progress", "segue.api.configs", "segue.api.tables"]
@@ -37,7 +40,11 @@ def test_the_docstring_names_every_argument_and_its_type_is_known(name: str) -> 
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_example_runs(name: str, place: Path) -> None:
+def test_the_example_runs(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_started", forked_worker)  # of studies
+    if name == "export":  # takes the longer, the more layers there are
+        (place / "model").unlink()
+        write_model(place / "model", objective="causal", layers=1)
     run_examples(getattr(segue, name), name)
 
 

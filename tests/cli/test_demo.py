@@ -10,6 +10,16 @@ from segue.cli import demo
 from segue.train.loop import StepReport
 from tests.cli.test_pretrain import both, segue
 
+TINY = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 32}
+
+
+@pytest.fixture(autouse=True)
+def tiny_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the demo trains from nothing is as it says, but small."""
+    assert TINY.keys() <= demo.SMALL["model"].keys()
+    monkeypatch.setattr(demo, "VOCABULARY", 400)
+    monkeypatch.setattr(demo, "SMALL", demo.SMALL | {"model": demo.SMALL["model"] | TINY})
+
 
 @pytest.mark.usefixtures("few_texts")
 @pytest.mark.parametrize("languages", [1, pytest.param(2, marks=pytest.mark.long)])

@@ -94,7 +94,7 @@ VERBS = {
     "convert": Verb(arguments=["model", "OUT", "--to", "original"], name="theirs", folder=True, reads=["model"]),
     "package": Verb(arguments=["model", "OUT", "--license", "mit", "--language", "en"], name="packed", folder=True,
                     reads=["model"]),
-    "export": Verb(arguments=["model", "--what", "encoder", "--format", "torch", "--out", "OUT"], name="program",
+    "export": Verb(arguments=["model", "--what", "step", "--format", "torch", "--out", "OUT"], name="program",
                    folder=True, reads=["model"], quick=False),
     "plot": Verb(arguments=["run", "--out", "OUT"], name="runs.png", reads=["run/metrics.jsonl"]),
     "evaluate": Verb(arguments=["model", "store", "--segment-length", "8", "--sweep", "memory_length=4", "--limit",

@@ -73,6 +73,7 @@ SMALL: dict[str, Any] = {
     },
     "train": {"learning_rate": 2e-3, "warmup_steps": 50, "clip_norm": 1.0, "final_share": 0.05, "log_every": 1},
 }
+VOCABULARY = 4000
 MEMORY = 64
 EPOCHS = {"train.epochs": 2}
 
@@ -195,7 +196,7 @@ def _memory(console: Console, out: Path, *, steps: int) -> None:
     if not text.exists():
         segue.sample("english", text)
     if not (folder / "manifest.json").exists():
-        segue.prepare(text, folder, vocabulary_size=4000, validation_share=0.04)
+        segue.prepare(text, folder, vocabulary_size=VOCABULARY, validation_share=0.04)
     table = Table("memory", "perplexity on unseen text", "bits/character", box=None, pad_edge=False)
     runs = {length: out / (f"memory-{length}" if length else "no-memory") for length in (MEMORY, 0)}
     for length, run in runs.items():
