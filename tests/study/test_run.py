@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from segue.errors import ConfigError, DataError
+from segue.study import pool
 from segue.study.load import open_study
 from segue.study.plan import OUTCOME, RUN
 from segue.study.pool import JobEnded, JobStarted
@@ -20,12 +21,13 @@ from segue.study.schema import PaperConfig
 from segue.study.statistics import estimate
 from tests.forked import forked_call
 from tests.report.pages import parsed
-from tests.study.studies import MEASURES, STUDY, TASK, do_jobs, planned, write_study
+from tests.study.studies import MEASURES, STUDY, TASK, do_jobs, forked_worker, planned, write_study
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pool, "cores", lambda: 1)  # other tests use the other cores: a second thread only waits
     return tmp_path
 
 
@@ -124,7 +126,8 @@ def test_torchrun_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def go_on(settings: list[str]) -> None:
-    """What a process does that is stopped."""
+    """What a process does that is stopped; those that it starts are forked, which saves their start."""
+    pool._started = forked_worker
     for event in run_study(open_study("study.toml", settings), Path("out"), workers=1):
         print(type(event).__name__, flush=True)
 
