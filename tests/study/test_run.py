@@ -126,8 +126,7 @@ def test_torchrun_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def go_on(settings: list[str]) -> None:
-    """What a process does that is stopped; those that it starts are forked, which saves their start."""
-    pool._started = forked_worker
+    """What a process does that is stopped."""
     for event in run_study(open_study("study.toml", settings), Path("out"), workers=1):
         print(type(event).__name__, flush=True)
 
@@ -139,8 +138,11 @@ def go_on(settings: list[str]) -> None:
         pytest.param([signal.SIGKILL, signal.SIGTERM], id="killed and stopped", marks=pytest.mark.long),
     ],
 )
-def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(place: Path, numbers: list[signal.Signals]) -> None:
+def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(
+    place: Path, numbers: list[signal.Signals], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The state after each resume is that of a run without a stop, to the bit."""
+    monkeypatch.setattr(pool, "_started", forked_worker)  # which saves the start of Python and torch
     write_study(place)
     longer = ["budget.tokens=480", "seeds=[1]", "budget.points=3"]
     straight = planned(place / "study.toml", place / "straight", longer)
