@@ -56,6 +56,7 @@ def forked(
     *arguments: str, environment: Mapping[str, str] | None = None, preexec_fn: Callable[[], object] | None = None
 ) -> Forked:
     """Starts a verb."""
+    importlib.import_module("segue.cli.app")
     return forked_call(lambda: verb(arguments, preexec_fn), environment=environment)
 
 
