@@ -35,6 +35,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()  # modules and tests stay; what the tests make is looked through without them
 
 
+@pytest.hookimpl(trylast=True)  # after the fixtures, which must end whatever is found here
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     import torch
 
