@@ -37,6 +37,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.enable()
 
 
+@pytest.hookimpl(trylast=True)  # after the fixtures, which must end whatever is found here
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    import torch
+
+    found = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert found == 1, f"{item.nodeid} left {found} threads: all tests after it would wait for each other's"
+
+
 @pytest.fixture(scope="session")
 def few_modules(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[tuple[str, ...], list[str]]]:
     """What the English samples are made from, of a part of the standard library: to read all of it takes seconds."""

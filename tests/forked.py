@@ -4,6 +4,7 @@ code, that has imported everything already. What is imported, and what a shell d
 
 import contextlib
 import gc
+import importlib
 import os
 import signal
 import socket
@@ -55,6 +56,7 @@ def forked(
     *arguments: str, environment: Mapping[str, str] | None = None, preexec_fn: Callable[[], object] | None = None
 ) -> Forked:
     """Starts a verb."""
+    importlib.import_module("segue.cli.app")
     return forked_call(lambda: verb(arguments, preexec_fn), environment=environment)
 
 
@@ -83,6 +85,7 @@ def together(processes: Sequence[Forked], *, timeout: float = 240) -> tuple[str,
 
 def forked_call(work: Callable[[], int | None], *, environment: Mapping[str, str] | None = None) -> Forked:
     """Starts a function, which may return an exit code."""
+    importlib.import_module("torch._dynamo")  # an optimizer does, which takes seconds: once here, not in every process
     output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 (read by the caller)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -22,7 +22,7 @@ from segue.checkpoint.torch_files import open_torch, read_object
 from tests.checkpoint import fuzz
 from tests.checkpoint.test_pickles import HOSTILE
 
-CASES = 3000  # each reader, in the normal run
+CASES = pytest.mark.parametrize("cases", [750, pytest.param(3000, marks=pytest.mark.long)])
 
 
 class Words:
@@ -131,16 +131,18 @@ def run(name: str, cases: int, seed: int) -> fuzz.Report:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_broken_files_are_read_or_refused(name: str) -> None:
-    report = run(name, CASES, seed=0)
-    assert report.cases == CASES
-    assert report.refused > CASES // 4
+@CASES
+def test_broken_files_are_read_or_refused(name: str, cases: int) -> None:
+    report = run(name, cases, seed=0)
+    assert report.cases == cases
+    assert report.refused > cases // 4
 
 
-def test_hostile_pickles_mixed_with_honest_ones() -> None:
+@CASES
+def test_hostile_pickles_mixed_with_honest_ones(cases: int) -> None:
     samples = [*HOSTILE.values(), *pickles(), *zip_pickles()]
-    report = fuzz.run(read_object, samples, cases=CASES, seed=0)
-    assert report.refused > CASES // 4
+    report = fuzz.run(read_object, samples, cases=cases, seed=0)
+    assert report.refused > cases // 4
 
 
 def test_the_watch_sees_acts(tmp_path: Path) -> None:

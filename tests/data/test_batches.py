@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from itertools import islice
 
 import numpy as np
@@ -257,16 +258,21 @@ def states(model: LanguageModel, made: list[Batch]) -> list[Tensor]:
     return found
 
 
+@cache
+def unchanged(name: str) -> tuple[LanguageModel, list[Batch], list[Batch], list[Tensor]]:
+    """A model, three batches, where their tokens come from, and the states."""
+    model, made = noisy(CASES[name][0]), list(islice(batches(name), 3))
+    return model, made, list(islice(batches(name, offsets()), 3)), states(model, made)
+
+
 def changes(name: str, offset: int) -> Iterator[tuple[Batch, Batch, Tensor]]:
     """For three steps: the batch, where its tokens come from, and which predictions change with the token there."""
-    model = noisy(CASES[name][0])
-    made, where = list(islice(batches(name), 3)), list(islice(batches(name, offsets()), 3))
+    model, made, where, before = unchanged(name)
     ids = source().ids.copy()
     alike = np.flatnonzero(STARTS_V[ids[offset]] == STARTS_V)
     ids[offset] = next(int(other) for other in alike if other >= FIRST and other != ids[offset])
     other = list(islice(batches(name, source(ids)), 3))
-    before, after = states(model, made), states(model, other)
-    for batch, places, was, now in zip(made, where, before, after, strict=True):
+    for batch, places, was, now in zip(made, where, before, states(model, other), strict=True):
         yield batch, places, (was - now).abs().amax(dim=2) > 1e-12
 
 

@@ -321,11 +321,15 @@ def workers_of(pid: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the workers")
 def test_kill_9_never_leaves_a_store_that_looks_whole(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in.txt", documents=2000, times=60)
+    write_corpus(tmp_path / "in.txt", documents=2000, times=30)
     outcomes = []
-    for wait in (0.2, 0.7, 1.2, 1.5):
+    for wait in (None, 0.0, 0.1, 0.3):  # seconds after it begins to write; the first is killed before
         process = start(tmp_path)
-        time.sleep(wait)
+        deadline = time.monotonic() + 60
+        while wait is not None and not list(tmp_path.glob(".store.writing/new/tokens*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        time.sleep(0.1 if wait is None else wait)
         children = workers_of(process.pid) if process.poll() is None else []
         process.kill()
         process.wait()
@@ -347,7 +351,7 @@ def test_kill_9_never_leaves_a_store_that_looks_whole(tmp_path: Path) -> None:
     process = start(tmp_path, "--replace")
     output = process.communicate(timeout=60)[0]
     assert process.returncode == 0, output
-    assert Store.open(tmp_path / "store", verify=True).manifest.documents == 120_000
+    assert Store.open(tmp_path / "store", verify=True).manifest.documents == 60_000
     assert not list(tmp_path.glob(".*"))
 
 

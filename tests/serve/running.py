@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import uvicorn.lifespan.off
+import uvicorn.protocols.http.h11_impl  # noqa: F401  (a process that is forked has then imported what it needs)
 
+import segue.cli.serve
+import segue.serve.app
+import segue.serve.models
+import segue.serve.redis_store
+import segue.serve.server  # noqa: F401
 from tests.forked import Forked, forked_call, verb
 
 SECONDS = 60.0

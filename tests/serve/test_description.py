@@ -20,7 +20,7 @@ CHECKS = [
 ]
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(soaked(500, least=9), marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [2, pytest.param(soaked(500, least=9), marks=pytest.mark.long)])
 def test_the_description_holds(examples: int, folders: dict[str, Path], tmp_path: Path) -> None:
     """Sends `examples` valid requests to each route, and as many invalid ones."""
     limits = ("--set", "max_tokens=20", "--set", "max_body=20000", "--set", "max_sessions=100000")

@@ -110,7 +110,7 @@ def test_after_kill_9_every_session_is_as_it_was_written(folders: dict[str, Path
             for _ in range(4):
                 id = new_session(client)
                 kept[id] = {0: score(client, id)}
-            end = time.monotonic() + chance.uniform(0.3, 0.8)
+            end = time.monotonic() + chance.uniform(0.2, 0.5)
             while time.monotonic() < end:
                 id = chance.choice([one["id"] for one in client.get("/v1/sessions").json()["data"]])
                 client.post(

@@ -362,12 +362,12 @@ def test_redis_that_does_not_answer_is_said_at_once_and_comes_back(
 def test_unused_sessions_end_and_an_absent_redis_is_said(
     redis: Redis, folders: dict[str, Path], tmp_path: Path
 ) -> None:
-    options = ("--sessions", redis.url, "--set", "session_lifetime=1.5")
+    options = ("--sessions", redis.url, "--set", "session_lifetime=0.5")
     with running([folders["xl"]], tmp_path, *options) as server, server.client() as client:
         id = new_session(client, text=TEXT)
         end = time.monotonic() + 30
         while client.get(f"/v1/sessions/{id}").status_code == 200 and time.monotonic() < end:
-            time.sleep(2.5)  # asking is no use of it
+            time.sleep(0.8)  # asking is no use of it
         refused(client.get(f"/v1/sessions/{id}"), 404, "session_not_found")
         assert server.stop() == 0
     with socket.socket() as free:

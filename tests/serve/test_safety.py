@@ -379,10 +379,10 @@ def test_slow_senders_are_let_go_and_nobody_waits_for_them(
 
 
 def test_a_client_that_does_not_read_is_let_go(folders: dict[str, Path], tmp_path: Path) -> None:
-    options = ("--set", "write_timeout=1.0", "--set", "max_tokens=200000")
+    options = ("--set", "write_timeout=0.5", "--set", "max_tokens=200000", "--set", "max_logprobs=500")
     with running([folders["xl"]], tmp_path, *options) as server, server.client() as client:
         id = new_session(client, text=TEXT)
-        body = json.dumps({"max_tokens": 200_000, "logprobs": 20, "seed": 1, "logit_bias": ENDLESS}).encode()
+        body = json.dumps({"max_tokens": 200_000, "logprobs": 200, "seed": 1, "logit_bias": ENDLESS}).encode()
         raw = socket.socket()
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.connect(("127.0.0.1", server.port))

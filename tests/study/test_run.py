@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from segue.errors import ConfigError, DataError
+from segue.study import pool
 from segue.study.load import open_study
 from segue.study.plan import OUTCOME, RUN
 from segue.study.pool import JobEnded, JobStarted
@@ -20,12 +21,13 @@ from segue.study.schema import PaperConfig
 from segue.study.statistics import estimate
 from tests.forked import forked_call
 from tests.report.pages import parsed
-from tests.study.studies import MEASURES, STUDY, TASK, do_jobs, planned, write_study
+from tests.study.studies import MEASURES, STUDY, TASK, do_jobs, forked_worker, planned, write_study
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pool, "cores", lambda: 1)  # other tests use the other cores: a second thread only waits
     return tmp_path
 
 
@@ -136,8 +138,11 @@ def go_on(settings: list[str]) -> None:
         pytest.param([signal.SIGKILL, signal.SIGTERM], id="killed and stopped", marks=pytest.mark.long),
     ],
 )
-def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(place: Path, numbers: list[signal.Signals]) -> None:
+def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(
+    place: Path, numbers: list[signal.Signals], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The state after each resume is that of a run without a stop, to the bit."""
+    monkeypatch.setattr(pool, "_started", forked_worker)  # which saves the start of Python and torch
     write_study(place)
     longer = ["budget.tokens=480", "seeds=[1]", "budget.points=3"]
     straight = planned(place / "study.toml", place / "straight", longer)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 CONFIDENCE = 0.95
 
@@ -42,13 +43,13 @@ def paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Estim
     return estimate([values[seed] - reference[seed] for seed in sorted(values.keys() & reference.keys())])
 
 
+@cache
 def student_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
     """The t within which Student's distribution has this probability, on both sides together."""
     low, high = 0.0, 1.0
     while _within(high, freedom) < confidence:
         high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
+    while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if _within(middle, freedom) < confidence else (low, middle)
     return high
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -98,14 +99,18 @@ that an interval can be told."""
 
 def finetune_settings(kind: TaskKind, values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Any:
     """Settings `read`, `train` and `task`, validated, from plain values and `section.key=value`."""
-    root = create_model(
+    return settings(_root(kind.settings), values, overrides)
+
+
+@cache
+def _root(task: type[Section]) -> type[Section]:
+    return create_model(
         "FinetuneSettings",
         __base__=Section,
         read=(ReadConfig, ReadConfig()),
         train=(FinetuneConfig, FinetuneConfig()),
-        task=(kind.settings, kind.settings()),
+        task=(task, task()),
     )
-    return settings(root, values, overrides)
 
 
 def finetune(request: Request, run: Path, *, stop: Stop | None = None) -> Generator[Event, None, None]:
