@@ -185,25 +185,34 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_an_interrupt_while_a_verb_imports_a_module_is_never_raised_in_it(tmp_path: Path) -> None:
+def test_an_interrupt_while_torch_is_imported_is_never_raised_in_it(tmp_path: Path) -> None:
     """C++ that starts up inside an import aborts the process when Python code that it calls raises; so does this."""
-    (tmp_path / "like_torch.py").write_text(
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "interrupted.py").write_text(
         "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException:\n    os.abort()\n"
     )
 
     def verb() -> None:
         print("something that was found")
-        sys.path.insert(0, str(tmp_path))
-        __import__("like_torch")
+        sys.path.insert(0, str(tmp_path / "torch"))
+        __import__("interrupted")
 
     process = forked_call(lambda: ended(verb))
     assert process.communicate(30) == ("something that was found\n", "segue: interrupted\n")
     assert process.returncode == 130
 
 
-def test_an_interrupt_outside_imports_is_raised_and_cleaned_up_after() -> None:
+@pytest.mark.parametrize("importing", [False, True])
+def test_an_interrupt_elsewhere_is_raised_and_cleaned_up_after(tmp_path: Path, importing: bool) -> None:
+    (tmp_path / "interrupted.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(10)\n"
+    )
+
     def verb() -> None:
         try:
+            if importing:
+                sys.path.insert(0, str(tmp_path))
+                __import__("interrupted")
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(10)
         finally:

@@ -82,8 +82,8 @@ def ended(app: Callable[[], object]) -> int:
 
 @contextmanager
 def _interrupts_between_imports() -> Iterator[None]:
-    """Where SIGINT raises KeyboardInterrupt, it ends the process instead while a module is imported: Python code that
-    C++ calls while torch starts must not raise, or C++ aborts the process."""
+    """Where SIGINT raises KeyboardInterrupt, it ends the process instead while torch is imported: Python code that C++
+    calls while torch starts must not raise, or C++ aborts the process."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -94,10 +94,16 @@ def _interrupts_between_imports() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_OF_TORCH = f"{os.sep}torch{os.sep}"
+
+
 def _interrupted(_: int, frame: FrameType | None) -> None:
+    of_torch = False
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib._bootstrap"):
+        file = frame.f_code.co_filename
+        if of_torch and file.startswith("<frozen importlib._bootstrap"):
             _end_at_once()
+        of_torch = of_torch or _OF_TORCH in file
         frame = frame.f_back
     raise KeyboardInterrupt
 
