@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import inspect
 import re
 from importlib import import_module
@@ -28,10 +29,17 @@ LEVELS = [
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """What the tests look at, of a file that is parsed once."""
+    kinds = (ast.Import, ast.ImportFrom, ast.Attribute, ast.Call)
+    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)]
+
+
 def imports(path: Path) -> set[str]:
     """The parts of segue that a file imports, at its top or inside functions."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             found.add(node.module)
@@ -60,7 +68,7 @@ def test_import_segue_goes_one_way_too() -> None:
     for path in SOURCE.rglob("*.py"):
         if path.relative_to(SOURCE).parts[0] in ("cli", "__init__.py"):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "segue":
                 assert node.attr in ("__version__", "__file__"), f"{path}:{node.lineno}: segue.{node.attr}"
             if isinstance(node, ast.ImportFrom) and node.module == "segue":
@@ -80,7 +88,7 @@ def test_verbs_call_the_interface_and_nothing_else() -> None:
     assert len(files) > 25
     checked = 0
     for path in files:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("segue."):
                 continue
             assert node.module is not None
@@ -111,7 +119,7 @@ def test_tests_follow_the_folders_of_the_source() -> None:
 def test_only_the_command_line_prints() -> None:
     for path in SOURCE.rglob("*.py"):
         if "cli" not in path.relative_to(SOURCE).parts:
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in nodes(path):
                 called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
                 assert called not in {"print", "exit"}, f"{path}:{node.lineno}"
 
