@@ -33,7 +33,11 @@ def shrunk(config: ModelConfig, **settings: object) -> ModelConfig:
 
 
 def _all() -> dict[str, ModelConfig]:
-    models = {name: shrunk(model.config) for name, model in named_models().items()}
+    models: dict[str, ModelConfig] = {}
+    for name, model in named_models().items():
+        small = shrunk(model.config)
+        if small not in models.values():  # base and large differ in size alone
+            models[name] = small
     xl = models["transformer-xl-enwik8-base"]
     return models | {
         "tied": changed(xl, positions={"biases": "tied"}),

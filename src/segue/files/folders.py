@@ -51,7 +51,7 @@ def write_folder(
     def check() -> None:
         check_folder(target, kind=kind, replace=replace, keep_others=keep_others, inputs=inputs, failure=failure)
 
-    check()
+    _unless_others_write(check, target)
     with Staging(target, failure=failure) as staging:
         check()  # that of a killed writer may have come into its place
         try:
@@ -69,6 +69,20 @@ def write_folder(
             raise unwritable(target, error, failure) from error
         check()
         staging.publish()
+
+
+def _unless_others_write(check: Callable[[], None], target: Path) -> None:
+    """Checks a folder before anything is done. While another writer replaces it, its files do not belong together, and
+    only the check under the lock tells."""
+    for last in (False, False, True):
+        try:
+            return check()
+        except SegueError:
+            if target.name and staging_folder(target).exists():
+                return None
+            if last:
+                raise
+    return None
 
 
 def manifest_text(hashes: dict[str, str]) -> str:
@@ -146,41 +160,49 @@ class Staging:
             with suppress(FileExistsError):
                 self.folder.mkdir()
             try:
-                alone = not any(entry.name != _LOCK for entry in self.folder.iterdir())
-                flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | (os.O_CREAT if alone else 0)
+                flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | (0 if self._has_files() else os.O_CREAT)
                 handle = os.open(self.folder / _LOCK, flags, 0o644)
             except FileNotFoundError:
-                if self.folder.is_dir() and any(self.folder.iterdir()):
+                if self._has_files(without_lock=True):
                     raise self._foreign() from None
                 continue  # its owner removed the folder between two of the lines above
             try:
-                self._handle = self._owned(handle, alone=alone)
+                self._handle = self._owned(handle)
             finally:
                 if self._handle is None:
                     os.close(handle)
 
-    def _owned(self, handle: int, *, alone: bool) -> int | None:
+    def _has_files(self, *, without_lock: bool = False) -> bool:
+        """Whether the folder has anything but a lock; or anything, and no lock."""
+        try:
+            names = set(os.listdir(self.folder))
+        except FileNotFoundError:
+            return False
+        return bool(names) and _LOCK not in names if without_lock else bool(names - {_LOCK})
+
+    def _owned(self, handle: int) -> int | None:
         """The handle, if its lock is ours; None if the file is no longer the one in the folder."""
         if not try_lock(handle):
             raise self._failure(
                 f"{self.target} must be written by one process at a time; another one is writing it. "
                 "Wait for it, or choose another place."
             )
-        mark = os.read(handle, len(_MARK) + 1)
-        if mark != _MARK and (mark or not alone):
-            raise self._foreign()
         try:
-            mine = os.path.samestat(os.fstat(handle), os.stat(self.folder / _LOCK))
+            if not os.path.samestat(os.fstat(handle), os.stat(self.folder / _LOCK)):
+                return None
         except FileNotFoundError:
             return None
-        if mine and not mark:
+        mark = os.read(handle, len(_MARK) + 1)
+        if mark != _MARK and (mark or self._has_files()):
+            raise self._foreign()
+        if not mark:
             try:
                 os.write(handle, _MARK)
             except OSError:  # a full disk
                 (self.folder / _LOCK).unlink()
                 self.folder.rmdir()
                 raise
-        return handle if mine else None
+        return handle
 
     def _foreign(self) -> SegueError:
         return self._failure(
