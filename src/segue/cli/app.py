@@ -34,7 +34,7 @@ VERBS = {
     "explain": "Show what a model looks at, what its scores are made of, and which words decided.",
     "serve": "Serve models over HTTP, with sessions that remember.",
     "desk": "Answer customers from your own questions and answers, with people behind.",
-    "monitor": "Watch what is said of companies and topics, with an alarm when it turns.",
+    "monitor": "Track sentiment by company and topic, and raise an alarm when it turns.",
     "recommend": "Recommend items from what users did and what items say, with reasons.",
     "convert": "Convert a checkpoint from or to another library.",
     "export": "Write a model as ONNX or for torch.export.",

@@ -44,7 +44,7 @@ SetOption: TypeAlias = Annotated[
 
 
 def monitor() -> None:
-    """Watch what is said of companies and topics, with an alarm when it turns.
+    """Track sentiment by company and topic, and raise an alarm when it turns.
 
     \b
     Example:
