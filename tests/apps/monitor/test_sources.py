@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from segue.apps.monitor.feeds import AGENT, Poller, plain_text, read_feed, read_json
+from segue.apps.monitor.feeds import AGENT, Poller, decoded, plain_text, read_feed, read_json
 from segue.apps.monitor.growing import read_more
 from segue.apps.monitor.sources import Source, read_sources
 from segue.errors import ConfigError, DataError
@@ -68,16 +68,15 @@ def feed(url: str, **more: Any) -> Source:
 
 
 def test_feeds_become_rows() -> None:
-    first, second = read_feed(RSS.encode())
+    first, second = read_feed(RSS)
     assert first == {
         "title": "Acme falls", "text": "Shares of Acme fell today", "time": "Thu, 14 Feb 2019 00:00:00 GMT",
         "author": "ann", "id": "a1",
     }  # fmt: skip
     assert second == {"title": "Second", "id": "https://a.example/2"}
-    [entry] = read_feed(ATOM.encode())
+    [entry] = read_feed(ATOM)
     assert (entry["title"], entry["text"], entry["author"]) == ("长江电力", "净利润增长", "甲")
-    assert read_feed(ATOM.encode("utf-16"))[0]["title"] == "长江电力"
-    assert read_json(b'{"items": [{"text": "a"}, 3]}') == [{"text": "a"}]
+    assert read_json('{"items": [{"text": "a"}, 3]}') == [{"text": "a"}]
     assert plain_text("a <b>&amp;</b> c") == "a & c"
 
 
@@ -92,7 +91,35 @@ def test_feeds_become_rows() -> None:
 )
 def test_hostile_feeds_are_refused(body: bytes) -> None:
     with pytest.raises(DataError):
-        read_feed(body)
+        read_feed(decoded(body))
+
+
+TRADITIONAL = str.maketrans("长电净润", "長電淨潤")
+DECLARED = '<?xml version="1.0" encoding="{}"?>' + ATOM
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (ATOM.encode(), ""),
+        (ATOM.encode("utf-8-sig"), ""),
+        (ATOM.encode("utf-16"), ""),
+        (DECLARED.format("GB2312").encode("gb2312"), "text/xml"),
+        (DECLARED.format("gbk").encode("gbk"), ""),
+        (DECLARED.format("Big5").translate(TRADITIONAL).encode("big5"), ""),
+        (ATOM.encode("gb18030"), 'application/atom+xml; charset="GB18030"'),
+    ],
+    ids=["plain", "mark", "utf-16", "gb2312", "gbk", "big5", "header"],
+)
+def test_a_feed_is_read_in_its_own_encoding(body: bytes, content_type: str) -> None:
+    [entry] = read_feed(decoded(body, content_type))
+    assert entry["title"] in ("长江电力", "長江電力")
+    assert entry["author"] == "甲"
+
+
+def test_an_unknown_encoding_is_named() -> None:
+    with pytest.raises(DataError, match="encoding that Python knows; got 'runes'"):
+        decoded(b"<rss/>", "text/xml; charset=runes")
 
 
 def test_an_address_is_asked_politely(site: str) -> None:

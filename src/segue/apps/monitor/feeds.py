@@ -5,6 +5,7 @@ Redirects are not followed: the error names where it leads, and the operator can
 size; XML may not define entities.
 """
 
+import codecs
 import html
 import http.client
 import json
@@ -64,7 +65,8 @@ class Poller:
                 return Fetched(place=dict(place), wait=every)
             if status != 200:
                 raise _Refused(status, headers)
-            rows = read_feed(body) if self._source.kind == "feed" else read_json(body)
+            text = decoded(body, headers.get("content-type", ""))
+            rows = read_feed(text) if self._source.kind == "feed" else read_json(text)
         except (_Refused, DataError, OSError, http.client.HTTPException, ValueError) as error:
             self._failures += 1
             wait = min(every * 2.0 ** min(self._failures, 12), LONGEST_WAIT)
@@ -124,10 +126,35 @@ def _get(url: str, place: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes
         connection.close()
 
 
+_CHARSET = re.compile(r"charset=[\"']?([\w.:-]+)", re.IGNORECASE)
+_DECLARED = re.compile(rb"<\?xml[^>]*?encoding=[\"']([\w.:-]+)[\"']")
+_LARGER = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252"}
+"""Sites name the smaller encoding and use the larger one."""
+
+
+def decoded(body: bytes, content_type: str = "") -> str:
+    """An answer as text, in the encoding of its byte order mark, of its HTTP header or of its XML declaration; UTF-8
+    where none of them names one."""
+    if body.startswith(codecs.BOM_UTF8):
+        return body.decode("utf-8-sig", "replace")
+    if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return body.decode("utf-16", "replace")
+    declared = _DECLARED.match(body)
+    named = _CHARSET.search(content_type)
+    name = named[1] if named else declared[1].decode("ascii") if declared else "utf-8"
+    try:
+        known = codecs.lookup(name).name
+        return body.decode(_LARGER.get(known, known), "replace")
+    except LookupError:
+        raise DataError(
+            f"an answer must have an encoding that Python knows; got {name!r}. Remove the source."
+        ) from None
+
+
 # ----------------------------------------------------------------------------------------------------------------- XML
 
 
-def read_feed(body: bytes) -> list[dict[str, Any]]:
+def read_feed(body: str) -> list[dict[str, Any]]:
     """The items of an RSS or Atom feed, as rows with title, text, time, author and id."""
     root = _parsed(body)
     found = []
@@ -138,7 +165,7 @@ def read_feed(body: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def _parsed(body: bytes) -> Element:
+def _parsed(body: str) -> Element:
     builder = TreeBuilder()
     parser = expat.ParserCreate(namespace_separator="}")
 
@@ -192,7 +219,7 @@ def plain_text(markup: str) -> str:
 # ---------------------------------------------------------------------------------------------------------------- JSON
 
 
-def read_json(body: bytes) -> list[dict[str, Any]]:
+def read_json(body: str) -> list[dict[str, Any]]:
     """The objects of a list, or of the list that an object has."""
     try:
         value = json.loads(body)

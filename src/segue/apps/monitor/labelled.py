@@ -1,4 +1,4 @@
-"""The operator's labelled rows: text, sentiment, topic, entity, time.
+"""The operator's labelled rows: text, sentiment, topic, time.
 
 In: tables. Out: `Labelled` rows, in the order of their times where they have times. Sentiments are negative, neutral
 and positive, or their usual other names; numbers are 0 and 1 (negative, positive), 0 to 2, or -1 to 1.
