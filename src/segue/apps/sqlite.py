@@ -111,7 +111,9 @@ class Sqlite:
         self._connection = connection
 
     def unusable(self, error: Exception) -> DataError:
-        """For a file that is no database, or a damaged one."""
+        """For a file that is no database, a damaged one, or one on a full disk."""
+        if self.is_full(error):
+            return DataError(f"the disk of {self.path} must have room; it is full. Make room, then do it again.")
         return DataError(
             f"{self.path} must be a SQLite file that can be written; got {error}. Move it away, or restore a back-up."
         )

@@ -36,6 +36,7 @@ from segue.config import settings as settings_of
 from segue.errors import ConfigError
 
 PASSWORD = "SEGUE_MAIL_PASSWORD"
+MOST_REASONS = 5
 MonitorArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="MONITOR", help="Folder of the monitor.")]
 SetOption: TypeAlias = Annotated[
     list[str] | None,
@@ -151,6 +152,7 @@ def read(
         typer.Argument(metavar="FILE...", help="Files or folders of texts (csv, tsv, jsonl, parquet, txt)."),
     ],
     settings: SetOption = None,
+    encoding: Annotated[str, typer.Option(help="Encoding of text files, e.g. gb18030. Default: utf-8.")] = "utf-8",
 ) -> None:
     """Read files of texts into a monitor, and raise alarms where they turn.
 
@@ -163,9 +165,15 @@ def read(
     from segue.apps.monitor.interface import feed_monitor
     from segue.apps.monitor.settings import MonitorSettings
 
-    found = feed_monitor(monitor, files, settings=settings_of(MonitorSettings, {}, settings or []))
-    say(Console(highlight=False), f"{found.texts:,} new texts, {found.known:,} known, {found.refused:,} refused; "
-        f"{found.alarms:,} alarms.")  # fmt: skip
+    chosen = settings_of(MonitorSettings, {}, settings or [])
+    found = feed_monitor(monitor, files, settings=chosen, encoding=encoding)
+    console = Console(highlight=False)
+    say(
+        console,
+        f"{found.texts:,} new texts, {found.known:,} known, {found.refused:,} refused; {found.alarms:,} alarms.",
+    )
+    for why, count in found.reasons.most_common(MOST_REASONS):
+        say(console, f"  refused, {count:,}: {why}")
 
 
 def run(

@@ -110,14 +110,26 @@ def _unnamed_json(request: Request, error: RequestValidationError) -> ApiError |
     )
 
 
+_FORMS = {"str", "int", "float", "bool", "list", "dict", "none"}
+"""How pydantic names the form of a field that has several; it is not part of the field's place."""
+
+
+def _place(parts: tuple[int | str, ...]) -> str:
+    """Where a problem is, as clients write it: events[0].id."""
+    named = [part for part in parts if isinstance(part, int) or (part.isidentifier() and part not in _FORMS)]
+    if parts[0] in ("body", "query", "path", "header", "cookie"):
+        named = named[1:]
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in named).removeprefix(".")
+
+
 def _problem(error: RequestValidationError) -> ApiError:
     """The first problem; where a field has several forms, that of the form that came nearest."""
     problems = error.errors()
     first = max(problems[:50], key=lambda one: (len([p for p in one["loc"] if isinstance(p, int)]), one is problems[0]))
     if len({str(one["loc"][1:2]) for one in problems}) > 1:
         first = problems[0]
-    place = [part for part in first["loc"] if part != "body"]
-    name = shown(str(place[0]))[1:-1] if place else "the request"
+    place = _place(first["loc"])
+    name = shown(place)[1:-1] if place else "the request"
     match first["type"]:
         case "missing":
             what = f"{name} must be given; got none."

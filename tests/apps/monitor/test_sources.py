@@ -252,3 +252,54 @@ def test_a_list_with_mistakes_is_explained(tmp_path: Path, written: str, said: s
 def test_paths_of_a_list_are_beside_it(tmp_path: Path) -> None:
     (tmp_path / "list.toml").write_text("[[source]]\nname = 'a'\nkind = 'file'\npath = 'in/a.jsonl'\n")
     assert read_sources(tmp_path / "list.toml").source[0].path == str(tmp_path / "in" / "a.jsonl")
+
+
+def rows_in(path: Path, place: dict[str, Any], **more: Any) -> tuple[list[str], list[str], dict[str, Any]]:
+    """Texts and refusals after a place, and the place then."""
+    texts, refused = [], []
+    for some in read_more(Source(name=path.name, kind="file", path=str(path), follow=False, **more), place, most=10):
+        texts += [row["text"] for row in some.rows]
+        refused += [why for why, _ in some.refused]
+        place = some.place
+    return texts, refused, place
+
+
+def test_another_file_of_the_same_name_is_read_from_its_beginning(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    first, second = tmp_path / "one" / "news.csv", tmp_path / "two" / "news.csv"
+    first.write_text("text\nup\ndown\n")
+    second.write_text("text\nother\nmore\nand more\n")
+    texts, _, place = rows_in(first, {})
+    assert texts == ["up", "down"]
+    texts, refused, place = rows_in(second, place)
+    assert (texts, refused) == (["other", "more", "and more"], [])
+    with first.open("a") as file:
+        file.write("up again\n")
+    texts, _, place = rows_in(first, place)
+    assert texts == ["up again"]
+    first.write_text("text\nrewritten in its place and longer than it was before\n")
+    assert rows_in(first, place)[0] == ["rewritten in its place and longer than it was before"]
+
+
+def test_lines_in_another_encoding_are_refused_and_not_guessed(tmp_path: Path) -> None:
+    table, lines, wide = tmp_path / "a.csv", tmp_path / "b.jsonl", tmp_path / "c.csv"
+    table.write_bytes("text\n公司中标\n".encode("gb18030"))
+    texts, [why], _ = rows_in(table, {})
+    assert texts == []
+    assert why == "a line must be in utf-8; it is not. Name the encoding of the file"
+    assert rows_in(table, {}, encoding="gb18030")[0] == ["公司中标"]
+    lines.write_bytes(b'{"text": "a \xff\xfe b"}\n{"text": "good"}\n')
+    texts, refused, _ = rows_in(lines, {})
+    assert texts == ["good"]
+    assert len(refused) == 1
+    wide.write_bytes("text\nup\n".encode("utf-16"))
+    with pytest.raises(DataError, match=r"c\.csv must be in utf-8; it is not"):
+        rows_in(wide, {})
+
+
+def test_an_encoding_whose_lines_end_otherwise_is_refused(tmp_path: Path) -> None:
+    listed = tmp_path / "sources.toml"
+    listed.write_text("[[source]]\nname = 'a'\nkind = 'stdin'\nencoding = 'utf-16'\n")
+    with pytest.raises(ConfigError, match="a line ends with one byte"):
+        read_sources(listed)

@@ -2,10 +2,12 @@
 
 In: a source and the place where reading stopped. Out: rows, a few at a time, each time with the place after them. A
 line that has no end yet waits for its end, unless the source is not followed. Files that cannot grow (compressed ones,
-parquet, json) are read with segue's table readers.
+parquet, json) are read with segue's table readers. A place belongs to a file by its path and its first bytes: another
+file that came into its place is read from its beginning.
 """
 
 import csv
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +21,8 @@ from segue.errors import DataError
 
 GROWING = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "txt"}
 LONGEST_LINE = 1 << 20
+HEAD = 1024
+"""Bytes by which a file is known again."""
 MOST_LINES = 200
 """Lines of one cell in quotes."""
 
@@ -36,12 +40,15 @@ def read_more(source: Source, place: dict[str, Any], *, most: int) -> Iterator[S
     """What there is after a place."""
     files: dict[str, Any] = {name: dict(known) for name, known in place.get("files", {}).items()}
     for path in _paths(source):
-        name = path.name if source.kind == "file" else path.relative_to(source.path).as_posix()
+        name = str(path.resolve()) if source.kind == "file" else path.relative_to(source.path).as_posix()
         kind = GROWING.get(path.suffix.lower())
         known = files.get(name, {})
+        if "head" in known and _head(path, known["head"]["bytes"]) != known["head"]:
+            known = {}
+        head = _head(path, HEAD)
         parts = _growing(path, known, source, kind) if kind is not None else _table(path, known, source)
         while rows := list(islice(parts, most)):
-            files[name] = rows[-1][1]
+            files[name] = {**rows[-1][1], "head": head}
             some = Some(place={"files": {one: dict(where) for one, where in files.items()}})
             for row, _ in rows:
                 if isinstance(row, _Bad):
@@ -49,6 +56,12 @@ def read_more(source: Source, place: dict[str, Any], *, most: int) -> Iterator[S
                 elif row is not _END:
                     some.rows.append(row)
             yield some
+
+
+def _head(path: Path, count: int) -> dict[str, Any]:
+    with path.open("rb") as file:
+        found = file.read(count)
+    return {"bytes": len(found), "sha256": hashlib.sha256(found).hexdigest()}
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,16 @@ def _growing(path: Path, known: dict[str, Any], source: Source, kind: str) -> _R
             text = line.decode(source.encoding, "replace").lstrip("\ufeff").rstrip("\r\n")
             if len(line) > LONGEST_LINE:
                 yield _Bad(f"a line must have at most {LONGEST_LINE:,} bytes; it has more", text[:200]), place
+            elif not _is_in(line, source.encoding):
+                if kind in ("csv", "tsv") and columns is None:
+                    raise DataError(
+                        f"{path} must be in {source.encoding}; it is not. Name its encoding, for Chinese from Excel "
+                        "gb18030, or save it as UTF-8."
+                    )
+                yield (
+                    _Bad(f"a line must be in {source.encoding}; it is not. Name the encoding of the file", text),
+                    place,
+                )
             elif not text.strip():
                 continue
             elif kind in ("csv", "tsv"):
@@ -110,6 +133,14 @@ def _growing(path: Path, known: dict[str, Any], source: Source, kind: str) -> _R
                 yield {"text": text}, place
             else:
                 yield from_json(text), place
+
+
+def _is_in(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _line(file: BinaryIO, *, quoted: bool, final: bool) -> bytes | None:

@@ -24,7 +24,7 @@ from segue.apps.monitor.model import MonitorModel
 from segue.apps.monitor.network import NO_MODEL
 from segue.apps.monitor.reading import ReadSummary, looked_into
 from segue.apps.monitor.settings import MonitorSettings
-from segue.apps.monitor.sources import POSTED, Source
+from segue.apps.monitor.sources import POSTED, Source, check_encoding
 from segue.apps.monitor.store import MONITOR
 from segue.apps.monitor.stream import Stream
 from segue.apps.monitor.texts import Rows
@@ -169,6 +169,7 @@ def feed_monitor(
     sources: TableLike | Sequence[TableLike],
     *,
     settings: MonitorSettings | None = None,
+    encoding: str = "utf-8",
     progress: bool = True,
 ) -> ReadSummary:
     """Let a monitor read texts, and raise alarms where they turn: a replay of the past, with the same code as live.
@@ -178,6 +179,7 @@ def feed_monitor(
         sources: Files (csv, tsv, jsonl, json, parquet, txt) or tables in memory with the column text, and if there are
             any title, time, author and id. What was read before is not read again.
         settings: When alarms are raised. Default: at most two false ones of a subject in 30 days.
+        encoding: Encoding of text files, e.g. "gb18030".
         progress: Whether progress is shown on standard error.
 
     Returns:
@@ -193,11 +195,18 @@ def feed_monitor(
         ReadSummary(texts=1, known=0, refused=0, alarms=0)
     """
     chosen = settings or MonitorSettings()
+    check_encoding(encoding, "the files")
     given = several(sources)
     line = StatusLine(show=progress)
     files = [one for one in given if isinstance(one, str | Path)]
     listed = [
-        Source(name=Path(one).name, kind="folder" if Path(one).is_dir() else "file", path=str(one), follow=False)
+        Source(
+            name=Path(one).name,
+            kind="folder" if Path(one).is_dir() else "file",
+            path=str(one),
+            follow=False,
+            encoding=encoding,
+        )
         for one in files
     ]
     found = reading.read_sources(Path(folder), listed, chosen, told=line.update) if files else ReadSummary()

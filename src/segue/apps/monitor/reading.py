@@ -1,9 +1,10 @@
 """A whole source into a monitor, without a server: what `segue monitor read` does."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,15 @@ class ReadSummary:
     refused: int = 0
     """Rows that are no text."""
     alarms: int = 0
+    reasons: Counter[str] = field(default_factory=Counter, repr=False, compare=False)
+    """Why rows were refused, with their number."""
 
     def add(self, batch: Batch, written: Written) -> None:
         """What came of one more batch."""
         self.texts += len(written.numbers)
         self.known += written.known
         self.refused += len(batch.refused)
+        self.reasons.update(why for why, _ in batch.refused)
         self.alarms += len(written.alarms)
 
 

@@ -117,6 +117,20 @@ def read_sources(path: Path) -> Listed:
     return found.model_copy(update={"source": placed, "prices": prices})
 
 
+def check_encoding(name: str, where: str) -> None:
+    """Raises unless Python knows an encoding, and lines end in it as in ASCII."""
+    try:
+        ends = "\n".encode(name)
+    except LookupError:
+        raise ConfigError(
+            f"{where} must have an encoding that Python knows; got {name!r}. Use utf-8 or gb18030."
+        ) from None
+    if ends != b"\n":
+        raise ConfigError(
+            f"{where} must have an encoding in which a line ends with one byte; got {name!r}. Save the file as UTF-8."
+        )
+
+
 def _check(one: Source, path: Path) -> None:
     where = f"{path}, source {one.name!r},"
     if one.kind in ("file", "folder") and not one.path:
@@ -126,7 +140,4 @@ def _check(one: Source, path: Path) -> None:
     if unknown := sorted(set(one.columns) - set(COLUMNS)):
         raise ConfigError(f"{where} must name columns by {', '.join(COLUMNS)}; got {unknown[0]!r}. Use one of them.")
     zone_of(one.zone)
-    try:
-        "".encode(one.encoding)
-    except LookupError:
-        raise ConfigError(f"{where} must have an encoding that Python knows; got {one.encoding!r}.") from None
+    check_encoding(one.encoding, where)

@@ -85,7 +85,7 @@ def to_text(row: Mapping[str, Any], rows: Rows, *, arrived: float) -> Text | str
     if time is None:
         return f"a time must be one that can be read; it is {str(given)[:40]!r}"
     if time > arrived + AHEAD:
-        return "a text must not be later than its arrival by more than a day; it is"
+        return f"a text must not be later than its arrival by more than a day; got {given!s:.60}"
     author = clean(rows.cell(row, "author"))[:LONGEST_NAME] or None
     own = clean(rows.cell(row, "id"))
     key = f"{rows.source}\0{own}" if own else f"{rows.source}\0{given}\0{author}\0{title}\0{text}"
