@@ -169,6 +169,11 @@ def test_killed_stopped_and_resumed_it_ends_as_one_that_was_not(
         assert json.loads((place / "out" / cell.run / OUTCOME).read_bytes())["state"] == "finished"
 
 
+def test_a_worker_that_is_started_as_users_start_it_does_its_jobs(place: Path) -> None:
+    events = list(run_study(open_study(write_study(place), ["seeds=[1]"]), Path("out"), workers=1))
+    assert [event.problem for event in events if isinstance(event, JobEnded)] == [None, None]
+
+
 def test_a_process_that_is_killed_is_a_problem_and_tried_again(place: Path) -> None:
     study = open_study(write_study(place), ["seeds=[1]", "budget.tokens=16000"])
     problem = None
