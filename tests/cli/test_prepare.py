@@ -84,7 +84,7 @@ def test_errors_are_one_message(corpus: Path, arguments: tuple[str, ...], messag
 def test_samples_are_described_and_english_is_written(
     tmp_path: Path, request: pytest.FixtureRequest, whole: bool
 ) -> None:
-    """Of a part of the standard library: to read all of it takes seconds."""
+    """The sample is made from part of the standard library, because reading all of it takes seconds."""
     if not whole:
         request.getfixturevalue("few_texts")
     result = segue("sample", folder=tmp_path, width=50)

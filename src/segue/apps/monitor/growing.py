@@ -106,10 +106,14 @@ def _growing(path: Path, known: dict[str, Any], source: Source, kind: str) -> _R
         file.seek(offset)
         while (line := _line(file, quoted=kind == "csv", final=not source.follow)) is not None:
             place: dict[str, Any] = {"offset": file.tell(), "columns": columns}
-            text = line.decode(source.encoding, "replace").lstrip("\ufeff").rstrip("\r\n")
+            try:
+                text, readable = line.decode(source.encoding), True
+            except UnicodeDecodeError:
+                text, readable = line.decode(source.encoding, "replace"), False
+            text = text.lstrip("\ufeff").rstrip("\r\n")
             if len(line) > LONGEST_LINE:
                 yield _Bad(f"a line must have at most {LONGEST_LINE:,} bytes; it has more", text[:200]), place
-            elif not _is_in(line, source.encoding):
+            elif not readable:
                 if kind in ("csv", "tsv") and columns is None:
                     raise DataError(
                         f"{path} must be in {source.encoding}; it is not. Name its encoding, for Chinese from Excel "
@@ -133,14 +137,6 @@ def _growing(path: Path, known: dict[str, Any], source: Source, kind: str) -> _R
                 yield {"text": text}, place
             else:
                 yield from_json(text), place
-
-
-def _is_in(line: bytes, encoding: str) -> bool:
-    try:
-        line.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _line(file: BinaryIO, *, quoted: bool, final: bool) -> bytes | None:

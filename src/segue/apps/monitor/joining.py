@@ -48,13 +48,13 @@ class Measured:
     labels: tuple[int, ...]
 
     def loss(self, probabilities_NC: Floats) -> Floats:
-        """Of each row."""
+        """Negative log-likelihood of each row."""
         right_N = probabilities_NC[np.arange(len(self.labels)), list(self.labels)]
         found_N: Floats = -np.log(np.maximum(right_N, SMALLEST))
         return found_N
 
     def right(self, probabilities_NC: Floats) -> float:
-        """Share of the rows that are told rightly."""
+        """Share of rows whose sentiment is predicted correctly."""
         return float((probabilities_NC.argmax(axis=1) == np.array(self.labels)).mean())
 
     @property
