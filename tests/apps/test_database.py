@@ -221,6 +221,21 @@ def test_damage_that_is_met_later_is_told(tmp_path: Path) -> None:
     database.close()
 
 
+def test_a_file_that_is_deleted_or_replaced_while_in_use_is_told(tmp_path: Path) -> None:
+    place = tmp_path / "a.sqlite"
+    database = opened(place)
+    database.do(note("kept"))
+    place.rename(tmp_path / "elsewhere")
+    with pytest.raises(DatabaseDamagedError, match="it was deleted or replaced while it was in use"):
+        database.do(note("lost"))
+    place.write_bytes(b"")
+    with pytest.raises(DatabaseDamagedError, match="Put it back"):
+        database.do(notes)
+    (tmp_path / "elsewhere").rename(place)
+    assert database.do(notes) == [("kept", 7)]
+    database.close()
+
+
 def test_a_server_that_comes_back_is_used_again(postgres: Postgres) -> None:
     database = opened(postgres.new())
     database.do(note("before"))

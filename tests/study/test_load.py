@@ -47,6 +47,11 @@ def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
         ('without = ["model.memory"]', "finetune.read = {carry = false}", "the study has no task"),
         ('without = ["model.memory"]', 'model.objective = "masked"\nmodel.attention_span = 3', "variant 'no memory':"),
         ("[[variants]]", '[[measures.tasks]]\nname = "t"\n[[variants]]', "one of sample, planted and train; got 0"),
+        (
+            "[[variants]]",
+            '[[measures.tasks]]\nname = "t"\nplanted = { train_longest = 200 }\n[[variants]]',
+            "planted.train_shortest must be at most planted.train_longest; got 300 and 200",
+        ),
         ("[[variants]]", "[measures]\ncontexts = [8, 4]\n[[variants]]", "measures.contexts: context lengths must be"),
     ],
 )

@@ -33,5 +33,15 @@ def test_rows_are_the_same_each_time_and_others_for_another_seed() -> None:
     assert list(planted_rows(SETTINGS, 5)) != list(planted_rows(SETTINGS, 5, seed=1))
 
 
+@pytest.mark.usefixtures("few_texts")
+def test_training_documents_may_be_shorter() -> None:
+    settings = SETTINGS.model_copy(update={"train_shortest": 5, "train_longest": 20})
+    own = len(WORDS["English"][0].split())
+    lengths = [len(row["text"].split()) - own for row in planted_rows(settings, 30, training=20)]
+    assert all(5 <= length <= 20 for length in lengths[:20])
+    assert all(30 <= length <= 300 for length in lengths[20:])
+    assert list(planted_rows(SETTINGS, 9, training=5)) == list(planted_rows(SETTINGS, 9))
+
+
 def test_every_language_of_the_samples_has_its_words() -> None:
     assert {sample.language for sample in samples().values()} == set(WORDS)

@@ -61,14 +61,16 @@ class Application:
         url = self._read(folder).get("database")
         return folder / self.sqlite if url is None else check_url(str(url))
 
-    def has_database(self, folder: Path) -> bool:
-        """Whether something may have been written into it, as far as the folder tells."""
-        place = self.place_of(folder)
-        return not isinstance(place, Path) or place.is_file()
-
     def database(self, folder: Path, *, alone: bool) -> Database:
-        """The database of a folder, to be opened: by the server `alone`, by commands beside it."""
-        return self.database_at(self.place_of(folder), alone=alone)
+        """The database of a folder, to be opened: by the server `alone`, by commands beside it. A file of SQLite has
+        been there since the folder was made: where it is missing it was lost, and no empty one takes its place."""
+        place = self.place_of(folder)
+        if isinstance(place, Path) and not place.is_file():
+            raise DataError(
+                f"{folder} must have {self.sqlite}, with all that was written into it; got none. Put it back, or "
+                "restore a back-up."
+            )
+        return self.database_at(place, alone=alone)
 
     def database_at(self, place: Place, *, alone: bool) -> Database:
         """The database at a place, to be opened."""
@@ -101,10 +103,18 @@ class Application:
 
     def use_model(self, folder: Path, name: str) -> None:
         """Puts a model into use, from the next start or the next look at it on."""
-        self.write(folder, name, database=self._read(folder).get("database"))
+        self._write(folder, name, database=self._read(folder).get("database"))
 
-    def write(self, folder: Path, model: str, *, database: str | None) -> None:
-        """Makes a folder that has this model one of the application. `database` is a URL; None for SQLite."""
+    def make(self, folder: Path, model: str, *, database: str | None) -> None:
+        """Makes a folder that has this model one of the application, with an empty database in SQLite, if it has none
+        yet, or the URL of one."""
+        if database is None:
+            empty = self.database_at(folder / self.sqlite, alone=False)
+            empty.open()
+            empty.close()
+        self._write(folder, model, database=database)
+
+    def _write(self, folder: Path, model: str, *, database: str | None) -> None:
         values = {"format": FORMAT, "model": model}
         if database is not None:
             values["database"] = check_url(database)
@@ -157,13 +167,11 @@ class Application:
             for one in model_names(source):
                 shutil.copytree(source / MODELS / one, folder / MODELS / one, symlinks=True)
                 verify(folder / MODELS / one)
-            if self.has_database(source):
-                place = folder / self.sqlite if database is None else database
-                self.copy_rows(self.place_of(source), place)
+            self.copy_rows(self.place_of(source), folder / self.sqlite if database is None else database)
             for one in self.written:
                 if (source / one).is_file():
                     shutil.copyfile(source / one, folder / one)
-            self.write(folder, name, database=database)
+            self._write(folder, name, database=database)
 
         write_folder(out, write, kind=self.name, inputs=[source])
         if (out / self.sqlite).is_file():

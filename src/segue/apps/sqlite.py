@@ -16,6 +16,10 @@ _WAIT = 5.0
 """Seconds that SQLite waits for a lock of another process."""
 
 
+class MovedError(sqlite3.OperationalError):
+    """The file is no longer where it was opened: what is written now would be lost."""
+
+
 class Sqlite:
     """A connection to a file."""
 
@@ -26,6 +30,7 @@ class Sqlite:
         self.path, self.shown, self._application = path, str(path), application
         self._connection: sqlite3.Connection | None = None
         self._lock: BinaryIO | None = None
+        self._identity: tuple[int, int] | None = None
 
     # ------------------------------------------------------------------------------------------------------ statements
 
@@ -54,7 +59,9 @@ class Sqlite:
     # ---------------------------------------------------------------------------------------------------- transactions
 
     def begin(self) -> None:
-        """Waits for other processes."""
+        """Waits for other processes. SQLite itself would go on writing into a file that was deleted."""
+        if self._found() != self._identity:
+            raise MovedError("it was deleted or replaced while it was in use")
         self._opened.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
@@ -83,7 +90,9 @@ class Sqlite:
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
 
     def is_damaged(self, error: Exception) -> bool:
-        """Whether the file is not whole."""
+        """Whether the file is not whole, or not there."""
+        if isinstance(error, MovedError):
+            return True
         code = getattr(error, "sqlite_errorcode", None) or 0
         return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -108,12 +117,24 @@ class Sqlite:
             raise self.unusable(error) from None
         with suppress(OSError):
             os.chmod(self.path, 0o600)
-        self._connection = connection
+        self._connection, self._identity = connection, self._found()
+
+    def _found(self) -> tuple[int, int] | None:
+        """Which file has the name now."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def unusable(self, error: Exception) -> DataError:
-        """For a file that is no database, a damaged one, or one on a full disk."""
+        """For a file that is no database, a damaged one, one that is gone, or one on a full disk."""
         if self.is_full(error):
             return DataError(f"the disk of {self.path} must have room; it is full. Make room, then do it again.")
+        if isinstance(error, MovedError):
+            return DataError(
+                f"{self.path} must stay where it is; {error}. Put it back, or restore a back-up, then start again."
+            )
         return DataError(
             f"{self.path} must be a SQLite file that can be written; got {error}. Move it away, or restore a back-up."
         )

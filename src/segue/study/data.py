@@ -144,7 +144,8 @@ def tables_of(task: TaskConfig, folder: Path) -> TaskTables:
 def _lines(task: TaskConfig, folder: Path, count: int) -> list[str]:
     """The first `count` rows, as JSON."""
     if task.planted is not None:
-        return [_json(row) for row in planted_rows(task.planted, count)]
+        training = task.train_rows + task.valid_rows
+        return [_json(row) for row in planted_rows(task.planted, count, training=training)]
     assert task.sample is not None
     path = _sample(task.sample, folder, ending="jsonl")
     with path.open(encoding="utf-8") as file:

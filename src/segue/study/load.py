@@ -231,9 +231,14 @@ def _task_problems(task: TaskConfig, variants: Sequence[VariantConfig]) -> Itera
         yield f"{where}: sample must be one of {', '.join(labelled_samples())}; got {task.sample!r}. Check the name."
     if task.planted is not None and task.planted.sample not in samples():
         yield f"{where}: planted.sample must be one of {', '.join(samples())}; got {task.planted.sample!r}."
-    if task.planted is not None and task.planted.shortest > task.planted.longest:
-        longest, shortest = task.planted.longest, task.planted.shortest
-        yield f"{where}: planted.shortest must be at most planted.longest; got {shortest} and {longest}. Exchange them."
+    if task.planted is not None:
+        lengths = {task.planted.train_lengths: "train_", task.planted.lengths: ""}
+        for (shortest, longest), prefix in lengths.items():
+            if shortest > longest:
+                yield (
+                    f"{where}: planted.{prefix}shortest must be at most planted.{prefix}longest; got {shortest} and "
+                    f"{longest}. Exchange them."
+                )
     if task.name == VALIDATION:
         yield f'{where} must have another name: "{VALIDATION}" is the loss on the validation store. Rename it.'
     if task.task not in TASKS:

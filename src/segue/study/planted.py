@@ -28,19 +28,22 @@ WORDS = {
 """The sentence, its classes, and what stands between words, by language."""
 
 
-def planted_rows(settings: PlantedConfig, count: int, *, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Yields `count` documents. Chinese text is cut into characters, which count as words."""
+def planted_rows(settings: PlantedConfig, count: int, *, training: int = 0, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """Yields `count` documents; the first `training` of them are as long as training documents. Chinese text is cut
+    into characters, which count as words."""
     sample = samples()[settings.sample]
     sentence, names, between = WORDS[sample.language]
     units = [unit for document in sample.documents() for line in document for unit in _units(line, between)]
-    if len(units) < settings.longest:
-        raise DataError(
-            f"planted.longest must be at most the length of the sample {settings.sample}, {len(units):,} words; got "
-            f"{settings.longest:,}. Use a shorter one."
-        )
+    for name, (_, most) in (("longest", settings.lengths), ("train_longest", settings.train_lengths)):
+        if len(units) < most:
+            raise DataError(
+                f"planted.{name} must be at most the length of the sample {settings.sample}, {len(units):,} words; got "
+                f"{most:,}. Use a shorter one."
+            )
     draws = random.Random(f"planted {seed}")
     for number in range(count):
-        length = round(math.exp(draws.uniform(math.log(settings.shortest), math.log(settings.longest))))
+        shortest, longest = settings.train_lengths if number < training else settings.lengths
+        length = round(math.exp(draws.uniform(math.log(shortest), math.log(longest))))
         start = draws.randrange(len(units) - length + 1)
         label = names[number % settings.classes]
         text = list(units[start : start + length])

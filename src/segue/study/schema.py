@@ -78,10 +78,24 @@ class PlantedConfig(Section):
     """Fewest words of a document."""
     longest: PositiveInt = 4000
     """Most words of a document; lengths are spread evenly on a logarithmic scale."""
+    train_shortest: PositiveInt | None = None
+    """Fewest words of a training or validation document. Default: `shortest`."""
+    train_longest: PositiveInt | None = None
+    """Most words of a training or validation document. Default: `longest`."""
     earliest: Annotated[float, Field(ge=0, le=0.99)] = 0.7
     """Earliest place of the sentence, as a share of the document."""
     classes: Annotated[int, Field(ge=2, le=8)] = 2
     """Number of classes."""
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Fewest and most words of a test document."""
+        return self.shortest, self.longest
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        """Fewest and most words of a training or validation document."""
+        return self.train_shortest or self.shortest, self.train_longest or self.longest
 
 
 class TaskConfig(Section):

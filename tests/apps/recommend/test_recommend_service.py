@@ -148,7 +148,7 @@ def test_a_recommender_without_its_database_does_not_start(rec: Path) -> None:
     (rec / RECOMMEND.sqlite).unlink()
     done = command("recommend", "run", rec, "--check", "--port", "0")
     assert done.returncode == 2
-    assert "with its events; got none" in " ".join(done.stderr.split())
+    assert "must have recommend.sqlite, with all that was written into it; got none" in " ".join(done.stderr.split())
 
 
 def test_a_database_of_the_first_version_goes_on(tmp_path: Path) -> None:

@@ -107,8 +107,6 @@ def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
 
 def _accepted(desk: Path, model: str) -> list[Reviewed]:
     """What was accepted, and has not been learned by the model in use or one before it."""
-    if not DESK.has_database(desk):
-        return []
     with DESK.opened(desk) as database:
         return database.do(lambda connection: reviews.accepted(connection, model))
 

@@ -95,7 +95,7 @@ def learn_desk(
 
     def write(folder: Path) -> None:
         DESK.write_model(folder, FIRST, built.write)
-        DESK.write(folder, FIRST, database=database)
+        DESK.make(folder, FIRST, database=database)
 
     write_folder(Path(out), write, kind="desk", inputs=[one for one in given if isinstance(one, str | Path)])
     return DeskReport(folder=Path(out), model=FIRST, numbers=built.about["summary"])
@@ -255,8 +255,6 @@ def person_in_desk(folder: str | Path, person: str, *, delete: bool = False, pro
         >>> segue.person_in_desk("till", "ann")
         {'person': 'ann', 'conversations': []}
     """
-    if not DESK.has_database(Path(folder)):
-        return {"person": person, "conversations": []}
     with DESK.opened(Path(folder)) as database:
         found = database.do(lambda connection: store.of_person(connection, person))
         if delete:

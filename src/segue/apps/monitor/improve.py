@@ -85,8 +85,6 @@ def improve(monitor: Path, *, seed: int, told: Callable[[str], object], model: s
 
 
 def _accepted(monitor: Path, model: str) -> list[tuple[int, Labelled]]:
-    if not MONITOR.has_database(monitor):
-        return []
     with MONITOR.opened(monitor) as database:
         found = database.do(lambda connection: reviews.accepted(connection, model))
     return [

@@ -22,7 +22,7 @@ from segue.apps.monitor.improve import MonitorImprovement, improve
 from segue.apps.monitor.labelled import read_labelled
 from segue.apps.monitor.model import MonitorModel
 from segue.apps.monitor.network import NO_MODEL
-from segue.apps.monitor.reading import ReadSummary, looked_into
+from segue.apps.monitor.reading import ReadSummary
 from segue.apps.monitor.settings import MonitorSettings
 from segue.apps.monitor.sources import POSTED, Source, check_encoding
 from segue.apps.monitor.store import MONITOR
@@ -106,7 +106,7 @@ def learn_monitor(
 
     def write(folder: Path) -> None:
         MONITOR.write_model(folder, FIRST, built.write)
-        MONITOR.write(folder, FIRST, database=database)
+        MONITOR.make(folder, FIRST, database=database)
 
     inputs = [one for one in (*given, entities) if isinstance(one, str | Path)]
     write_folder(Path(out), write, kind="monitor", inputs=inputs)
@@ -332,7 +332,7 @@ def person_in_monitor(folder: str | Path, person: str, *, delete: bool = False) 
         >>> segue.person_in_monitor("guard", "ann")
         {'person': 'ann', 'texts': []}
     """
-    with looked_into(Path(folder)) as database:
+    with MONITOR.opened(Path(folder)) as database:
         found = database.do(lambda connection: reviews.of_person(connection, person))
         if delete:
             database.do(lambda connection: reviews.forget(connection, person))
@@ -378,7 +378,7 @@ def export_monitor(
         1
     """
     times = [_time(start, -1e18), _time(end, 1e18)]
-    with looked_into(Path(folder)) as database:
+    with MONITOR.opened(Path(folder)) as database:
         return write_export(
             database,
             Path(out),
@@ -417,7 +417,7 @@ def report_monitor(folder: str | Path, out: str | Path, *, day: str | None = Non
         'day.html'
     """
     chosen = _time(day, time.time() - DAY)
-    with looked_into(Path(folder)) as database:
+    with MONITOR.opened(Path(folder)) as database:
         page = database.do(lambda connection: daily_report(connection, chosen))
     with new_file(Path(out), replace=replace, inputs=[Path(folder)]) as file:
         file.write(page.encode())

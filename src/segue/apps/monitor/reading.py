@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,21 +44,6 @@ class ReadSummary:
         self.refused += len(batch.refused)
         self.reasons.update(why for why, _ in batch.refused)
         self.alarms += len(written.alarms)
-
-
-@contextmanager
-def looked_into(folder: Path) -> Iterator[Database]:
-    """The database of a monitor, also while it runs; an empty one in memory where it has none yet."""
-    if MONITOR.has_database(folder):
-        with MONITOR.opened(folder) as database:
-            yield database
-        return
-    empty = MONITOR.database_at(Path(":memory:"), alone=False)
-    empty.open()
-    try:
-        yield empty
-    finally:
-        empty.close()
 
 
 def made_batch(

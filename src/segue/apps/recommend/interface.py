@@ -129,7 +129,7 @@ def learn_recommender(
         if database is not None:
             RECOMMEND.copy_rows(file, database)
             file.unlink()
-        RECOMMEND.write(folder, FIRST, database=database)
+        RECOMMEND.make(folder, FIRST, database=database)
 
     inputs = [one for one in (events, items) if isinstance(one, str | Path)]
     write_folder(Path(out), write, kind="recommend", inputs=inputs)

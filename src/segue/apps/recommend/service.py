@@ -25,7 +25,7 @@ from segue.apps.recommend.settings import ServiceSettings
 from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Event, Item
 from segue.apps.running import WATCHED, follow_model
-from segue.errors import CheckpointError, SegueError
+from segue.errors import SegueError
 from segue.serve.errors import ApiError, busy, not_ready, shown
 
 T = TypeVar("T")
@@ -52,10 +52,6 @@ class RecommendService:
     def __init__(self, folder: Path, settings: ServiceSettings) -> None:
         self.folder, self.settings, self.ready = folder, settings, False
         name = RECOMMEND.current_model(folder)
-        if not RECOMMEND.has_database(folder):  # it has been there since the recommender was learned
-            raise CheckpointError(
-                f"{folder} must have {RECOMMEND.sqlite}, with its events; got none. Restore a back-up, or learn again."
-            )
         self.database = RECOMMEND.database(folder, alone=True)
         self.current = Loaded(name, read_model(folder / MODELS / name), read_about(folder / MODELS / name))
         self.other: Loaded | None = None
