@@ -197,7 +197,7 @@ def _made(folder: Path, model: MonitorModel) -> None:
         entities=Entities(all=model.entities.all),
     )  # fmt: skip
     MONITOR.write_model(folder, "0001", lambda place: write_model(place, none, (), {}))
-    MONITOR.write(folder, "0001", database=None)
+    MONITOR.make(folder, "0001", database=None)
 
 
 def _state(path: Path) -> tuple[Any, ...]:

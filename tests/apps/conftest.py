@@ -44,7 +44,7 @@ def new_database(request: pytest.FixtureRequest) -> Callable[[], str | None]:
 
 def with_database(desk: Path, url: str | None) -> Path:
     """The desk, with its conversations there."""
-    DESK.write(desk, DESK.current_model(desk), database=url)
+    DESK.make(desk, DESK.current_model(desk), database=url)
     return desk
 
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,6 +29,12 @@ from segue.serve.server import ServerSettings, Service
 log = logging.getLogger("segue.apps")
 _MOST_ADDRESSES = 10_000
 _router = APIRouter(route_class=LimitedRoute, responses=ERRORS, tags=["service"])
+
+
+class Strict(BaseModel):
+    """A body without fields that nobody knows."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class Rate:

@@ -60,7 +60,7 @@ def state(database: Database) -> dict[str, list[tuple[Any, ...]]]:
 def replayed(monitor: Path, folder: Path, bodies: list[dict[str, Any]]) -> dict[str, list[tuple[Any, ...]]]:
     """The same batches into another monitor, without a server and without kills."""
     shutil.copytree(monitor / MODELS, folder / "fresh" / MODELS)
-    MONITOR.write(folder / "fresh", "0001", database=None)
+    MONITOR.make(folder / "fresh", "0001", database=None)
     model, watched = read_model(folder / "fresh" / MODELS / "0001"), Stream(MonitorSettings().rules())
     with MONITOR.opened(folder / "fresh", alone=True) as database:
         for body in bodies:

@@ -52,6 +52,8 @@ def test_a_row_is_a_text_or_says_why_not() -> None:
     assert (found.whole, found.time, found.author, found.language) == ("业绩\n净利润增长", 1550102400, "甲", "zh")
     for row, why in (
         ({"body": " "}, "must have a text"),
+        ({"text": ["x"]}, "text must be a string or a number; it is list"),
+        ({"text": "x", "author": {"name": "y"}}, "author must be a string"),
         ({"text": "x", "time": "soon"}, "must be one that can be read"),
         ({"text": "x", "time": NOW + 100_000}, "later than its arrival"),
         ({"text": "x" * 200_001}, "at most"),

@@ -103,16 +103,16 @@ def test_a_reason_is_one_of_the_events(agent: httpx.Client) -> None:
 
 
 def test_people_are_found_and_deleted(agent: httpx.Client, operator: httpx.Client) -> None:
-    posted(agent, "gil", "red-1", "red-2")
-    asked(agent, "gil")
-    path = "/v1/operator/people/gil"
+    posted(agent, "shop/gil", "red-1", "red-2")
+    asked(agent, "shop/gil")
+    path = "/v1/operator/people/shop/gil"
     assert agent.get(path).status_code == 403
     found = operator.get(path).json()
     assert [one["item"] for one in found["events"]] == ["red-1", "red-2"]
     assert found["sessions"]
-    assert operator.delete(path).json() == {"person": "gil", "deleted_events": 2, "models": []}
-    assert operator.get(path).json() == {"person": "gil", "events": [], "sessions": []}
-    assert ids(asked(agent, "gil")) == ids(asked(agent, "nobody"))
+    assert operator.delete(path).json() == {"person": "shop/gil", "deleted_events": 2, "models": []}
+    assert operator.get(path).json() == {"person": "shop/gil", "events": [], "sessions": []}
+    assert ids(asked(agent, "shop/gil")) == ids(asked(agent, "nobody"))
     assert operator.delete("/v1/operator/people/user-1").json()["models"] == ["0001"]
 
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathParameter
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from segue.apps.desk import reviews, store
 from segue.apps.desk.folder import models_with
 from segue.apps.desk.phrases import Language
 from segue.apps.desk.service import AGENTS, DeskService
 from segue.apps.keys import Caller
-from segue.apps.web import address_of, needs
+from segue.apps.web import Strict, address_of, needs
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, shown, too_large
 from segue.serve.limits import LimitedRoute
@@ -31,11 +31,7 @@ LARGEST = 2**63 - 1
 SHOWN_TO_VISITORS = ("kind", "topic", "source", "confidence", "suggestions", "sources", "reason")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class NewConversation(_Strict):
+class NewConversation(Strict):
     """A conversation to be opened."""
 
     person: Annotated[str | None, Field(max_length=128)] = None
@@ -44,7 +40,7 @@ class NewConversation(_Strict):
     """Language of what the desk itself says."""
 
 
-class VisitorMessage(_Strict):
+class VisitorMessage(Strict):
     """A message of a visitor."""
 
     text: Annotated[str, Field(min_length=1)]
@@ -54,20 +50,20 @@ class VisitorMessage(_Strict):
     """The suggestion that the visitor took."""
 
 
-class Feedback(_Strict):
+class Feedback(Strict):
     """What a visitor thinks of an answer."""
 
     message: Annotated[int, Field(ge=1, le=LARGEST)]
     good: bool
 
 
-class AgentMessage(_Strict):
+class AgentMessage(Strict):
     """A message of an agent."""
 
     text: Annotated[str, Field(min_length=1)]
 
 
-class Review(_Strict):
+class Review(Strict):
     """What becomes of a proposal."""
 
     accepted: bool
@@ -76,7 +72,7 @@ class Review(_Strict):
     topic: Annotated[str | None, Field(min_length=1, max_length=200)] = None
 
 
-class AcceptedError(_Strict):
+class AcceptedError(Strict):
     """The share of wrong answers that is accepted."""
 
     error: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]

@@ -10,8 +10,8 @@ from segue.apps.keys import Caller
 from segue.apps.monitor import queries
 from segue.apps.monitor.describe import alarm_reason
 from segue.apps.monitor.groups import grouped
-from segue.apps.monitor.routes import Name, Number, Strict, missing, service_of
-from segue.apps.web import needs
+from segue.apps.monitor.routes import Name, Number, missing, service_of
+from segue.apps.web import Strict, needs
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, too_large
 from segue.serve.limits import LimitedRoute

@@ -438,5 +438,8 @@ def _time(given: str | None, otherwise: float) -> float:
         return otherwise
     found = parse_time(given, UTC)
     if found is None:
-        raise ConfigError(f"a time must be written as 2024-05-01 or 2024-05-01T10:00:00Z; got {given[:40]!r}.")
+        raise ConfigError(
+            f"a time must be written as 2024-05-01 or 2024-05-01T10:00:00Z, and be of the years 1902 to 5000; got "
+            f"{given[:40]!r}."
+        )
     return found

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathParameter
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from segue.apps.cells import EARLIEST, MILLISECONDS
 from segue.apps.keys import Caller
@@ -23,7 +23,7 @@ from segue.apps.monitor.service import MonitorService
 from segue.apps.monitor.sources import POSTED
 from segue.apps.monitor.texts import Rows, Text
 from segue.apps.monitor.watch import DAY
-from segue.apps.web import needs
+from segue.apps.web import Strict, needs
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, too_large
 from segue.serve.limits import LimitedRoute
@@ -36,12 +36,6 @@ Name = Annotated[str, Query(max_length=200)]
 Number = Annotated[int, PathParameter(ge=1, le=LARGEST)]
 SHOWN = 20
 """Texts of an event."""
-
-
-class Strict(BaseModel):
-    """A body without fields that nobody knows."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class Posted(Strict):
@@ -366,13 +360,13 @@ async def review(
     return answer({"text": number, "accepted": body.accepted})
 
 
-@router.get("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
+@router.get("/v1/operator/people/{person:path}", tags=["operator"], dependencies=[needs("operator")])
 async def read_person(person: str, request: Request) -> Response:
     """All texts of an author."""
     return answer(await service_of(request).database.run(lambda connection: reviews.of_person(connection, person)))
 
 
-@router.delete("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
+@router.delete("/v1/operator/people/{person:path}", tags=["operator"], dependencies=[needs("operator")])
 async def forget_person(person: str, request: Request) -> Response:
     """Deletes them, and takes them out of all counts; names the models that learned from corrections of them."""
     service = service_of(request)

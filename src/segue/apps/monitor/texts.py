@@ -75,6 +75,9 @@ class Rows:
 
 def to_text(row: Mapping[str, Any], rows: Rows, *, arrived: float) -> Text | str:
     """The text of a row, or why it is none. Where the row has no time, it is that of its arrival."""
+    for role in ("text", "title", "author", "id"):
+        if isinstance(value := rows.cell(row, role), list | dict | bool):
+            return f"{role} must be a string or a number; it is {type(value).__name__}"
     text, title = clean(rows.cell(row, "text")), clean(rows.cell(row, "title"))
     if not text and not title:
         return "a row must have a text; it has none"

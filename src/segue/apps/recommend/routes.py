@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathParameter
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from segue.apps.folder import model_names
 from segue.apps.recommend import store
@@ -14,7 +14,7 @@ from segue.apps.recommend.folder import models_with
 from segue.apps.recommend.ranking import Name, Wish
 from segue.apps.recommend.service import RecommendService, described
 from segue.apps.recommend.tables import DEFAULT_KIND, LONGEST_TEXT, MOST_TAGS, Event, Item
-from segue.apps.web import needs
+from segue.apps.web import Strict, needs
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import too_large
 from segue.serve.limits import LimitedRoute
@@ -22,12 +22,6 @@ from segue.serve.limits import LimitedRoute
 router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
 Moment = Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
 Id = Annotated[str, PathParameter(min_length=1, max_length=200)]
-
-
-class Strict(BaseModel):
-    """A body without fields that nobody knows."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class Done(Strict):
@@ -54,7 +48,7 @@ class Thing(Strict):
     id: Name
     title: Annotated[str, Field(max_length=LONGEST_TEXT)] = ""
     description: Annotated[str, Field(max_length=LONGEST_TEXT)] = ""
-    tags: Annotated[list[Name], Field(max_length=MOST_TAGS)] = []
+    tags: Annotated[list[Name], Field(max_length=MOST_TAGS, default_factory=list)]
     price: Annotated[float | None, Field(allow_inf_nan=False)] = None
 
 
@@ -77,7 +71,7 @@ class Asked(Strict):
     user: Name
     count: Annotated[int, Field(ge=1)] = 10
     wish: Wish = Wish()
-    then: Annotated[list[Then], Field(max_length=20)] = []
+    then: Annotated[list[Then], Field(max_length=20, default_factory=list)]
     """What if the user did this next? Read by a fork of the session; nothing of it is kept."""
     why: bool = False
     """Whether each item has its reason."""
@@ -180,7 +174,7 @@ async def post_items(body: Things, request: Request) -> Response:
     return answer({"new": await service.compute(lambda: service.take_items(items))})
 
 
-@router.get("/v1/users/{user}", tags=["lists"], dependencies=[needs("agent")])
+@router.get("/v1/users/{user:path}", tags=["lists"], dependencies=[needs("agent")])
 async def read_user(user: Id, request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> Response:
     """The last events of a user, the latest first."""
     service = service_of(request)
@@ -218,7 +212,7 @@ async def models(request: Request) -> Response:
     )
 
 
-@router.get("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
+@router.get("/v1/operator/people/{person:path}", tags=["operator"], dependencies=[needs("operator")])
 async def read_person(person: Id, request: Request) -> Response:
     """All that is kept of a person."""
     service = service_of(request)
@@ -227,7 +221,7 @@ async def read_person(person: Id, request: Request) -> Response:
     )
 
 
-@router.delete("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
+@router.delete("/v1/operator/people/{person:path}", tags=["operator"], dependencies=[needs("operator")])
 async def forget_person(person: Id, request: Request) -> Response:
     """Deletes it; names the models that were made when the events were there."""
     service = service_of(request)
