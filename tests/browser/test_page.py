@@ -216,6 +216,22 @@ def test_a_text_is_explained_in_a_tab_of_its_own(page: Any) -> None:
     tab.close()
 
 
+def test_an_explanation_has_the_language_of_the_page(page: Any) -> None:
+    page.click("#language")
+    page.click("#tab-explain")
+    page.locator("#panel-explain select").select_option("xlnet")
+    page.fill("#explained", "The room was clean")
+    with page.context.expect_page() as opened:
+        page.click("#explain")
+    tab = opened.value
+    tab.wait_for_selector("html[data-ready]")
+    frame = tab.frame_locator("#explanation")
+    frame.locator("canvas").first.wait_for()
+    assert frame.locator("#language").inner_text() == "English"
+    tab.close()
+    page.click("#language")
+
+
 def test_the_words_that_decided_are_a_click_away(page: Any) -> None:
     answer = ask(page, "classify", document="A dull film with a weak story").locator("h3").inner_text()
     with page.context.expect_page() as opened:

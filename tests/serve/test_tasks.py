@@ -161,7 +161,7 @@ def test_what_cannot_be_explained_is_refused(tasks: httpx.Client) -> None:
         ({"model": "base", "input": ""}, "must have 1 to"),
         ({"model": "generate", "input": "a"}, "model must be one for explain"),
         ({"model": "answer", "input": "a"}, "must have the columns of the task answer"),
-        ({"input": "a"}, "model must be given where not exactly one can do explain"),
+        ({"input": "a"}, "model must be given where several can do explain"),
     ):
         answer = tasks.post("/v1/explain", json=body)
         assert answer.status_code == 400, body

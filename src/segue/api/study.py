@@ -10,7 +10,7 @@ from segue.api.errors import python_errors
 from segue.api.progress import StatusLine, duration
 from segue.errors import ConfigError
 from segue.study.load import open_study, ready_studies, ready_text
-from segue.study.pool import JobEnded, JobProgress, JobStarted
+from segue.study.pool import JobEnded, JobProgress, JobsStopping, JobStarted
 from segue.study.results import Result
 from segue.study.run import Planned, StudyEnded, StudyEvent
 from segue.study.run import run_study as events_of
@@ -60,7 +60,7 @@ def run_study(
         workers: Number of processes. Default: one for each core, or one for a GPU.
         progress: Whether progress is shown on standard error.
         on_event: Called with each event of `segue.study.run` and `segue.study.pool`: `Planned`, `JobStarted`,
-            `JobProgress`, `JobEnded`, `StudyEnded`.
+            `JobProgress`, `JobEnded`, `JobsStopping`, `StudyEnded`.
 
     Returns:
         The results of all variants and seeds, and the path of the report.
@@ -165,6 +165,9 @@ class _Line:
                 self.done += event.problem is None
                 how = "done" if event.problem is None else f"failed: {event.problem}"
                 self.line.say(f"study: {event.job.name}: {how} ({self.done} of {self.total})")
+            case JobsStopping():
+                jobs = "1 job" if event.running == 1 else f"{event.running} jobs"
+                self.line.say(f"study: stopping; {jobs} will save what there is after a step or a measure")
             case StudyEnded():
                 spent = sum((one.processor or 0.0) + (one.task_processor or 0.0) for one in event.results)
                 self.line.say(f"study: {duration(spent)} of processor time are in these results")

@@ -197,10 +197,11 @@ def _summary(shown: Explanation) -> None:
             what = "the memory" if change.ablation.memory else change.ablation.term
             console.print(f"  without {what}: {change.change:+.4f}", markup=False)
     if shown.words is not None:
-        console.print(f"{shown.words.task}: {shown.words.answer} ({shown.words.value:.4f})", markup=False)
+        network = f"{shown.words.answer} ({shown.words.value:.4f})"
+        console.print(f"{shown.words.task}: {shown.words.whole or network}", markup=False)
         if shown.words.whole is not None:
             console.print(
-                f"  the whole answers {shown.words.whole}; the network alone, which is explained, {shown.words.answer}",
+                f"  with the n-grams of the model; the network alone, which is explained, answers {network}",
                 markup=False,
             )
         for method in shown.words.faithfulness:

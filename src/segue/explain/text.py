@@ -19,7 +19,7 @@ from segue.infer.text_model import TextModel
 from segue.model import Batch, LanguageModel, Memory
 from segue.model.language_model import order_batch
 from segue.model.segmenting import Span, segments
-from segue.text.tokenizer import Tokenizer
+from segue.text.tokenizer import BYTE_PIECE, Tokenizer
 
 MOST_TOKENS = 2**14
 """Tokens of a text that is explained."""
@@ -63,9 +63,13 @@ class TextReading:
 
     @property
     def tokens(self) -> list[str]:
-        """The tokens as a person reads them."""
+        """The tokens as a person reads them: bytes that are characters as these, others by their numbers."""
         names = {index: f"<{name}>" for name, index in self.tokenizer.specials.items()}
-        return [names.get(int(index), self.tokenizer.token(int(index))) for index in self.ids_T]
+        found = [names.get(int(index), self.tokenizer.token(int(index))) for index in self.ids_T]
+        for place, (start, end) in enumerate(zip(self.starts_T, self.ends_T, strict=True)):
+            if start < end and BYTE_PIECE.fullmatch(found[place]):
+                found[place] = self.text[start:end]
+        return found
 
     def attention(self) -> Iterator[SegmentAttention]:
         """What each segment attends to, with the memory carried on; one segment is in memory at a time."""

@@ -67,7 +67,7 @@ def add_error_answers(app: FastAPI) -> None:
             return await of_api(request, error)
         path = shown(request.url.path)
         messages = {
-            404: (f"a path must be one that the server has; got {path}. GET /openapi.json lists them.", "not_found"),
+            404: (f"{path} must be a path of this server; it is not. GET /openapi.json lists them.", "not_found"),
             405: (
                 f"{path} must be asked in another way; got {shown(request.method)}. GET /openapi.json says how.",
                 "method",

@@ -279,7 +279,7 @@ def _count(
     if n * len(prompts) > serving.settings.max_n:
         raise too_large("n", n * len(prompts), serving.settings.max_n, what="texts of all prompts", setting="max_n")
     problems = [
-        (body.best_of not in (None, n), "best_of", "must be as n", body.best_of, "Leave it out"),
+        (body.best_of not in (None, n), "best_of", "must equal n", body.best_of, "Leave it out"),
         (bool(body.presence_penalty), "presence_penalty", "must be 0", body.presence_penalty, "Use repetition_penalty"),
         (
             bool(body.frequency_penalty),

@@ -17,8 +17,9 @@ from segue.serve.keys import LOCAL
 from segue.serve.page_routes import PREFIX, START
 from segue.serve.serving import Serving
 
-OPEN = ("/health", "/ready")
-"""Paths that need no key: a load balancer asks them."""
+OPEN = ("/health", "/ready", "/docs", "/openapi.json")
+"""Paths that need no key: a load balancer asks the first two, and a browser opens the others, which say nothing of the
+models."""
 _LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),

@@ -62,7 +62,7 @@ def no_session(id: str) -> ApiError:
     """There is none, or it is another tenant's."""
     return ApiError(
         404,
-        f"a session must be one of yours; got {shown(id)}, which is none. List them, or create one: POST /v1/sessions.",
+        f"a session must be one of yours; got {shown(id)}, which is not. List them, or create one: POST /v1/sessions.",
         code="session_not_found",
     )
 

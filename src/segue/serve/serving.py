@@ -84,10 +84,17 @@ class Serving:
             able = [served for served in self.models.values() if ability in served.abilities]
             if len(able) == 1:
                 return able[0]
-            names = ", ".join(served.name for served in able) or "none"
+            if not able:
+                raise ApiError(
+                    400,
+                    f"a model of this server must be one for {ability}; got none. Start the server with one; GET "
+                    "/v1/models says what each can do.",
+                    code="unsupported",
+                )
+            names = ", ".join(served.name for served in able)
             raise ApiError(
                 400,
-                f"model must be given where not exactly one can do {ability}; got none of: {names}. Name one of them.",
+                f"model must be given where several can do {ability}; got none. Name one of: {names}.",
                 code="model_required",
                 param="model",
             )

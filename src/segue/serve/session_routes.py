@@ -174,7 +174,7 @@ async def score(id: SessionId, body: ScoreRequest, request: Request) -> Response
         run.watch()
         result: Kept = await run.done(job)
         found = result if body.keep else None
-        return answer(_scored(task, {**session.body(), **(_after(found) if found else {})}))
+        return answer(_scored(task, {**session.body(), "busy": False, **(_after(found) if found else {})}))
     finally:
         run.close()
         await serving.sessions.give(session, found)

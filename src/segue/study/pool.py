@@ -53,7 +53,15 @@ class JobEnded:
     """Why it has no result; None: it has one."""
 
 
-PoolEvent = JobStarted | JobProgress | JobEnded
+@dataclass(frozen=True, kw_only=True)
+class JobsStopping:
+    """A signal came: each job ends its step or its measure, and saves what it has."""
+
+    running: int
+    """Number of jobs that are waited for."""
+
+
+PoolEvent = JobStarted | JobProgress | JobEnded | JobsStopping
 
 
 @dataclass(kw_only=True)
@@ -101,6 +109,7 @@ def run_jobs(jobs: Sequence[Job], folder: Path, *, workers: int, stop: Stop) -> 
                     stopping = True
                     for worker in team:
                         worker.process.terminate()
+                    yield JobsStopping(running=sum(worker.job is not None for worker in team))
         finally:
             for worker in team:  # one that works was not told to stop yet: an error or the caller ended this
                 if worker.job is not None and not stopping:

@@ -233,7 +233,7 @@ class _View:
         yield Heading(text="Against the length of memory")
         yield Paragraph(
             text=f"{self.header(VALIDATION).capitalize()} of the same weights read with other lengths of memory. "
-            "Models with learned absolute positions, and those that are not causal, cannot be."
+            "Models with learned absolute positions, and those that are not causal, cannot be read so."
         )
         header = ["variant", *("no memory" if length is None else f"{length:,}" for length in lengths)]
         yield Table(header=header, rows=rows, numbers=frozenset(range(1, len(header))))

@@ -21,7 +21,7 @@ from segue.errors import ConfigError
 from segue.study.data import corpus_of, tables_of
 from segue.study.load import Study
 from segue.study.plan import Job, Plan, plan_study
-from segue.study.pool import JobEnded, JobProgress, JobStarted, cores, run_jobs
+from segue.study.pool import JobEnded, JobProgress, JobsStopping, JobStarted, cores, run_jobs
 from segue.study.report import write_report
 from segue.study.results import Result, read_results
 from segue.train.run_folder import one_at_a_time, stop_signal
@@ -51,7 +51,7 @@ class StudyEnded:
     """The signal that stopped it; the same call goes on."""
 
 
-StudyEvent = Planned | JobStarted | JobProgress | JobEnded | StudyEnded
+StudyEvent = Planned | JobStarted | JobProgress | JobEnded | JobsStopping | StudyEnded
 
 
 def run_study(study: Study, folder: Path, *, workers: int | None = None) -> Iterator[StudyEvent]:

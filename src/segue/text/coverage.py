@@ -11,7 +11,6 @@ sets: at most 5 % for text of their own language, at least 68 % for the other on
 traditional characters, which the Chinese one has hardly seen. The threshold lies between; docs/models.md has the table.
 """
 
-import re
 import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from segue.errors import SegueWarning
 from segue.text.pieces import PieceTokenizer
 from segue.text.released import ReleasedPieces
-from segue.text.tokenizer import Tokenizer
+from segue.text.tokenizer import BYTE_PIECE, Tokenizer
 from segue.text.unicode import is_unspaced
 
 THRESHOLD = 0.3
@@ -114,7 +113,7 @@ def token_kinds(tokenizer: Tokenizer) -> Kinds:
     scripts: dict[bool, list[int]] = {True: [], False: []}
     for index in range(tokenizer.size):
         piece = tokenizer.token(index)
-        if re.fullmatch("<0x[0-9A-F]{2}>", piece):
+        if BYTE_PIECE.fullmatch(piece):
             kinds.fallback[index] = piece[3] >= "8"
         elif index not in special and any(map(str.isalpha, piece)):
             scripts[any(map(is_unspaced, piece))].append(index)

@@ -9,6 +9,7 @@ Every kind keeps these promises, tested on random Unicode:
 - a saved tokeniser loads to an equal one, with the same fingerprint.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 
 from segue.errors import DataError
 
+BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
+"""A piece that stands for a byte, where no piece has the character."""
 SPECIALS = ("unk", "cls", "sep", "pad", "mask", "eod", "eop")
 
 

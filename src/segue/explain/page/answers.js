@@ -17,9 +17,10 @@ function wordsView(number, state) {
     list.append(element('span', { class: `token still ${value < 0 ? 'cold' : ''}`, role: 'listitem', title: digits(value, 4), style: `--heat:${Math.round((85 * Math.abs(value)) / most)}%` }, unit.text.trim()), ' ');
   });
   const order = method.values.map((value, n) => [value, n]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 12);
+  const sure = `${say(found.probability ? 'value_probability' : 'value_score')} ${digits(found.value, 4)}`;
   return element('section', { class: 'card' }, element('h2', {}, side.name),
-    element('p', {}, `${say('task')}: ${found.task} · ${say('answer')}: `, element('b', {}, found.answer), ` · ${say(found.probability ? 'value_probability' : 'value_score')} ${digits(found.value, 4)}`),
-    found.whole === null ? null : element('p', { class: 'hint' }, say('whole').replace('{whole}', found.whole).replace('{answer}', found.answer)),
+    element('p', {}, `${say('task')}: ${found.task} · ${say('answer')}: `, element('b', {}, found.whole ?? found.answer), found.whole === null ? ` · ${sure}` : ''),
+    found.whole === null ? null : element('p', { class: 'hint' }, say('whole').replace('{answer}', found.answer).replace('{sure}', sure)),
     element('div', { class: 'controls' }, element('label', {}, say('method'), chooser)),
     element('p', { class: 'hint' }, `${say('words_hint')} ${found.baseline}`), list,
     method.gap === null ? null : element('p', { class: 'hint' }, `${say('gap')}: ${digits(method.gap, 5)}`),

@@ -11,7 +11,7 @@ const WORDS = {
     profile: 'Mean of each term by distance', probability_by_distance: 'Probability by distance', right: 'to the right', age: 'Probability that goes to memory, by age', memory_share: 'to memory, of all probability', age_axis: 'tokens before the segment', distance_axis: 'distance in tokens',
     no_memory: 'This model reads without memory.',
     change: 'Change of the loss', without: 'Without', memory: 'the memory', everywhere: 'in all layers', losses_hint: 'Loss on this text without a term, a head or the memory, less the loss with everything; computed with the whole model, memory carried on. A head of little loss on one text may matter on another.', heads_table: 'Without one head', no_changes: 'Ablations were left out.',
-    answer: 'Answer', whole: 'With its n-grams the whole model answers {whole}; the network alone, which is explained, {answer}.', value_probability: 'probability', value_score: 'score', task: 'Task', method: 'Method', integrated_gradients: 'Integrated gradients', leave_one_out: 'Leave one out', attention_method: 'Attention', random: 'Random rankings',
+    answer: 'Answer', whole: 'This is the answer of the whole model, n-grams included. The network alone, which is explained here, answers {answer} ({sure}).', value_probability: 'probability', value_score: 'score', task: 'Task', method: 'Method', integrated_gradients: 'Integrated gradients', leave_one_out: 'Leave one out', attention_method: 'Attention', random: 'Random rankings',
     comprehensiveness: 'Comprehensiveness', sufficiency: 'Sufficiency', words_hint: 'Orange speaks for the answer, blue against it. Words were replaced by', gap: 'Not accounted for', faithful_hint: 'Comprehensiveness: what is lost without the first words; high is good. Sufficiency: what is lost with them alone; low is good. A method that is no better than random rankings explains nothing here. Attention is listed to be judged, not as an explanation.',
     document: 'Text', step: 'Step', of: 'of', previous: 'Back', next: 'Forward', content_sees: 'Content stream: row sees column', query_sees: 'Query stream: row sees column', token: 'Token', now: 'log p now', likeliest: 'Likeliest', its_turn: 'log p at its turn', mean_orders: 'Mean over orders', spread: '±', revealed: 'revealed', order_hint: 'After each step one more token of the order is revealed, and every other one is predicted from those and the memory.', sum: 'Sum', before: 'tokens before these are remembered', orders: 'random orders', no_data: 'Nothing here for this model.',
   },
@@ -27,10 +27,10 @@ const WORDS = {
     profile: '各项随距离的平均值', probability_by_distance: '概率随距离的分布', right: '落在右侧', age: '落在记忆上的概率（按新旧）', memory_share: '的概率落在记忆上', age_axis: '片段之前的词元数', distance_axis: '距离（词元）',
     no_memory: '这个模型没有记忆。',
     change: '损失的变化', without: '去掉', memory: '记忆', everywhere: '（所有层）', losses_hint: '去掉某一项、某个头或记忆后，这段文本上的损失减去完整模型的损失；用整个模型计算，记忆照常传递。在一段文本上影响小的头，在另一段文本上可能很重要。', heads_table: '去掉一个头', no_changes: '没有做消融。',
-    answer: '回答', whole: '整个模型（含 n 元组）的回答：{whole}；这里解释的只是网络部分，它的回答：{answer}。', value_probability: '概率', value_score: '得分', task: '任务', method: '方法', integrated_gradients: '积分梯度', leave_one_out: '逐个去掉', attention_method: '注意力', random: '随机排序',
+    answer: '回答', whole: '这是整个模型（含 n 元组）的回答。这里解释的只是网络部分，它的回答是 {answer}（{sure}）。', value_probability: '概率', value_score: '得分', task: '任务', method: '方法', integrated_gradients: '积分梯度', leave_one_out: '逐个去掉', attention_method: '注意力', random: '随机排序',
     comprehensiveness: '全面性', sufficiency: '充分性', words_hint: '橙色支持这个回答，蓝色反对。词被替换为', gap: '未能归因的部分', faithful_hint: '全面性：去掉排在最前的词后的损失，越高越好。充分性：只留下这些词时的损失，越低越好。不优于随机排序的方法，在这里什么也没有解释。注意力列在这里供检验，不作为解释。',
     document: '文本', step: '第', of: '步，共', previous: '后退', next: '前进', content_sees: '内容流：行看列', query_sees: '查询流：行看列', token: '词元', now: '当前 log p', likeliest: '最可能的词元', its_turn: '轮到它时的 log p', mean_orders: '各顺序的平均', spread: '±', revealed: '已揭示', order_hint: '每一步按顺序再揭示一个词元，其余词元都由已揭示的词元和记忆来预测。', sum: '总和', before: '个更早的词元在记忆中', orders: '个随机顺序', no_data: '这个模型没有这一项。',
   },
 };
-let language = (navigator.language || 'en').toLowerCase().startsWith('zh') ? 'zh' : 'en';
+let language = (document.documentElement.dataset.language || navigator.language || 'en').toLowerCase().startsWith('zh') ? 'zh' : 'en';
 const say = (key) => WORDS[language][key] ?? key;

@@ -2,7 +2,7 @@
 import { send } from "./api.js";
 import { ASKED } from "./explanation.js";
 import { put, putText } from "./dom.js";
-import { setLanguage } from "./words.js";
+import { language, setLanguage } from "./words.js";
 
 const state = document.getElementById("state");
 const frame = document.getElementById("explanation");
@@ -13,7 +13,8 @@ if (asked === null) put(state, "explain.nothing");
 else {
   put(state, "explain.busy", { model: asked.model });
   try {
-    frame.srcdoc = await (await send("POST", "/v1/explain", asked)).text();
+    const page = await (await send("POST", "/v1/explain", asked)).text();
+    frame.srcdoc = page.replace("<html ", `<html data-language="${language()}" `);
     document.title = `${asked.model} · segue explain`;
     state.hidden = true;
     frame.hidden = false;

@@ -1,6 +1,7 @@
 // What the server does now: tokens a second, sessions, memory.
 import { get, send } from "./api.js";
 import { button, bytes, count, el, put, putText } from "./dom.js";
+import { say } from "./words.js";
 
 const EVERY = 1000;
 const POINTS = 90;
@@ -81,7 +82,7 @@ export function statusPanel({ fail, failed }) {
     name: "status",
     root,
     update(all) {
-      models.replaceChildren(...all.map((one) => el("tr", {}, el("td", {}, el("b", { text: one.id })), el("td", { text: one.task ?? one.objective }),
+      models.replaceChildren(...all.map((one) => el("tr", {}, el("td", {}, el("b", { text: one.id })), el("td", one.task ? { text: one.task } : { t: `objective.${one.objective}` }),
         el("td", { class: "right", text: `${(one.parameters / 1e6).toFixed(1)} M` }),
         el("td", { class: "right", text: one.memory_length === null ? "–" : count(one.memory_length) }), el("td", { text: one.abilities.join(", ") }))));
       get("/version").then(({ version }) => put(about, "status.about", { version })).catch(() => {});
@@ -101,6 +102,7 @@ export function statusPanel({ fail, failed }) {
 
 function lasting(seconds) {
   const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
-  if (hours >= 48) return `${Math.floor(hours / 24)} d`;
-  return hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min` : `${Math.floor(seconds)} s`;
+  if (hours >= 48) return say("lasting.days", { days: Math.floor(hours / 24) });
+  if (hours) return say("lasting.hours", { hours, minutes });
+  return minutes ? say("lasting.minutes", { minutes }) : say("lasting.seconds", { seconds: Math.floor(seconds) });
 }
