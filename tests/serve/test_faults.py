@@ -3,6 +3,7 @@ nothing is lost that was promised."""
 
 import json
 import random
+import re
 import resource
 import signal
 import sqlite3
@@ -178,8 +179,66 @@ def test_a_full_disk_loses_nothing_that_is_in_memory(folders: dict[str, Path], t
             mine.feed(f"{number} {TEXT * 4}")
             mine = mine.fork()
             assert score(client, id) == pytest.approx(mine.score(str(SCORED["text"])).log_probability, abs=TOLERANCE)
-        client.delete(f"/v1/sessions/{ids[0]}").raise_for_status()
         assert client.post("/v1/completions", json={"model": "xl", "prompt": "a"}).status_code == 200
+        assert server.stop() == 2
+        assert re.search(r"[1-9]\d* of [1-9]\d* could not be", " ".join(server.log.read_text().split()))
+
+
+def test_room_on_the_disk_ends_the_refusals(folders: dict[str, Path], tmp_path: Path) -> None:
+    options = ("--sessions", str(tmp_path / "sessions.sqlite"), "--set", "save_after=0.05")
+    with running([folders["xl"]], tmp_path, *options) as server, server.client() as client:
+        id = new_session(client, text=TEXT)
+        time.sleep(0.5)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        while (answer := client.post(f"/v1/sessions/{id}/feed", content=TEXT.encode())).status_code == 200:
+            time.sleep(0.1)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (507, "store_full")
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        while client.post(f"/v1/sessions/{id}/feed", content=TEXT.encode()).status_code == 507:
+            time.sleep(0.1)
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_of_sessions_that_is_gone_is_told(replaced: bool, folders: dict[str, Path], tmp_path: Path) -> None:
+    store = tmp_path / "sessions.sqlite"
+    options = ("--sessions", str(store), "--set", "save_after=0.05")
+    with running([folders["xl"]], tmp_path, *options) as server, server.client() as client:
+        id = new_session(client, text=TEXT)
+        time.sleep(0.5)
+        store.unlink()
+        if replaced:
+            store.write_bytes(b"")
+        while (answer := client.post(f"/v1/sessions/{id}/feed", content=TEXT.encode())).status_code == 200:
+            time.sleep(0.1)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (507, "store_full")
+        assert client.delete(f"/v1/sessions/{id}").status_code == 503
+        assert server.stop() == 2
+        assert "was deleted or replaced while it was in use" in " ".join(server.log.read_text().split())
+
+
+def test_what_was_deleted_stays_so_after_kill_9(folders: dict[str, Path], tmp_path: Path) -> None:
+    options = ("--sessions", str(tmp_path / "sessions.sqlite"), "--set", "save_after=0.05")
+    with running([folders["xl"]], tmp_path, *options) as server, server.client() as client:
+        ids = [new_session(client, text=TEXT) for _ in range(3)]
+        time.sleep(0.5)
+        for id in ids[:2]:
+            client.delete(f"/v1/sessions/{id}").raise_for_status()
+        server.stop(signal.SIGKILL)
+    with running([folders["xl"]], tmp_path, *options) as server, server.client() as client:
+        assert [one["id"] for one in client.get("/v1/sessions").json()["data"]] == ids[2:]
+
+
+def test_a_row_that_is_damaged_keeps_no_server_from_starting(folders: dict[str, Path], tmp_path: Path) -> None:
+    store = tmp_path / "sessions.sqlite"
+    with running([folders["xl"]], tmp_path, "--sessions", str(store)) as server, server.client() as client:
+        ids = [new_session(client, text=TEXT) for _ in range(3)]
+        server.stop()
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE sessions SET idle = 'x' WHERE id = ?", (ids[0],))
+        connection.execute("UPDATE sessions SET tokens = -5 WHERE id = ?", (ids[1],))
+    with running([folders["xl"]], tmp_path, "--sessions", str(store)) as server, server.client() as client:
+        assert [one["id"] for one in client.get("/v1/sessions").json()["data"]] == ids[2:]
 
 
 def test_a_damaged_file_of_sessions_gives_no_wrong_answer(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ def test_a_session_goes_on_through_any_server(
     assert listed == [[id, fork, empty]] * 2
     page = one.get("/v1/sessions", params={"limit": 1, "after": id}).json()
     assert ([each["id"] for each in page["data"]], page["has_more"]) == ([fork], True)
+    refused(other.get("/v1/sessions", params={"after": "sess-none"}), 400, "invalid_value")
     with pair[1].client(BOB) as bob:
         refused(bob.get(f"/v1/sessions/{id}"), 404, "session_not_found")
         refused(bob.post(f"/v1/sessions/{id}/feed", content=b"a"), 404, "session_not_found")

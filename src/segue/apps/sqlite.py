@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from segue.errors import DataError
-from segue.files import unwritable
+from segue.files import file_identity, unwritable
 from segue.files.single import try_lock
 from segue.text.unicode import without_surrogates
 
@@ -60,7 +60,7 @@ class Sqlite:
 
     def begin(self) -> None:
         """Waits for other processes. SQLite itself would go on writing into a file that was deleted."""
-        if self._found() != self._identity:
+        if file_identity(self.path) != self._identity:
             raise MovedError("it was deleted or replaced while it was in use")
         self._opened.execute("BEGIN IMMEDIATE")
 
@@ -117,15 +117,7 @@ class Sqlite:
             raise self.unusable(error) from None
         with suppress(OSError):
             os.chmod(self.path, 0o600)
-        self._connection, self._identity = connection, self._found()
-
-    def _found(self) -> tuple[int, int] | None:
-        """Which file has the name now."""
-        try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
-            return None
-        return found.st_dev, found.st_ino
+        self._connection, self._identity = connection, file_identity(self.path)
 
     def unusable(self, error: Exception) -> DataError:
         """For a file that is no database, a damaged one, one that is gone, or one on a full disk."""

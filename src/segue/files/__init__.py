@@ -26,6 +26,7 @@ from segue.files.rule import check_file as check_file
 from segue.files.rule import check_folder as check_folder
 from segue.files.rule import is_plain as is_plain
 from segue.files.rule import is_written as is_written
+from segue.files.single import file_identity as file_identity
 from segue.files.single import make_folder_of as make_folder_of
 from segue.files.single import new_file as new_file
 from segue.files.single import new_text_file as new_text_file

@@ -67,6 +67,15 @@ def make_folder_of(target: Path, *, failure: Failure = DataError) -> None:
         raise unwritable(target, error, failure) from None
 
 
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Which file has a name now: two equal answers mean the same file. None: there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def unwritable(target: Path, error: OSError, failure: Failure = DataError) -> SegueError:
     """The error for a user whose disk, quota or permissions do not let a file or folder be written."""
     return failure(

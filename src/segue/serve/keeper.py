@@ -15,8 +15,6 @@ class Session:
         self.id, self.tenant, self.model, self.created = id, tenant, model, created
         self.kept: Kept | None = None
         """What it has read; None: that is on disk alone."""
-        self.stored = False
-        """Whether it is on disk, perhaps as it was earlier."""
         self.changed = True
         """Whether what is on disk is not what it has read."""
         self.tokens = 0
@@ -64,6 +62,16 @@ def no_session(id: str) -> ApiError:
         404,
         f"a session must be one of yours; got {shown(id)}, which is not. List them, or create one: POST /v1/sessions.",
         code="session_not_found",
+    )
+
+
+def no_place(after: str) -> ApiError:
+    """A list cannot go on after a session that is not in it."""
+    return ApiError(
+        400,
+        f"after must be a session in the list; got {shown(after)}, which is not. Begin again without it.",
+        code="invalid_value",
+        param="after",
     )
 
 

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from segue.errors import CheckpointError, ConfigError
 from segue.serve.errors import ApiError
+from segue.serve.keeper import no_place
 
 FORMAT = b"segue-sessions-redis-1"
 SCHEMES = ("redis://", "rediss://", "unix://")
@@ -172,8 +173,12 @@ class RedisStore:
         key = f"segue:sessions:{tenant}"
 
         async def ids() -> list[bytes]:
-            rank = None if after is None else await self._redis.zrank(key, after)
-            start = 0 if rank is None else rank + 1
+            start = 0
+            if after is not None:
+                rank = await self._redis.zrank(key, after)
+                if rank is None:
+                    raise no_place(after)
+                start = rank + 1
             return list(await self._redis.zrange(key, start, start + limit))
 
         found = [id.decode() for id in await self._asked(ids)]

@@ -164,7 +164,7 @@ class SharedSessions:
 
     def _session(self, shared: Shared) -> Session:
         session = Session(shared.id, shared.tenant, shared.model, created=shared.created)
-        session.elsewhere, session.stored, session.changed = "redis", True, False
+        session.elsewhere, session.changed = "redis", False
         session.tokens, session.size, session.version, session.busy = (
             shared.tokens,
             shared.size,

@@ -158,6 +158,8 @@ async def score(id: SessionId, body: ScoreRequest, request: Request) -> Response
     settings = serving.settings
     if top > settings.max_logprobs:
         raise too_large("logprobs", top, settings.max_logprobs, setting="max_logprobs")
+    if body.keep:
+        await serving.sessions.check_room(session)
     run = serving.run(request)
     kept = await serving.sessions.take(session)
     found: Kept | None = None

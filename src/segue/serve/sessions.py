@@ -15,15 +15,17 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
+from segue.errors import DataError
 from segue.infer.saved_session import Kept
 from segue.serve.errors import ApiError, shown
-from segue.serve.keeper import Session, in_use, no_session
+from segue.serve.keeper import Session, in_use, no_place, no_session
 from segue.serve.models import Served
 from segue.serve.settings import ServeSettings
 from segue.serve.states import States, signed, verified
-from segue.serve.store import Store, StoreThread
+from segue.serve.store import Record, Store, StoreThread
 
 log = logging.getLogger("segue.serve")
 _TICK = 0.25
@@ -39,6 +41,8 @@ class Sessions:
         self._of: dict[str, dict[str, Session]] = {}
         self._bytes: Counter[str] = Counter()
         self._secret = b""
+        self._refusal = ""
+        """Why the store refused a session."""
         self._task: asyncio.Task[None] | None = None
         self.memory = 0
         """Bytes of what is in memory; what forks share is counted for each."""
@@ -46,26 +50,31 @@ class Sessions:
         self.restores = 0
         self.failed_saves = 0
         self.failing = False
-        """Whether the store refused the last session."""
+        """Whether the store refused a session that has changed; until it takes one, or none is left to save."""
 
     async def start(self) -> None:
         """Reads which sessions there are, and begins to look after them."""
         for record in await self._store.run(self._store.store.open):
             session = Session(record.id, record.tenant, record.model, created=record.created, idle=record.idle)
             session.tokens, session.size = record.tokens, record.size
-            session.stored, session.changed = True, False
+            session.changed = False
             self._add(session)
         self._secret = await self._store.run(self._store.store.secret)
         self._task = asyncio.create_task(self._look_after())
 
     async def stop(self) -> None:
-        """Writes all that is not on disk."""
+        """Writes all that is not on disk. Raises where a lasting store does not take all of it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for session in list(self._all.values()):
-            await self._save(session)
+        unsaved = sum([not await self._save(session) for session in list(self._all.values())])
         await self._store.close()
+        if unsaved and self._store.store.lasting:
+            raise DataError(
+                f"all sessions must be saved when the server stops; {unsaved:,} of {len(self._all):,} could not be "
+                f"({self._refusal}), and what they read since they were last saved is lost. Make room, or name another "
+                "file with --sessions."
+            )
 
     # ------------------------------------------------------------------------------------------- what requests want
 
@@ -104,14 +113,23 @@ class Sessions:
 
     async def page(self, tenant: str, *, after: str | None, limit: int) -> tuple[list[Session], bool]:
         found = self.of(tenant)
-        start = next((place + 1 for place, session in enumerate(found) if session.id == after), 0)
+        start = 0
+        if after is not None:
+            places = [place for place, session in enumerate(found) if session.id == after]
+            if not places:
+                raise no_place(after)
+            start = places[0] + 1
         return found[start : start + limit], start + limit < len(found)
 
     async def delete(self, session: Session) -> None:
         session.deleted = True
+        try:
+            await self._store.run(partial(self._store.store.delete, [session.id]))
+        except Exception as error:
+            session.deleted = False
+            log.warning("a session cannot be deleted: %s", shown(str(error)))
+            raise _unavailable() from None
         self._forget(session)
-        if session.stored:
-            asyncio.get_running_loop().create_task(self._delete_stored([session.id]))
 
     async def take(self, session: Session) -> Kept:
         if session.busy:
@@ -171,12 +189,7 @@ class Sessions:
             data = await self._store.run(partial(self._store.store.get, session.id))
         except Exception as error:
             log.warning("a session cannot be read: %s", shown(str(error)))
-            raise ApiError(
-                503,
-                "the store of sessions must answer; it does not. Try again later.",
-                code="store_unavailable",
-                retry_after=5.0,
-            ) from None
+            raise _unavailable() from None
         if data is None:
             raise ApiError(404, "a session must be in the store; it is gone.", code="session_not_found")
         kept = await self._store.run(partial(self._states.unpacked, session.model, data))
@@ -198,19 +211,23 @@ class Sessions:
         record = session.record(kept)
         try:
             data = await self._store.run(partial(self._states.packed, session.model, kept))
-            await self._store.run(partial(self._store.store.put, record, data))
+            saved = await self._store.run(partial(self._put, session, record, data))
         except Exception as error:
             self.failed_saves += 1
             if not self.failing:
                 log.warning("a session cannot be saved: %s", shown(str(error)))
-            self.failing = True
+            self.failing, self._refusal = True, str(error)
             return False
         self.failing = False
-        session.stored = True
-        if session.deleted:
-            await self._delete_stored([session.id])
-        elif session.kept is kept:
+        if saved and session.kept is kept:
             session.changed = False
+        return saved
+
+    def _put(self, session: Session, record: Record, data: bytes) -> bool:
+        """Whether it was written, in the thread of the store; one that was deleted meanwhile is not."""
+        if session.deleted:
+            return False
+        self._store.store.put(record, data)
         return True
 
     async def _look_after(self) -> None:
@@ -226,9 +243,12 @@ class Sessions:
         idle = [session for session in self._all.values() if not session.busy]
         for session in idle:
             if now - session.used > self._settings.session_lifetime:
-                await self.delete(session)
+                with suppress(ApiError):  # tried again at the next look
+                    await self.delete(session)
             elif session.changed and session.kept is not None and now - session.used > self._settings.save_after:
                 await self._save(session)
+        if not any(session.changed for session in self._all.values()):
+            self.failing = False
         if self.memory > self._settings.session_memory:
             await self._evict()
 
@@ -254,11 +274,11 @@ class Sessions:
                 code="too_many_bytes",
                 retry_after=60.0,
             )
-        if self.failing and self.memory > limits.session_memory:
+        if self.failing and (self._store.store.lasting or self.memory > limits.session_memory):
             raise ApiError(
                 507,
-                "the store of sessions must have room; it refuses sessions, and there is no room in memory. Delete "
-                "sessions, or make room on the disk.",
+                "the store of sessions must take them; it refuses them now, and what is read would be lost. Delete "
+                "sessions, or make room on the disk of the server.",
                 code="store_full",
                 retry_after=60.0,
             )
@@ -279,8 +299,11 @@ class Sessions:
             self.memory -= session.kept.size
             session.kept = None
 
-    async def _delete_stored(self, ids: list[str]) -> None:
-        try:
-            await self._store.run(partial(self._store.store.delete, ids))
-        except Exception as error:
-            log.warning("a session cannot be deleted: %s", shown(str(error)))
+
+def _unavailable() -> ApiError:
+    return ApiError(
+        503,
+        "the store of sessions must answer; it does not. Try again later.",
+        code="store_unavailable",
+        retry_after=5.0,
+    )

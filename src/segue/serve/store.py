@@ -5,6 +5,7 @@ that the event loop never waits for a disk. Without a path the file is a tempora
 """
 
 import asyncio
+import logging
 import os
 import secrets
 import sqlite3
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
 from segue.errors import CheckpointError
-from segue.files import unwritable
+from segue.files import file_identity, unwritable
 from segue.files.single import try_lock
 
 T = TypeVar("T")
+log = logging.getLogger("segue.serve")
 FORMAT = "segue-sessions-1"
 _PAGE = 8192
 _WAIT = 5.0
@@ -43,6 +45,10 @@ class Record:
 
 class Store(Protocol):
     """Where sessions go. Its methods are for one thread."""
+
+    @property
+    def lasting(self) -> bool:
+        """Whether sessions outlive the server."""
 
     def open(self) -> list[Record]:
         """All that there are."""
@@ -75,6 +81,11 @@ class SqliteStore:
         self.path = path
         self._connection: sqlite3.Connection | None = None
         self._lock: BinaryIO | None = None
+        self._identity: tuple[int, int] | None = None
+
+    @property
+    def lasting(self) -> bool:
+        return not self._temporary
 
     def open(self) -> list[Record]:
         self._lock_file()
@@ -108,9 +119,11 @@ class SqliteStore:
             ) from None
         with suppress(OSError):
             os.chmod(self.path, 0o600)
-        self._connection = connection
-        names = ("id", "tenant", "model", "tokens", "size", "created", "idle")
-        return [Record(**dict(zip(names, row, strict=True))) for row in rows]
+        self._connection, self._identity = connection, file_identity(self.path)
+        records = [_record(row) for row in rows]
+        if damaged := records.count(None):
+            log.warning("%s of %s sessions in %s are damaged and left out", damaged, len(rows), self.path)
+        return [record for record in records if record is not None]
 
     def put(self, record: Record, data: bytes) -> None:
         values = (record.id, record.tenant, record.model, record.tokens, record.size, record.created, record.idle, data)
@@ -157,8 +170,23 @@ class SqliteStore:
             )
 
     def _opened(self) -> sqlite3.Connection:
+        """SQLite itself would go on writing into a file that was deleted."""
         assert self._connection is not None
+        if file_identity(self.path) != self._identity:
+            raise sqlite3.OperationalError(f"{self.path} was deleted or replaced while it was in use")
         return self._connection
+
+
+def _record(row: Sequence[object]) -> Record | None:
+    """What is known of a session; None where it cannot be so."""
+    id, tenant, model, tokens, size, created, idle = row
+    if not (isinstance(id, str) and isinstance(tenant, str) and isinstance(model, str)):
+        return None
+    if not (isinstance(tokens, int) and isinstance(size, int) and min(tokens, size) >= 0):
+        return None
+    if not (isinstance(created, float) and isinstance(idle, float) and idle >= 0):
+        return None
+    return Record(id=id, tenant=tenant, model=model, tokens=tokens, size=size, created=created, idle=idle)
 
 
 class StoreThread:
