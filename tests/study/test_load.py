@@ -8,7 +8,8 @@ from segue.study.plan import resolved_variants
 from tests.study.studies import MEASURES, STUDY, planned, write_study
 
 
-def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     text = STUDY.replace("tokens = 64", "tokens = 0").replace("width = 16", "widht = 16").replace("[1, 2]", "[1, 1]")
     text = text.replace("learning_rate = 0.01", "learning_rate = -1.0\nsteps = 5").replace("points", "pionts")
     text += '\n[[paper]]\nsource = "p"\nours = "nothing"\nvalues = {"memry" = 1.0}\n'
@@ -28,6 +29,21 @@ def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
         "values must have the first variant, 'memory'",
     ):
         assert part in message, part
+
+
+def test_a_variant_that_is_malformed_hides_no_other_mistake(tmp_path: Path) -> None:
+    text = STUDY.replace('name = "no memory"', 'nam = "no memory"', 1).replace("seeds = [1, 2]", "seeds = [1, 1]", 1)
+    text = text.replace('files = ["texts.txt"]', 'files = ["nowhere.txt"]', 1)
+    with pytest.raises(ConfigError, match="The study has ") as error:
+        open_study(write_study(tmp_path, text))
+    for part in ("nam is not a setting", "got 1 2 times", "corpus.files must be files; got 'nowhere.txt'"):
+        assert part in str(error.value)
+    assert "two or more" not in str(error.value)
+
+
+def test_a_missing_list_is_asked_for_as_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"variants must be given; got nothing\. Add a \[\[variants\]\] table"):
+        open_study(write_study(tmp_path, STUDY.partition("[[variants]]")[0]))
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,6 @@ def figure() -> tuple[Any, Any]:
 def check_picture(out: Path, *, replace: bool, inputs: Iterable[str | Path]) -> None:
     """Refuses, before the work, a place where the picture cannot be written, or a format that nobody knows."""
     check_file(out, replace=replace, inputs=inputs)
-    if not out.absolute().parent.is_dir():
-        raise DataError(f"{out} must be in a folder that exists; got {out.parent}, which does not. Make it first.")
     made, _ = figure()
     known = sorted(made.canvas.get_supported_filetypes())
     if out.suffix and _format_of(out) not in known:

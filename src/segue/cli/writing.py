@@ -153,7 +153,7 @@ def check_place(path: Path | None, *, replace: bool, loaded: Path | None, model:
     """Refuses, before the work, a place where the session cannot be saved. It may go on in the file it came from."""
     if path is not None:
         goes_on = loaded is not None and path.is_file() and loaded.is_file() and path.samefile(loaded)
-        check_file(path, replace=replace or goes_on, inputs=[path_of(model)])
+        check_file(path, replace=replace or goes_on, inputs=[path_of(model)], folder_made=True)
 
 
 def save_session(session: Session, path: Path | None) -> None:

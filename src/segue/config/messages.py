@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterator
-from typing import get_args
+from typing import get_args, get_origin
 
 from pydantic_core import ErrorDetails
 
@@ -57,7 +57,8 @@ def explain(detail: ErrorDetails, root: type[Section] = Config) -> str:
         case "extra_forbidden":
             return _explain_unknown(root, path, table, key, detail["loc"])
         case "missing" if not table:
-            return f"{path} must be given; got nothing. Add a [{key}] table."
+            several = get_origin(root.model_fields[key].annotation) is tuple
+            return f"{path} must be given; got nothing. Add a {f'[[{key}]]' if several else f'[{key}]'} table."
         case "missing":
             return f"{path} must be given; got nothing. Add {key} = ... under [{table}]."
         case "literal_error" | "union_tag_invalid":

@@ -44,10 +44,17 @@ them by hand, and hashing them at every save would take long. `--replace` compar
 
 
 def check_file(
-    target: Path, *, replace: bool = False, inputs: Iterable[str | Path] = (), failure: Failure = DataError
+    target: Path,
+    *,
+    replace: bool = False,
+    inputs: Iterable[str | Path] = (),
+    folder_made: bool = False,
+    failure: Failure = DataError,
 ) -> None:
-    """Raises unless a file may be written at `target`."""
+    """Raises unless a file may be written at `target`, in a folder that exists or, with `folder_made`, will be made."""
     found = _existing(target, failure)
+    if not folder_made and not target.absolute().parent.is_dir():
+        raise failure(f"{target} must be in a folder that exists; got {target.parent}, which does not. Make it first.")
     if found is None:
         return
     if not stat.S_ISREG(found.st_mode):

@@ -25,7 +25,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         408: "The request took too long to arrive.",
         409: "The session is in use, or its state is of another model.",
         413: "The request is too large.",
-        415: "The request is not in JSON.",
+        415: "The body is not of the type that the route takes.",
         429: "Too much is asked for; Retry-After says when to try again.",
         500: "A fault of the server.",
         503: "The server is shutting down or overloaded.",

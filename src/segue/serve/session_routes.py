@@ -99,6 +99,12 @@ async def feed(id: SessionId, request: Request) -> Response:
     off leaves the session as it was.
     """
     serving, session = serving_of(request), await _session(request, id)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
+        raise ApiError(
+            415,
+            "a text that is fed must be the body itself; got application/json. Send text/plain, without quotes.",
+            code="invalid_content_type",
+        )
     await serving.sessions.check_room(session)
     run = serving.run(request)
     kept = await serving.sessions.take(session)
@@ -222,7 +228,12 @@ async def write(id: SessionId, body: WriteRequest, request: Request) -> Response
         raise AssertionError
     how = how_to_write(body, served, serving.settings, logprobs=body.logprobs, keep=True)
     if not how.max_tokens:
-        raise ApiError(400, "max_tokens must be at least 1; got 0. Use 1.", code="invalid_value", param="max_tokens")
+        raise ApiError(
+            400,
+            "max_tokens of a session must be at least 1; got 0. Use 1, or feed the text.",
+            code="invalid_value",
+            param="max_tokens",
+        )
     await serving.sessions.check_room(session)
     run = serving.run(request)
     kept = await serving.sessions.take(session)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
@@ -20,6 +21,7 @@ from segue.train.finetune import finetune_settings
 
 VALIDATION = "validation"
 """What the loss on the validation store is called among the measures."""
+TOO_FEW = "variants must be two or more, to be compared"
 OWN_SETTINGS = {
     "data": ("store", "validation"),
     "train": ("steps", "seed", "warmup_steps", "validate_every", "validation_steps", "save_every"),
@@ -125,11 +127,22 @@ def _among_the_good(values: Mapping[str, Any], overrides: Sequence[str]) -> list
             kept[key] = getattr(settings(StudyConfig, trial, given), key)
         except ConfigError:
             del kept[key]
-    if "variants" not in kept or not {"corpus", "budget"} <= values.keys():
-        return []
+    if "variants" not in kept:
+        kept["variants"] = _good_variants(values.get("variants"))
     kept.setdefault("corpus", CorpusConfig(samples=("english",)))
     kept.setdefault("budget", BudgetConfig(tokens=1))
-    return list(_problems(StudyConfig.model_construct(**kept)))
+    found = _problems(StudyConfig.model_construct(**kept))
+    return [one for one in found if not one.startswith(TOO_FEW)]  # those that are wrong were left out
+
+
+def _good_variants(given: object) -> tuple[VariantConfig, ...]:
+    """Those of a list that are fine by themselves."""
+    found: list[VariantConfig] = []
+    for one in given if isinstance(given, list) else ():
+        trial = {"corpus": {"samples": ["english"]}, "budget": {"tokens": 1}, "variants": [one]}
+        with suppress(ConfigError):
+            found += settings(StudyConfig, trial, ()).variants
+    return tuple(found)
 
 
 def _problems(study: StudyConfig) -> Iterator[str]:
@@ -139,7 +152,7 @@ def _problems(study: StudyConfig) -> Iterator[str]:
         return
     names = [variant.name for variant in study.variants]
     if len(names) < 2:
-        yield f"variants must be two or more, to be compared; got {len(names)}. Add a [[variants]] table."
+        yield f"{TOO_FEW}; got {len(names)}. Add a [[variants]] table."
     for what, values in (
         ("variants", names),
         ("seeds", study.seeds),
@@ -184,6 +197,9 @@ def _corpus_problems(corpus: CorpusConfig) -> Iterator[str]:
     for name in corpus.samples:
         if name not in known:
             yield f"corpus.samples must be of {', '.join(known)}; got {name!r}. `segue sample` describes them."
+    for name in corpus.files:
+        if not Path(name).exists() and not set(name) & set("*?[:"):  # others are patterns, or names of data sets
+            yield f"corpus.files must be files; got {name!r}, which is not there. Check the path."
     text = bool(corpus.samples or corpus.files)
     if text == (corpus.store is not None):
         got = "both" if text else "neither"
