@@ -351,3 +351,12 @@ def test_a_drawn_softmax_learns(histories: Histories) -> None:
         network = fitted(histories, **settings)
         ranks[name] = quality(ranks_of_network(network, histories, wanted, length=8, repeats=True)).ndcg
     assert ranks["drawn"] > 1.5 * ranks["untaught"]
+
+
+def test_rows_that_are_left_out_are_told(tmp_path: Path) -> None:
+    rows = [*events(users=6), {"user": "", "item": "red-1", "time": 1.0, "kind": "view"}]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    few = ["--set", "epochs=1", "--set", "width=8", "--set", "segment=8", "--set", "memory=8"]
+    done = command("recommend", "learn", "--events", tmp_path / "events.jsonl", "--out", tmp_path / "rec", *few)
+    assert done.returncode == 0, done.stderr
+    assert "Left out: 1 row." in done.stdout
