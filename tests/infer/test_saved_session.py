@@ -42,6 +42,13 @@ def test_damage_is_noticed(name: str, count: int, tmp_path: Path) -> None:
     assert one.score("ab中").log_probability == before
 
 
+def test_the_same_session_gives_the_same_bytes(tmp_path: Path) -> None:
+    one, files = writing("xl"), [tmp_path / f"{number}.session" for number in range(8)]
+    for file in files:
+        one.save(file)
+    assert len({file.read_bytes() for file in files}) == 1
+
+
 def test_values_of_the_header_cannot_be_exchanged(tmp_path: Path) -> None:
     """Not even those that say the same with other bytes: the whole file is covered."""
     one, file = writing("xl"), tmp_path / "session"

@@ -108,13 +108,18 @@ def packed(kept: Kept, *, model: str, tokenizer: str) -> tuple[bytes, memoryview
 
 
 def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> tuple[bytes, memoryview]:
-    """The two parts of the file, the first with the checksum of both."""
+    """The two parts of the file, the first with the checksum of both. The same session always gives the same bytes:
+    safetensors writes metadata in a random order, so the header is written anew."""
     data = save(tensors, metadata=metadata | {_DIGEST: _NO_DIGEST})
     start = 8 + int.from_bytes(data[:8], "little")
-    digest = hashlib.sha256(data).hexdigest()
-    header = data[:start].replace(f'"{_DIGEST}":"{_NO_DIGEST}"'.encode(), f'"{_DIGEST}":"{digest}"'.encode())
-    assert digest.encode() in header
-    return header, memoryview(data)[start:]
+    rest = memoryview(data)[start:]
+    told = json.dumps(json.loads(data[8:start]), sort_keys=True, separators=(",", ":")).encode()
+    told += b" " * (-len(told) % 8)
+    header = len(told).to_bytes(8, "little") + told
+    found = hashlib.sha256(header)
+    found.update(rest)
+    empty, filled = (f'"{_DIGEST}":"{digest}"'.encode() for digest in (_NO_DIGEST, found.hexdigest()))
+    return header.replace(empty, filled), rest
 
 
 def _own_digest(header: bytes, rest: bytes | memoryview, digest: str) -> str:
