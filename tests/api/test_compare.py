@@ -92,6 +92,19 @@ def test_the_command(place: Path) -> None:
     assert "accuracy" in result.output
     assert "+0.0000" in result.output
     assert "classify, 40 examples." in " ".join(result.output.split())
+    rows = [
+        "text,label",
+        *(f"The room was clean {number},{label}" for number in range(20) for label in ("good", "bad")),
+        '"x,good',
+    ]
+    (place / "rows.csv").write_text("\n".join(rows), encoding="utf-8")
+    result = CliRunner().invoke(app, ["compare", "sentiment", "sentiment", "--data", "rows.csv"])
+    assert result.exit_code == 0, result.output
+    assert "1 records that cannot be read, left out" in " ".join(result.output.split())
+    strict = CliRunner().invoke(
+        app, ["compare", "sentiment", "sentiment", "--data", "rows.csv", "--malformed-share", "0"]
+    )
+    assert "must have at most 0% malformed rows" in str(strict.exception)
     result = CliRunner().invoke(app, ["compare", "model", "model", "--data", "texts.txt", "--json"])
     assert result.exit_code == 0, result.output
     values = json.loads(result.stdout.splitlines()[-1])

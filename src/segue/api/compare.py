@@ -18,7 +18,7 @@ from segue.api.texts import documents_of
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import HEAD, TASK
 from segue.data.readers import DocumentRule
-from segue.data.tables import TableSettings
+from segue.data.tables import TableSettings, open_table
 from segue.errors import ConfigError, DataError
 from segue.evaluation.metrics.bootstrap import Metric, divide
 from segue.evaluation.metrics.bootstrap import measure as measured
@@ -161,12 +161,10 @@ def _tasks(
                 f"models that are compared must have one task; got {kind.name} and, in {name}, {other.kind.name}. "
                 "Compare those of each task on their own."
             )
-    table = prediction_table(kind, data, tables)
+    table = open_table(data, tables) if isinstance(data, Path) else prediction_table(kind, data, tables)
     rows = gathered(kind, rows_with_roles(table, column_names(kind, table, columns, labelled=True)))
-    understood = [
-        {example.number: example for example in understand(one.task, table, rows, labelled=True).examples}
-        for one in made
-    ]
+    found = [understand(one.task, table, rows, labelled=True) for one in made]
+    understood = [{example.number: example for example in one.examples} for one in found]
     common = [number for number in understood[0] if all(number in examples for examples in understood)]
     if not common:
         raise DataError(f"{table.source} must have examples that all models can use; got none. Check the labels.")
@@ -179,6 +177,7 @@ def _tasks(
     metrics = [one.task.measure(one.examples, one.predictions) for one in answers]
     left = len(rows) - len(common)
     notes = [f"{left:,} of {len(rows):,} rows were left out: not every model can use them."] if left else []
+    notes += dict.fromkeys(problem for one in found for problem in one.problems())
     return _comparison(kind.name, len(common), names, metrics, [one.measure for one in answers], notes)
 
 

@@ -13,7 +13,7 @@ from segue.api.compare import ModelComparison
 from segue.api.compare import compare as compare_models
 from segue.cli.completion import complete_model
 from segue.cli.console import say
-from segue.cli.options import DocumentsOption, FieldOption, TableOptions
+from segue.cli.options import DocumentsOption, FieldOption, LabelledTableOptions
 from segue.cli.reporting import reporting
 from segue.evaluation.metrics.bootstrap import FEWEST, Metric
 
@@ -34,7 +34,7 @@ def compare(
             help="Labelled table for fine-tuned models, or a text file for language models.",
         ),
     ],
-    reading: TableOptions,
+    reading: LabelledTableOptions,
     documents: DocumentsOption = None,
     field: FieldOption = "text",
     batch_size: Annotated[int, typer.Option(min=1, help="Rows per batch. Changes the speed only.")] = 32,

@@ -15,7 +15,7 @@ from segue.api.finetune import beside_rows, no_better, task_kinds
 from segue.api.finetune import finetune as finetuned
 from segue.api.processes import is_first_process
 from segue.cli.console import duration, finish, moving_line, progress_console, say
-from segue.cli.options import ModelArgument, OverridesArgument, TrainingTableOptions
+from segue.cli.options import LabelledTableOptions, ModelArgument, OverridesArgument
 from segue.cli.pretrain import LiveView
 from segue.config import FinetuneConfig, ReadConfig, Section
 from segue.data.tables import TableSettings
@@ -268,7 +268,7 @@ def comparison_table(compared: Compared, judged: Sequence[Judged], metric: str, 
 
 def finetune(
     model: ModelArgument,
-    tables: TrainingTableOptions,
+    tables: LabelledTableOptions,
     overrides: OverridesArgument = None,
     task: Annotated[str | None, typer.Option(help="Task to learn. Default: list the tasks and their settings.")] = None,
     train: Annotated[

@@ -156,8 +156,8 @@ class TableOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingTableOptions(TableOptions):
-    """The same for tables that are learned from, of which some rows may be unreadable."""
+class LabelledTableOptions(TableOptions):
+    """The same for labelled tables, of which some rows may be unreadable."""
 
     malformed_share: Annotated[
         float,

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from segue.api.tune import search_for, tuned
 from segue.cli.console import duration, progress_console, say
-from segue.cli.options import ModelArgument, OverridesArgument, TrainingTableOptions
+from segue.cli.options import LabelledTableOptions, ModelArgument, OverridesArgument
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
 from segue.report.charts import number
@@ -122,7 +122,7 @@ def _shown(value: Any) -> str:
 
 def tune(
     model: ModelArgument,
-    tables: TrainingTableOptions,
+    tables: LabelledTableOptions,
     overrides: OverridesArgument = None,
     task: Annotated[str, typer.Option(help="Task to learn; `segue finetune MODEL` lists the tasks.")] = "classify",
     train: Annotated[str | None, typer.Option(metavar="FILE", help="Training examples, as for segue finetune.")] = None,

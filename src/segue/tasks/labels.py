@@ -75,7 +75,11 @@ def index_of(label: str, labels: Sequence[str]) -> int:
         return labels.index(label)
     except ValueError:
         shown = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
-        missing = " If it is missing, set task.missing=leave_out." if looks_missing(label) else ""
+        missing = (
+            " If it is missing, take its row out, or fine-tune with task.missing=leave_out."
+            if looks_missing(label)
+            else ""
+        )
         raise DataError(
             f"a label must be one of those in the training examples ({shown}); got {label!r}. "
             f"Correct it, or add examples of it.{missing}"

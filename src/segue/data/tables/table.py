@@ -318,7 +318,7 @@ def find_column(
     rule = f"the column {wanted!r}" if wanted is not None else f"a column named {', '.join(names)}"
     remedy = f"Did you mean {by_fold[near[0]]!r}?" if near else f"Name one of them with {option}."
     if not columns:
-        there, remedy = "no other", "Add it."
+        there, remedy = "no column beside those that have another role", "Add it."
     if any(len(name) > 40 or name.isdigit() for name in columns):
         remedy += " If its first line is data, and not names, give the names with --columns."
     raise DataError(f"{source} must have {rule}; got {there}. {remedy}")
