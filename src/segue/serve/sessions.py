@@ -29,6 +29,8 @@ from segue.serve.store import Record, Store, StoreThread
 
 log = logging.getLogger("segue.serve")
 _TICK = 0.25
+_ROOM = 0.9
+"""Share of the memory for sessions that is in use after room was made."""
 
 
 class Sessions:
@@ -44,6 +46,7 @@ class Sessions:
         self._refusal = ""
         """Why the store refused a session."""
         self._task: asyncio.Task[None] | None = None
+        self._evicting = asyncio.Lock()
         self.memory = 0
         """Bytes of what is in memory; what forks share is counted for each."""
         self.evictions = 0
@@ -99,6 +102,7 @@ class Sessions:
         session = Session(f"sess-{secrets.token_hex(16)}", tenant, model, created=time.time())
         self._add(session)
         self._set(session, self._states.empty(model) if kept is None else kept)
+        await self._evict()
         return session
 
     async def get(self, tenant: str, id: str) -> Session:
@@ -147,6 +151,7 @@ class Sessions:
         if kept is not None and not session.deleted:
             self._set(session, kept)
             session.changed = True
+            await self._evict()
 
     async def fork(self, session: Session) -> Session:
         kept = await self.take(session)
@@ -249,20 +254,30 @@ class Sessions:
                 await self._save(session)
         if not any(session.changed for session in self._all.values()):
             self.failing = False
-        if self.memory > self._settings.session_memory:
-            await self._evict()
+        await self._evict()
 
     async def _evict(self) -> None:
-        for session in sorted(self._all.values(), key=lambda session: session.used):
-            if self.memory <= self._settings.session_memory:
+        """Where there are too many bytes in memory, makes room for some more. Requests wait for it: they cannot fill the
+        memory faster than the disk takes it."""
+        most = self._settings.session_memory
+        if self.memory <= most:
+            return
+        async with self._evicting:
+            if self.memory <= most:  # another request has made room
                 return
-            kept = session.kept
-            if session.busy or kept is None:
-                continue
-            if await self._save(session) and session.kept is kept and not session.busy and not session.changed:
-                self.memory -= kept.size
-                session.kept = None
-                self.evictions += 1
+            for session in sorted(self._all.values(), key=lambda session: session.used):
+                if self.memory <= _ROOM * most:
+                    return
+                kept = session.kept
+                if session.busy or kept is None:
+                    continue
+                saved = await self._save(session)
+                if saved and session.kept is kept and not session.busy and not session.changed:
+                    self.memory -= kept.size
+                    session.kept = None
+                    self.evictions += 1
+                elif self.failing:
+                    return
 
     def _check_room(self, tenant: str, more: int) -> None:
         limits = self._settings
