@@ -257,8 +257,8 @@ class Sessions:
         await self._evict()
 
     async def _evict(self) -> None:
-        """Where there are too many bytes in memory, makes room for some more. Requests wait for it: they cannot fill the
-        memory faster than the disk takes it."""
+        """Where there are too many bytes in memory, makes room for some more. Requests wait for it: they cannot fill
+        the memory faster than the disk takes it."""
         most = self._settings.session_memory
         if self.memory <= most:
             return
