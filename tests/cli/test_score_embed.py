@@ -165,7 +165,7 @@ def test_embed_by_line_with_choices(place: Path, tmp_path: Path, segue: Callable
     [
         (("score", "{}/xlnet-base", "{}/nowhere.txt"), "nowhere.txt must exist"),
         (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/scores.xls"), "must end in .jsonl, .csv, .tsv"),
-        (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/no/scores.csv"), "must be writable; got No such file"),
+        (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/no/scores.csv"), "must be in a folder that exists"),
         (("score", "{}/xlnet-base", "{}/text.txt", "--to", "parquet"), "parquet must go to a file"),
         (("score", "{}/silent", "{}/text.txt"), "must come with a tokeniser to read text"),
         (("score", "{}/nothing", "{}/text.txt"), "a model must be a folder"),

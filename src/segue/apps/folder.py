@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from segue.apps.database import Database, Place, Step, copy_database
 from segue.apps.postgresql import check_url
+from segue.apps.sqlite import make_plain
 from segue.checkpoint.files import read_manifest, read_small, verify
 from segue.errors import CheckpointError, ConfigError, DataError
 from segue.files import MANIFEST, Kind, write_file, write_folder
@@ -112,6 +113,7 @@ class Application:
             empty = self.database_at(folder / self.sqlite, alone=False)
             empty.open()
             empty.close()
+            make_plain(folder / self.sqlite)
         self._write(folder, model, database=database)
 
     def _write(self, folder: Path, model: str, *, database: str | None) -> None:
