@@ -200,16 +200,22 @@ def test_lines_are_sorted_by_a_query(page: Any, server: Server) -> None:
     assert page.locator("#found .bar-name").all_inner_texts() == expected
 
 
-def test_a_text_is_explained_in_a_tab_of_its_own(page: Any) -> None:
+def explained(page: Any, text: str) -> tuple[Any, Any]:
+    """The tab of an explanation, and the frame that shows it."""
     page.click("#tab-explain")
     page.locator("#panel-explain select").select_option("xlnet")
-    page.fill("#explained", f"{MARKUP} The room was clean")
+    page.fill("#explained", text)
     with page.context.expect_page() as opened:
         page.click("#explain")
     tab = opened.value
     tab.wait_for_selector("html[data-ready]")
     frame = tab.frame_locator("#explanation")
     frame.locator("canvas").first.wait_for()
+    return tab, frame
+
+
+def test_a_text_is_explained_in_a_tab_of_its_own(page: Any) -> None:
+    tab, frame = explained(page, f"{MARKUP} The room was clean")
     assert "clean" in frame.locator(".tokens").first.inner_text()
     assert frame.locator("img").count() == 0
     assert tab.title() == "xlnet · segue explain"
@@ -218,15 +224,7 @@ def test_a_text_is_explained_in_a_tab_of_its_own(page: Any) -> None:
 
 def test_an_explanation_has_the_language_of_the_page(page: Any) -> None:
     page.click("#language")
-    page.click("#tab-explain")
-    page.locator("#panel-explain select").select_option("xlnet")
-    page.fill("#explained", "The room was clean")
-    with page.context.expect_page() as opened:
-        page.click("#explain")
-    tab = opened.value
-    tab.wait_for_selector("html[data-ready]")
-    frame = tab.frame_locator("#explanation")
-    frame.locator("canvas").first.wait_for()
+    tab, frame = explained(page, "The room was clean")
     assert frame.locator("#language").inner_text() == "English"
     tab.close()
     page.click("#language")

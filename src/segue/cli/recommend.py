@@ -102,7 +102,7 @@ def learn(
     console, numbers = Console(highlight=False), found.numbers
     say(console, f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events.")
     for reason, count in numbers["left_out"].items():
-        say(console, f"Left out: {count:,} {'row' if count == 1 else 'rows'}. {reason}.", indent=2)
+        say(console, f"Rows skipped: {count:,} ({reason})", indent=2)
     measured = {name: one for name, one in numbers["held_back"].items() if one["events"]}
     if not measured:
         say(console, "Too few events to hold some back: nothing is measured.")

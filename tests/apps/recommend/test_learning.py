@@ -359,4 +359,4 @@ def test_rows_that_are_left_out_are_told(tmp_path: Path) -> None:
     few = ["--set", "epochs=1", "--set", "width=8", "--set", "segment=8", "--set", "memory=8"]
     done = command("recommend", "learn", "--events", tmp_path / "events.jsonl", "--out", tmp_path / "rec", *few)
     assert done.returncode == 0, done.stderr
-    assert "Left out: 1 row." in done.stdout
+    assert "Rows skipped: 1 (" in done.stdout

@@ -94,7 +94,7 @@ def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Bloc
                 if numbers["negatives"] is None
                 else f"It learned from {numbers['negatives']:,} items drawn for each step, by how often they were "
                 "seen, with the log-Q correction, and not from all items.",
-                *(f"Left out: {count:,} rows. {reason}." for reason, count in numbers["left_out"].items()),
+                *(f"Rows skipped: {count:,} ({reason})." for reason, count in numbers["left_out"].items()),
             ]
         ),
         Heading(text="How good it is on what came later"),
