@@ -75,6 +75,16 @@ def no_place(after: str) -> ApiError:
     )
 
 
+def unavailable() -> ApiError:
+    """The store does not answer."""
+    return ApiError(
+        503,
+        "the store of sessions must answer; it does not. Try again later.",
+        code="store_unavailable",
+        retry_after=5.0,
+    )
+
+
 def in_use() -> ApiError:
     """Another request uses it."""
     return ApiError(

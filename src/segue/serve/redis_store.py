@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from segue.errors import CheckpointError, ConfigError
 from segue.serve.errors import ApiError
-from segue.serve.keeper import no_place
+from segue.serve.keeper import no_place, unavailable
 
 FORMAT = b"segue-sessions-redis-1"
 SCHEMES = ("redis://", "rediss://", "unix://")
@@ -288,9 +288,4 @@ class RedisStore:
                 retry_after=60.0,
             ) from None
         except (self._errors.RedisError, OSError) as error:
-            raise ApiError(
-                503,
-                "the store of sessions must answer; it does not. Try again later.",
-                code="store_unavailable",
-                retry_after=5.0,
-            ) from error
+            raise unavailable() from error

@@ -21,7 +21,7 @@ from functools import partial
 from segue.errors import DataError
 from segue.infer.saved_session import Kept
 from segue.serve.errors import ApiError, shown
-from segue.serve.keeper import Session, in_use, no_place, no_session
+from segue.serve.keeper import Session, in_use, no_place, no_session, unavailable
 from segue.serve.models import Served
 from segue.serve.settings import ServeSettings
 from segue.serve.states import States, signed, verified
@@ -132,7 +132,7 @@ class Sessions:
         except Exception as error:
             session.deleted = False
             log.warning("a session cannot be deleted: %s", shown(str(error)))
-            raise _unavailable() from None
+            raise unavailable() from None
         self._forget(session)
 
     async def take(self, session: Session) -> Kept:
@@ -194,7 +194,7 @@ class Sessions:
             data = await self._store.run(partial(self._store.store.get, session.id))
         except Exception as error:
             log.warning("a session cannot be read: %s", shown(str(error)))
-            raise _unavailable() from None
+            raise unavailable() from None
         if data is None:
             raise ApiError(404, "a session must be in the store; it is gone.", code="session_not_found")
         kept = await self._store.run(partial(self._states.unpacked, session.model, data))
@@ -313,12 +313,3 @@ class Sessions:
         if session.kept is not None:
             self.memory -= session.kept.size
             session.kept = None
-
-
-def _unavailable() -> ApiError:
-    return ApiError(
-        503,
-        "the store of sessions must answer; it does not. Try again later.",
-        code="store_unavailable",
-        retry_after=5.0,
-    )
