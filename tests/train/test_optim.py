@@ -115,6 +115,21 @@ def test_muon_equals_its_definition() -> None:
         torch.testing.assert_close(got.detach(), want[name], rtol=0, atol=1e-10)
 
 
+def test_muon_iterates_in_bfloat16_with_mixed_precision() -> None:
+    models = [layered(torch.float32) for _ in range(2)]
+    mixed = MUON.model_copy(update={"precision": "bfloat16"})
+    for model, settings in zip(models, (MUON, mixed), strict=True):
+        update(model, make_optimizer(model, settings), 1)
+    for name, full in models[0].named_parameters():
+        rounded = dict(models[1].named_parameters())[name]
+        if ".layers." in name and full.dim() == 2:
+            assert rounded.dtype == torch.float32
+            assert not torch.equal(full, rounded)
+            torch.testing.assert_close(full, rounded, rtol=0, atol=0.01 * 0.2 * max(full.shape) ** 0.5 * 0.03)
+        else:
+            assert torch.equal(full, rounded)
+
+
 def test_muon_leaves_a_weight_without_gradient_alone() -> None:
     model = layered(torch.float32)
     optimizer = make_optimizer(model, MUON)

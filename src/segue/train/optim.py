@@ -25,7 +25,12 @@ def make_optimizer(model: nn.Module, settings: TrainConfig) -> torch.optim.AdamW
     groups: list[dict[str, Any]] = [
         {"params": decayed, "weight_decay": settings.weight_decay},
         {"params": others, "weight_decay": 0.0},
-        {"params": orthogonal, "weight_decay": settings.weight_decay, ORTHOGONAL: True},
+        {
+            "params": orthogonal,
+            "weight_decay": settings.weight_decay,
+            ORTHOGONAL: True,
+            "iterate_in": torch.bfloat16 if settings.precision == "bfloat16" else None,
+        },
     ]
     return (Muon if muon else torch.optim.AdamW)(
         [group for group in groups if group["params"]],
@@ -49,8 +54,8 @@ class Muon(torch.optim.AdamW):
     Muon's step is the orthogonal matrix closest to the momentum, scaled to the size of a step of Adam (Liu et al.
     2025), so that both share a learning rate.
 
-    `torch.optim.Muon` iterates in bfloat16, which most CPUs emulate; here it is float32, and matrices of one shape are
-    one batched product.
+    That matrix is found by an iteration: with mixed precision in bfloat16, as in `torch.optim.Muon`, otherwise in the
+    data type of the weights, since many CPUs emulate bfloat16. Matrices of one shape are one batched product.
     """
 
     @torch.no_grad()
@@ -78,7 +83,8 @@ class Muon(torch.optim.AdamW):
                 momentum = self.state[parameter].setdefault("momentum", torch.zeros_like(gradient))
                 momentum.lerp_(gradient, 1 - MUON_MOMENTUM)
                 directions.append(gradient.lerp(momentum, MUON_MOMENTUM))
-            steps = orthogonalised(torch.stack(directions))
+            stacked = torch.stack(directions)
+            steps = orthogonalised(stacked.to(group["iterate_in"] or stacked.dtype)).to(stacked.dtype)
             size = 0.2 * math.sqrt(max(shape))
             for parameter, step in zip(parameters, steps, strict=True):
                 parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(step, alpha=-group["lr"] * size)
