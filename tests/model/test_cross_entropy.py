@@ -20,6 +20,7 @@ from tests.tiny import MODELS, noisy, random_ids
 @pytest.fixture(autouse=True)
 def few_rows_in_a_chunk(monkeypatch) -> None:
     monkeypatch.setattr(cross_entropy, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(cross_entropy, "NATIVE_CHUNK_BYTES", 1)
     monkeypatch.setattr(cross_entropy, "LEAST_ROWS", 3)
 
 
@@ -88,7 +89,7 @@ def test_no_rows() -> None:
 @pytest.mark.parametrize("size", [23, 32_000, 267_735])
 def test_chunks_are_equal_and_small(count: int, size: int, monkeypatch) -> None:
     monkeypatch.undo()
-    rows = cross_entropy._rows(count, size=size, dtype=torch.float32)
+    rows = cross_entropy._rows(count, size=size, itemsize=4, most_bytes=cross_entropy.CHUNK_BYTES)
     assert rows * size * 4 <= max(2**26, 64 * size * 4)
     last = count - rows * (math.ceil(count / rows) - 1)
     assert rows - last < math.ceil(count / rows)
@@ -189,8 +190,9 @@ def test_improbable_targets() -> None:
 # ------------------------------------------------------------------------------------- the company it must keep
 
 
-def test_autocast() -> None:
+def test_autocast(monkeypatch) -> None:
     """Products in bfloat16: the same logits as a linear layer has, sums and gradients in float32."""
+    monkeypatch.setattr(cross_entropy.library, "supports", lambda _: False)
     arguments = example(40, 16, 30, dtype=torch.float32)
     exact = gradients(plain, arguments)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -200,6 +202,79 @@ def test_autocast() -> None:
     torch.testing.assert_close(got, want)
     for g, w, e in zip(found, expected, exact, strict=True):
         assert (g - e).norm() < max(1e-2 * e.norm(), 2 * (w - e).norm())
+
+
+def rounded_product(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor, weights_N: Tensor):
+    """What the native kernel computes: only the product is in bfloat16, its bias is added in float32."""
+    logits_NV = (hidden_ND.bfloat16() @ weight_VD.bfloat16().T).float() + bias_V
+    nll_N = F.cross_entropy(logits_NV, targets_N, reduction="none")
+    return (weights_N * nll_N).sum(), nll_N.detach()
+
+
+@pytest.mark.skipif(not cross_entropy.library.available(), reason="the native kernels were not built")
+class TestNative:
+    """Logits in bfloat16, on a CPU."""
+
+    @pytest.mark.parametrize("size", [1, 7, 8, 30, 1023, 2500])
+    @pytest.mark.parametrize("wanted", [(True, True, True), (True, False, False), (False, False, True)])
+    def test_equals_the_plain_form(self, size: int, wanted) -> None:
+        arguments = example(40, 16, size, dtype=torch.float32, wanted=wanted)
+        exact, rounded = gradients(plain, arguments), gradients(rounded_product, arguments)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            got, found = weighted_nll(*arguments), gradients(weighted_nll, arguments)
+            with torch.no_grad():
+                assert all(torch.equal(a, b) for a, b in zip(weighted_nll(*arguments), got, strict=True))
+        torch.testing.assert_close(got, rounded_product(*arguments))
+        assert {x.dtype for x in [*got, *found]} == {torch.float32}
+        for g, r, e in zip(found, rounded, exact, strict=True):
+            assert (g - e).norm() < max(1e-2 * e.norm(), 2 * (r - e).norm(), 1e-6)
+
+    def test_is_used(self, monkeypatch) -> None:
+        monkeypatch.setattr(cross_entropy, "_chunk_by_chunk", None)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            weighted_nll(*example(4, 4, 9, dtype=torch.float32))[0].backward()
+
+    def test_the_number_of_threads_changes_nothing(self) -> None:
+        arguments = example(64, 16, 5000, dtype=torch.float32)
+        before, found = torch.get_num_threads(), []
+        try:
+            for threads in (1, 3):
+                torch.set_num_threads(threads)
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    found.append([*weighted_nll(*arguments), gradients(weighted_nll, arguments)[2]])
+        finally:
+            torch.set_num_threads(before)
+        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+    @pytest.mark.parametrize("value", [math.inf, math.nan])
+    @pytest.mark.parametrize("size", [4, 8, 19])
+    def test_what_is_not_finite_shows(self, value: float, size: int) -> None:
+        arguments = example(5, 3, size, dtype=torch.float32)
+        with torch.no_grad():
+            arguments[0][3, 1] = value
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            total, nll_N = weighted_nll(*arguments)
+            found = gradients(weighted_nll, [*arguments[:4], torch.ones(5)])
+        assert nll_N.isnan().tolist() == [False, False, False, True, False]
+        assert total.isnan()
+        assert not any(g.isfinite().all() for g in found)
+
+    def test_improbable_targets(self) -> None:
+        bias_V = torch.tensor([0.0, 1000.0, -1000.0])
+        targets_N = torch.tensor([0, 2])
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            total, nll_N = weighted_nll(torch.zeros(2, 1), torch.zeros(3, 1), bias_V, targets_N, torch.ones(2))
+        assert (nll_N.tolist(), total) == ([1000.0, 2000.0], 3000.0)
+
+    def test_inputs_that_are_not_contiguous(self) -> None:
+        hidden_ND, weight_VD, bias_V, targets_N, weights_N = example(8, 6, 10, dtype=torch.float32)
+        strided = [hidden_ND.detach().T.contiguous().T, weight_VD.detach().repeat(1, 2)[:, 6:]]
+        strided += [x.detach().repeat_interleave(2)[::2] for x in (bias_V, targets_N, weights_N)]
+        for value in strided[:3]:
+            value.requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            want = gradients(weighted_nll, [hidden_ND, weight_VD, bias_V, targets_N, weights_N])
+            torch.testing.assert_close(gradients(weighted_nll, strided), want)
 
 
 def test_a_model_in_bfloat16() -> None:

@@ -15,10 +15,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from segue.model.kernels import library
 from segue.model.uncompiled import uncompiled
 
 CHUNK_BYTES = 2**26
 """Size of the logits of one chunk: 500 rows of 32,000 tokens. With half of it, products with the weight are slower."""
+NATIVE_CHUNK_BYTES = 2**24
+"""The same for the native kernel, whose logits take half the bytes and should stay in the cache."""
 LEAST_ROWS = 64
 
 
@@ -36,7 +39,7 @@ def weighted_nll(
     if torch.is_grad_enabled() and any(x.requires_grad for x in parameters):
         total, nll_N = _WeightedNll.apply(*parameters, targets_N, weights_N)  # type: ignore[no-untyped-call]
         return total, nll_N
-    result = _chunk_by_chunk(*parameters, targets_N, weights_N, wanted=(False, False, False))
+    result = _result(*parameters, targets_N, weights_N, wanted=(False, False, False))
     return result.total, result.nll_N
 
 
@@ -46,7 +49,7 @@ class _WeightedNll(torch.autograd.Function):
         ctx: FunctionCtx, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor, weights_N: Tensor
     ) -> tuple[Tensor, Tensor]:
         wanted: tuple[bool, bool, bool] = ctx.needs_input_grad[:3]  # type: ignore[attr-defined]
-        result = _chunk_by_chunk(hidden_ND, weight_VD, bias_V, targets_N, weights_N, wanted=wanted)
+        result = _result(hidden_ND, weight_VD, bias_V, targets_N, weights_N, wanted=wanted)
         ctx.save_for_backward(*result.gradients)  # type: ignore[arg-type]
         ctx.mark_non_differentiable(result.nll_N)
         return result.total, result.nll_N
@@ -68,6 +71,56 @@ class _Result(NamedTuple):
 
 
 @torch.no_grad()
+def _result(
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor,
+    targets_N: Tensor,
+    weights_N: Tensor,
+    *,
+    wanted: tuple[bool, bool, bool],
+) -> _Result:
+    inputs = (hidden_ND, weight_VD, bias_V)
+    native = all(library.supports(x) and x.dtype == torch.float32 for x in inputs)
+    if native and _cast(hidden_ND).dtype == torch.bfloat16:
+        return _natively(*inputs, targets_N, weights_N, wanted=wanted)
+    return _chunk_by_chunk(*inputs, targets_N, weights_N, wanted=wanted)
+
+
+def _natively(
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor,
+    targets_N: Tensor,
+    weights_N: Tensor,
+    *,
+    wanted: tuple[bool, bool, bool],
+) -> _Result:
+    """Products in bfloat16, everything between them in the native kernel, from float32 inputs."""
+    size = len(weight_VD)
+    gradients = [torch.zeros_like(x) if any(wanted) else None for x in (hidden_ND, weight_VD, bias_V)]
+    d_hidden_ND, d_weight_VD, d_bias_V = gradients
+    low_hidden_ND, low_weight_VD = hidden_ND.bfloat16(), weight_VD.bfloat16()
+    bias_V, targets_N, weights_N = bias_V.contiguous(), targets_N.contiguous(), weights_N.float().contiguous()
+    nll_N = torch.empty_like(weights_N)
+    count = _rows(len(hidden_ND), size=size, itemsize=2, most_bytes=NATIVE_CHUNK_BYTES)
+    buffer_CV = low_hidden_ND.new_empty(count, size)
+    for start in range(0, len(hidden_ND), count):
+        rows = slice(start, start + count)
+        hidden_CD = low_hidden_ND[rows]
+        logits_CV = torch.mm(hidden_CD, low_weight_VD.T, out=buffer_CV[: len(hidden_CD)])
+        nll_N[rows] = library.nll_and_gradient(logits_CV, bias_V, targets_N[rows], weights_N[rows], d_bias_V=d_bias_V)
+        if wanted[0] and d_hidden_ND is not None:
+            d_hidden_ND[rows] = logits_CV @ low_weight_VD
+        if wanted[1] and d_weight_VD is not None:
+            d_weight_VD += logits_CV.T @ hidden_CD
+    return _Result(
+        total=(weights_N * nll_N).sum(),
+        nll_N=nll_N,
+        gradients=tuple(g if want else None for g, want in zip(gradients, wanted, strict=True)),
+    )
+
+
 def _chunk_by_chunk(
     hidden_ND: Tensor,
     weight_VD: Tensor,
@@ -88,7 +141,8 @@ def _chunk_by_chunk(
     hidden_ND, weight_VD, bias_V = map(_cast, inputs)
     weights_N = weights_N.to(precise)
     nll_N = torch.empty_like(weights_N)
-    buffer_CV = hidden_ND.new_empty(_rows(len(hidden_ND), size=len(weight_VD), dtype=precise), len(weight_VD))
+    count = _rows(len(hidden_ND), size=len(weight_VD), itemsize=precise.itemsize, most_bytes=CHUNK_BYTES)
+    buffer_CV = hidden_ND.new_empty(count, len(weight_VD))
     for start in range(0, len(hidden_ND), len(buffer_CV)):
         rows = slice(start, start + len(buffer_CV))
         hidden_CD, target_C1, weights_C1 = hidden_ND[rows], targets_N[rows, None], weights_N[rows, None]
@@ -132,7 +186,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total += left @ right
 
 
-def _rows(count: int, *, size: int, dtype: torch.dtype) -> int:
-    """Rows of a chunk: all chunks about equal, none with much more than CHUNK_BYTES of logits."""
-    most = max(LEAST_ROWS, CHUNK_BYTES // (size * dtype.itemsize))
+def _rows(count: int, *, size: int, itemsize: int, most_bytes: int) -> int:
+    """Rows of a chunk: all chunks about equal, none with much more than `most_bytes` of logits."""
+    most = max(LEAST_ROWS, most_bytes // (size * itemsize))
     return max(1, math.ceil(count / math.ceil(max(1, count) / most)))

@@ -1,4 +1,5 @@
-"""The compiled part, `native.cpp` and `step.cpp`: found, checked and loaded, or absent. And dropout, its simplest part.
+"""The compiled part, all `*.cpp` of this folder: found, checked and loaded, or absent. And its simplest parts, dropout
+and the cross-entropy of logits in bfloat16.
 
 The set-up compiles it if there is a compiler (hatch_build.py). Without it the same results come from PyTorch's own
 operations, more slowly; `segue doctor` says which it is.
@@ -44,6 +45,7 @@ def library() -> ctypes.CDLL | None:
         drop = getattr(loaded, f"segue_drop_{name}")
         drop.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_uint64, c_uint64, c_double, c_int64]
         drop.restype = None
+    loaded.segue_nll_bfloat16.argtypes = [c_void_p] * 6 + [c_int64] * 3
     return loaded
 
 
@@ -75,3 +77,26 @@ def drop(x: Tensor, *, seed: int, threshold: int, scale: float) -> Tensor:
     function = getattr(library(), f"segue_drop_{NAMES[x.dtype]}")
     function(x.data_ptr(), result.data_ptr(), rows, columns, seed, threshold, scale, torch.get_num_threads())
     return result
+
+
+def nll_and_gradient(
+    logits_CV: Tensor, bias_V: Tensor, targets_C: Tensor, weights_C: Tensor, *, d_bias_V: Tensor | None
+) -> Tensor:
+    """-log p(target) of each row, from dense logits in bfloat16 that lack their bias. With `d_bias_V`, the logits
+    become the gradient of the weighted sum, weight * (p - onehot(target)), and that of the bias is added there."""
+    nll_C = torch.empty_like(weights_C)
+    loaded = library()
+    assert loaded is not None
+    rows, size = logits_CV.shape
+    tensors = (logits_CV, bias_V, targets_C, weights_C, nll_C)
+    assert all(x.is_contiguous() for x in tensors)
+    failed = loaded.segue_nll_bfloat16(
+        *(x.data_ptr() for x in tensors),
+        None if d_bias_V is None else d_bias_V.data_ptr(),
+        rows,
+        size,
+        torch.get_num_threads(),
+    )
+    if failed:
+        raise MemoryError("no memory left for a row of logits")
+    return nll_C
