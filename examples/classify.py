@@ -1,9 +1,9 @@
-"""Labelled rows to a classifier, beside what it must beat.
+"""From labelled rows to a classifier, next to the baselines that it has to beat.
 
     python examples/classify.py MODEL [ROWS.csv]
 
-MODEL is any pretrained model: a packaged name, a run, or a folder. The table has a text and a label in each row;
-without one, a few rows about hotels are made here.
+MODEL is any pretrained model: a packaged name, a run, or a folder. Each row of the table has a text and a label;
+without a table, a few rows about hotels are generated.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Your text to a language model that writes.
+"""From your text to a language model that writes.
 
     python examples/pretrain.py [TEXT.txt] [--steps 300]
 
-Without a file it takes segue's English sample. With 300 updates the model knows words and a little grammar.
+Without a file, segue's English sample is used. After 300 updates the model knows words and a little grammar.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Sentence vectors and nearest neighbours.
+"""Sentence embeddings and nearest neighbours.
 
     python examples/search.py MODEL QUERY [LINES.txt]
 
@@ -21,7 +21,7 @@ LINES = [
 model, query = segue.load(sys.argv[1]), sys.argv[2]
 lines = Path(sys.argv[3]).read_text(encoding="utf-8").splitlines() if len(sys.argv) > 3 else LINES
 
-vectors = segue.embed(model, lines)  # rows of length 1, so a product is a cosine
+vectors = segue.embed(model, lines)  # rows of length 1, so a dot product is a cosine
 similarity = vectors @ segue.embed(model, [query])[0]
 for place in similarity.argsort()[::-1][:3]:
     print(f"{similarity[place]:.3f}  {lines[place]}")

@@ -1,4 +1,4 @@
-"""A session reads a text without end, and what it keeps does not grow.
+"""A session reads an endless text, and its size does not grow.
 
     python examples/stream.py MODEL
 
@@ -19,13 +19,13 @@ for chapter in range(1, 4):
     session.save(file)
     print(f"{session.tokens_read:,} tokens read; the session takes {file.stat().st_size:,} bytes")
 
-# A fork shares what was read and goes its own way; both are as cheap as one.
+# A fork has read the same text and then continues independently; both are as cheap as one.
 other = session.fork()
 for name, reader, words in [("one", session, " The film was"), ("other", other, " The food was")]:
     reader.feed(words)
     print(f"{name}:{words}", "".join(reader.stream(max_tokens=12)))
 
-# A restored session goes on exactly where the saved one was.
+# A restored session continues exactly where the saved one stopped.
 restored = segue.open(sys.argv[1])
 restored.load(file)
 print(f"restored at token {restored.tokens_read:,}")
