@@ -90,6 +90,7 @@ def make(name: str, *, data: Path, work: Path) -> Path:
 def _pretrained(name: str, recipe: Pretrained, out: Path, *, data: Path, work: Path) -> None:
     corpus, store = _corpus(recipe.language, data=data, work=work)
     start = None if recipe.start is None else make(recipe.start, data=data, work=work)
+    runs: list[Path] = []
     for number, settings in enumerate(recipe.stages, start=1):
         run = segue.pretrain(
             HERE / recipe.config,
@@ -102,9 +103,10 @@ def _pretrained(name: str, recipe: Pretrained, out: Path, *, data: Path, work: P
         if not run.finished:
             sys.exit("Stopped. The same command resumes.")
         start = run.folder
+        runs.append(run.folder)
     report = json.loads((corpus / "report.json").read_text(encoding="utf-8"))
-    notes = _write_notes(work, name, about_the_corpus(report) + about_the_training(start, recipe.start) + LIMITS)
-    package(start, out, licence=LICENCE, languages=[recipe.language], notes=notes)
+    notes = _write_notes(work, name, about_the_corpus(report) + about_the_training(runs, recipe.start) + LIMITS)
+    package(runs[-1], out, licence=LICENCE, languages=[recipe.language], notes=notes)
 
 
 def _corpus(language: str, *, data: Path, work: Path) -> tuple[Path, Path]:
@@ -188,9 +190,11 @@ people.
 """
 
 
-def about_the_training(run: Path, start: str | None) -> str:
-    state = json.loads((run / "last" / "training" / "state.json").read_text(encoding="utf-8"))
-    text = f"## Training\n\nRead: {state['tokens']:,} tokens of the corpus"
+def about_the_training(runs: Sequence[Path], start: str | None) -> str:
+    """The tokens that the runs of all stages read."""
+    states = [json.loads((run / "last" / "training" / "state.json").read_text(encoding="utf-8")) for run in runs]
+    text = f"\n## Training\n\nRead: {sum(state['tokens'] for state in states):,} tokens of the corpus"
+    text += f" in {len(runs)} stages" if len(runs) > 1 else ""
     return text + (f", after those of {start}, whose weights it starts from.\n" if start else ".\n")
 
 
