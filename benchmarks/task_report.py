@@ -81,7 +81,7 @@ CHINESE = {
     ),
     "study_columns": ["数据", "XLNet，读到结尾", "前 512 个词元", "Shaw 位置编码", "绝对位置编码"],
     "pretraining": "## 预训练",
-    "pretraining_columns": ["模型", "验证损失（每个目标，纳特）", "词元数", "秒"],
+    "pretraining_columns": ["模型", "验证损失（每个目标，奈特）", "词元数", "秒"],
     "findings": "## 这说明什么",
 }
 IN_CHINESE = {
