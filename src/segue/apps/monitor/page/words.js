@@ -45,7 +45,7 @@ const WORDS = {
     "kind.surge": "负面文本激增", "kind.shift": "情感转变",
     "days.1": "1 天", "days.7": "7 天", "days.14": "14 天", "days.30": "30 天", "days.90": "90 天", "days.365": "一年", "days.730": "两年",
     "now.days": "时间", "now.entity": "实体", "now.topic": "主题", "now.texts": "文本", "now.negative": "负面", "now.mean": "平均情感", "now.before": "此前",
-    "now.entities": "实体", "now.alarms": "未确认警报", "now.until": "最新文本", "now.model": "模型", "now.stream": "实时文本", "now.interval": "平均值及其 95 % 置信区间",
+    "now.entities": "实体", "now.alarms": "未确认警报", "now.until": "最新文本", "now.model": "模型", "now.stream": "实时文本", "now.interval": "平均值及其 95% 置信区间",
     "now.day": "日期（UTC）", "now.report": "当日报告",
     "trends.entity": "实体", "trends.topic": "主题", "trends.tone": "情感", "trends.all": "全部文本", "trends.any": "全部主题", "trends.cursor": "时间线上的时刻", "trends.more": "更多",
     "trends.csv": "导出 csv", "trends.parquet": "导出 parquet", "trends.none": "这里没有文本。",
