@@ -83,11 +83,11 @@ def speed_in_english(found: Results) -> str:
 def speed_in_chinese(found: Results) -> str:
     return (
         "与 transformers 5.22 相比，XLNet 编码器的速度是其\n  {slowest} 到 {fastest} 倍，"
-        "排列预训练的一步是其 {pretraining} 倍，内存至多为其 {memory}；"
-        "XLNet-base 的微调从头到尾是其 Trainer（动态填充）的\n  {chinese} 倍（中文短评）和 {english} 倍（IMDB），"
-        "填充到 512 时是 {chinese_padded} 倍和 {english_padded} 倍；"
-        "流式读写的一个词元用时 {ours_least} 到 {ours_most} 毫秒，\n  而 TransfoXL 与 XLNet 的 `generate` "
-        "需要 {theirs_least} 到 {theirs_most} 毫秒（6 层，宽 512，记忆 512，两个核）"
+        "排列预训练的单步速度是其 {pretraining} 倍，内存至多为其 {memory}；"
+        "端到端微调 XLNet-base 的速度，是其 Trainer（动态填充）的\n  {chinese} 倍（中文短评）和 {english} 倍（IMDB），"
+        "若它填充到 512 则是 {chinese_padded} 倍和 {english_padded} 倍；"
+        "流式处理每个词元用时 {ours_least} 到 {ours_most} 毫秒，\n  而 TransfoXL 与 XLNet 的 `generate` "
+        "需要 {theirs_least} 到 {theirs_most} 毫秒（6 层，宽度 512，记忆 512，两个核）"
     ).format(**_figures(found))
 
 

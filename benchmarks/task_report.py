@@ -56,34 +56,62 @@ CHINESE = {
     "other": "[English](results.md)",
     "title": "# 真实数据上的结果（在本机预训练的小模型）",
     "budget": (
-        "本页所有数字都出自同一条命令：预训练模型、微调、并测量旁边的基线："
+        "本页所有数字都出自同一条命令，它预训练并微调模型，同时评测作为对照的基线："
         "`python -m benchmarks.task_results --data DATA --work WORK`"
         "（[结果文件](../benchmarks/results/{name})，{commit}，{date}）。数据集不属于本项目。\n\n"
-        "- **模型**：{layers} 层，宽 {width}，{heads} 个头；分词器为新训练（英文 8,000 个片段，中文 6,000 个）；"
-        "从零开始，每个模型用 {tokens:.1f} 百万个 token 预训练（{steps:,} 次更新，每次 32 x 64 个 token），单线程。"
+        "- **模型**：{layers} 层，宽度 {width}，{heads} 个头；分词器为新训练（英文 8,000 个子词，中文 6,000 个）；"
+        "每个模型从零开始，用 {tokens:.0f} 万个词元预训练（{steps:,} 次更新，每次 32 x 64 个词元），单线程。"
         "英文文本：WikiText-2 与 IMDb 训练集的无标签影评；"
-        "中文：1998 年 1 月《人民日报》与下列数据集的训练文本。测试文本从未读过。\n"
-        "- **各列**：*XLNet* 用排列目标预训练，以 512 为一段、512 的记忆读完整篇文档；"
-        "*未预训练* 是同一模型、新权重；*BERT 目标* 大小与预算相同；"
-        "它学到的位置只到 64，因此按 64 一段各自阅读，再取平均。"
-        "平凡答案与经典方法的名称见表下。\n"
-        "- 均为测试部分；取值到 1 的指标以百分数给出；± 是多个随机种子的标准差（若运行了多个）；"
-        "没有 ± 的只运行一次，种子为 0，一两个点的差别说明不了什么。\n"
-        "- 全部在两个核心上用了 {minutes:.0f} 分钟。"
+        "中文文本：1998 年 1 月《人民日报》与下列数据集的训练文本。从未读过测试文本。\n"
+        "- **各列**：*XLNet* 用排列目标预训练，借助长 512 的记忆，以 512 个词元的片段读完整篇文档；"
+        "*未预训练*是权重全新的同一模型；*BERT 目标*的大小与预算相同；"
+        "它的可学习位置只到 64，因此每 64 个词元的片段各自阅读，再取平均。"
+        "平凡方法与经典方法的名称见表下。\n"
+        "- 均为测试集上的结果；最大值为 1 的指标以百分数给出；± 是多个随机种子的标准差（如果运行了多个）；"
+        "没有 ± 的只运行了一次，种子为 0，一两个百分点的差别说明不了什么。\n"
+        "- 全部运行在两个核上用了 {minutes:.0f} 分钟。"
     ),
-    "columns": ["数据", "任务，指标", "使用部分", "平凡", "经典", "XLNet", "未预训练", "BERT 目标"],
-    "classical": "平凡与经典方法分别是：{list}。排序中得分全部相同的文档按最坏次序计，因此平凡答案为 0。",
+    "columns": ["数据", "任务，指标", "使用的部分", "平凡方法", "经典方法", "XLNet", "未预训练", "BERT 目标"],
+    "classical": "平凡方法与经典方法分别是：{list}。排序时，得分全部相同的文档按最差的顺序计算，因此平凡方法为 0。",
     "study": "## 读到结尾，以及其他位置编码",
     "study_text": (
-        "同一个 XLNet 只读每篇文档的前 512 个 token；以及大小与预算相同、"
-        "分别使用 Shaw 截断相对位置和正弦绝对位置的 XLNet（未注明者都读到结尾）。"
-        "它们预训练到什么程度见下一张表：在那里学得少的，带来的也少。"
+        "同一个 XLNet，但只读每篇文档的前 512 个词元；以及大小与预算相同、"
+        "分别使用 Shaw 的截断相对位置编码和正弦绝对位置编码的 XLNet（未注明的都读到结尾）。"
+        "它们的预训练进展见下一张表：预训练中学得少的，带来的提升也少。"
     ),
-    "study_columns": ["数据", "XLNet，读到结尾", "前 512 个 token", "Shaw 位置", "绝对位置"],
+    "study_columns": ["数据", "XLNet，读到结尾", "前 512 个词元", "Shaw 位置编码", "绝对位置编码"],
     "pretraining": "## 预训练",
-    "pretraining_columns": ["模型", "验证损失（每个目标，纳特）", "token 数", "秒"],
+    "pretraining_columns": ["模型", "验证损失（每个目标，奈特）", "词元数", "秒"],
     "findings": "## 这说明什么",
 }
+IN_CHINESE = {
+    "1,200 of 9,600; test whole": "9,600 中的 1,200；全部测试集",
+    "300 documents; test whole": "300 篇文档；全部测试集",
+    "2,500 of 10,748; dev as test": "10,748 中的 2,500；以验证集为测试集",
+    "600 of 10,142 questions; 300 of dev": "10,142 个问题中的 600；验证集中的 300",
+    "dev of the original, cut: 2,100 and 550": "原验证集，分为 2,100 和 550",
+    "600 of 25,000; 600 of test": "25,000 中的 600；测试集中的 600",
+    "5,000 of 67,349; dev as test": "67,349 中的 5,000；以验证集为测试集",
+    "3,000 of 14,041; test whole": "14,041 中的 3,000；全部测试集",
+    "4,000 of 5,749; test whole": "5,749 中的 4,000；全部测试集",
+    "300 questions; 150 of test": "300 个问题；测试集中的 150",
+    "4,000 of 29,000 pairs; 100 of test": "29,000 对中的 4,000；测试集中的 100",
+    "3,600, 400 and 846 of 4,846": "4,846 中的 3,600、400 和 846",
+    "majority class": "多数类",
+    "TF-IDF, logistic regression": "TF-IDF 加逻辑回归",
+    "TF-IDF of both, logistic regression": "两段文本的 TF-IDF 加逻辑回归",
+    "mean": "均值",
+    "cosine of TF-IDF": "TF-IDF 的余弦",
+    "usual tag of each token": "每个词最常见的标签",
+    "logistic regression over a window": "窗口上的逻辑回归",
+    "first sentence": "第一句",
+    "nearest sentence by TF-IDF": "TF-IDF 最近的一句",
+    "all documents alike": "所有文档得分相同",
+    "the source": "源文本",
+    "target of the nearest source": "最近的源文本的目标",
+}
+"""What results name in English: the parts of data sets that were used, and the baselines. A name without a translation
+is a KeyError."""
 
 
 def shown(value: float, row: dict[str, Any]) -> str:
@@ -115,10 +143,10 @@ def findings(result: dict[str, Any], *, chinese: bool) -> list[str]:
             sure = None not in spread and abs(gap) > sum(spread)
             (better if gap > 0 else worse).append(f"**{row['name']}**" if sure else row["name"])
         if chinese:
-            name = {"scratch": "未预训练的同一模型", "bert": "BERT 目标"}[other]
+            name = {"scratch": "未预训练的同一模型", "bert": " BERT 目标"}[other]
             lines.append(
-                f"- 与{name}相比：{len(both)} 个数据集中有 {len(better)} 个更好"
-                f"（{'、'.join(better) or '无'}），其余不更好（{'、'.join(worse) or '无'}）。"
+                f"- 与{name}相比：{len(both)} 个数据集中，{len(better)} 个更好"
+                f"（{'、'.join(better) or '无'}），其余没有更好（{'、'.join(worse) or '无'}）。"
             )
         else:
             name = {"scratch": "the same model without pretraining", "bert": "the BERT objective"}[other]
@@ -130,9 +158,9 @@ def findings(result: dict[str, Any], *, chinese: bool) -> list[str]:
     if chinese:
         return [
             *lines,
-            f"- 与经典方法相比：{len(rows)} 个中有 {len(classical)} 个更好（{'、'.join(classical) or '无'}）。"
-            "在这样的规模上输给 TF-IDF 是一个发现。",
-            "- 粗体：差别大于两者标准差之和。其余的差别可能只是偶然。",
+            f"- 与经典方法相比：{len(rows)} 个数据集中，{len(classical)} 个更好（{'、'.join(classical) or '无'}）。"
+            "在这样的规模下不如 TF-IDF，本身就是一个结论。",
+            "- 粗体：差别大于两者的标准差之和。其余的差别可能只是偶然。",
         ]
     return [
         *lines,
@@ -156,7 +184,7 @@ def page(result: dict[str, Any], words: dict[str, Any]) -> str:
             layers=shape["num_layers"],
             width=shape["width"],
             heads=shape["num_heads"],
-            tokens=first["tokens"] / 1e6,
+            tokens=first["tokens"] / (1e4 if chinese else 1e6),
             steps=result["steps"],
             minutes=result["seconds"] / 60,
         ),
@@ -165,7 +193,7 @@ def page(result: dict[str, Any], words: dict[str, Any]) -> str:
         [
             row["name"],
             f"{row['task']}, {row['metric']}",
-            row["part"],
+            IN_CHINESE[row["part"]] if chinese else row["part"],
             *(shown(one["value"], row) for one in (row["baselines"][0], row["baselines"][-1])),
             *(cell(row, variant) for variant in MAIN),
         ]
@@ -173,9 +201,11 @@ def page(result: dict[str, Any], words: dict[str, Any]) -> str:
     ]
     parts.append(table(words["columns"], lines))
     named = {(row["baselines"][0]["name"], row["baselines"][-1]["name"]): row["task"] for row in result["rows"]}
-    parts.append(
-        words["classical"].format(list="; ".join(f"{task}: {low} / {high}" for (low, high), task in named.items()))
-    )
+    if chinese:
+        methods = "；".join(f"{task}：{IN_CHINESE[low]} / {IN_CHINESE[high]}" for (low, high), task in named.items())
+    else:
+        methods = "; ".join(f"{task}: {low} / {high}" for (low, high), task in named.items())
+    parts.append(words["classical"].format(list=methods))
     parts += [words["findings"], "\n".join(findings(result, chinese=chinese))]
     studied = [row for row in result["rows"] if any(variant in row for variant in STUDY)]
     if studied:

@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 HEADERS = {
     "variant": "变体",
-    "runs": "运行",
+    "runs": "运行次数",
     "validation perplexity": "验证困惑度",
     "validation loss": "验证损失",
     "order": "次序",
@@ -27,7 +27,7 @@ HEADERS = {
     "processor seconds, tasks": "处理器秒数（任务）",
     "paper (lower is better)": "论文（越低越好）",
     "paper (higher is better)": "论文（越高越好）",
-    "ours: validation perplexity": "我们：验证困惑度",
+    "ours: validation perplexity": "我们的结果：验证困惑度",
 }
 CELLS = {"agrees": "一致", "differs": "不同", "not resolved at this size": "在此规模下无法分辨"}
 TRANSLATED = tomllib.loads((HERE / "studies.toml").read_text(encoding="utf-8"))
@@ -57,6 +57,7 @@ def _row(line: str, names: dict[str, str]) -> str:
     cells = [names.get(cell, re.sub(r"(\d+) finished", r"\1 次完成", cell)) for cell in cells]
     cells = [re.sub(r"(\d+) diverged in fine-tuning", r"\1 次微调发散", cell) for cell in cells]
     cells = [re.sub(r"(\d+) diverged", r"\1 次发散", cell).removeprefix("ours: ") for cell in cells]
+    cells = [re.sub(r"\((\S+) to (\S+)\)", r"(\1 至 \2)", cell) for cell in cells]
     return f"| {' | '.join(cells)} |"
 
 
@@ -73,6 +74,7 @@ def _prose(line: str) -> str:
     translated = plain
     for phrase in TRANSLATED["phrases"]:
         translated = re.sub(phrase["english"], phrase["chinese"], translated)
+    translated = translated.replace("。 ", "。")
     if re.search(r"[a-z]{3,} [a-z]{2,} [a-z]{2,}", re.sub(r"^##.*", "", translated)) and "文本：" not in translated:
         raise SystemExit(f"no translation for: {plain}")
     return translated
@@ -81,8 +83,8 @@ def _prose(line: str) -> str:
 def page(report: str, *, name: str, other: str) -> str:
     """The report with a line that leads to the other language, and the command that makes it."""
     title, _, rest = report.partition("\n")
-    label, said = ("中文", "Made by") if other.endswith("zh-CN.md") else ("English", "命令：")
-    return f"{title}\n\n[{label}]({other})\n\n{said} `segue study {name} --out studies`\n{rest}"
+    label, said = ("中文", "Made by ") if other.endswith("zh-CN.md") else ("English", "命令：")
+    return f"{title}\n\n[{label}]({other})\n\n{said}`segue study {name} --out studies`\n{rest}"
 
 
 def main(folder: Path, names: list[str]) -> None:

@@ -38,6 +38,8 @@ from benchmarks.side_by_side import (
     tokens_row,
     training_step,
 )
+from benchmarks.task_baselines import METHODS
+from benchmarks.task_data import SETS
 from torch import nn
 
 from segue.model import Batch, LanguageModel
@@ -504,6 +506,11 @@ def test_the_pages_of_results_are_those_of_the_newest_result() -> None:
         page = task_report.page(result, words)
         assert (task_report.DOCS / str(words["file"])).read_text(encoding="utf-8") == page
         assert result["date"] in page
+
+
+def test_all_that_results_name_has_a_translation() -> None:
+    names = {one.part for one in SETS} | {name for methods in METHODS.values() for name in methods}
+    assert names == set(task_report.IN_CHINESE)
 
 
 def test_a_figure_that_no_result_gives_is_found() -> None:

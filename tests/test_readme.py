@@ -102,6 +102,15 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     exec(compile(code, "README.md", "exec"), {})
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if ".zh-CN" in page.name], ids=lambda page: page.name)
+def test_chinese_pages_keep_to_one_word_for_a_thing(page: Path) -> None:
+    """The words of CONTRIBUTING.md, where those that must not stand there can be told by their spelling."""
+    prose = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert not re.findall(r"[\u4e00-\u9fff] ?tokens?\b", prose)
+    assert not re.findall(r"词片|段间循环|双流注意力|因子分解|相对位移|微调头|纳特|说明卡|训练目录|随包|教程", prose)
+    assert not re.findall(r"\d %", re.sub(r"^\|.*", "", prose, flags=re.MULTILINE))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_named_files_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

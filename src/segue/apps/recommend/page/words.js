@@ -24,14 +24,14 @@ const WORDS = {
     "title": "推荐",
     "tab.browse": "浏览", "tab.quality": "质量",
     "browse.user": "用户", "browse.kind": "点击表示", "browse.search": "搜索物品", "browse.items": "物品：点击即为该用户的一个事件",
-    "browse.past": "用户做过的事，最近的在前", "browse.nothing": "还没有事件：列表按热门程度排列。",
+    "browse.past": "用户的历史，最近的在前", "browse.nothing": "还没有事件：列表按热门程度排列。",
     "browse.diversity": "多样性", "browse.novelty": "新颖性", "browse.tag": "只要标签", "browse.any": "任意", "browse.why": "说明理由", "browse.other": "对比模型", "browse.none": "不对比",
-    "browse.list": "模型 {model}：接下来", "browse.because": "因为 {title}（没有它：{fall}）", "browse.none-because": "没有单个事件起决定作用", "browse.if": "如果选它？", "browse.real": "回到真实情况",
+    "browse.list": "模型 {model}：接下来", "browse.because": "因为 {title}（去掉后：{fall}）", "browse.none-because": "没有单个事件起决定作用", "browse.if": "如果选它？", "browse.real": "回到真实情况",
     "browse.what-if": "如果用户接下来选择 {title}？这些都不会保存。", "browse.empty": "没有合适的物品。",
     "quality.about": "最近的 {events} 个事件被留出，逐个预测，并在全部物品中排名。",
     "quality.method": "方法", "quality.hr": "HR@10", "quality.ndcg": "NDCG@10", "quality.mrr": "MRR", "quality.learned": "模型 {model}：{users} 个用户，{items} 件物品，{events} 个事件。",
-    "people.person": "用户 id", "people.found": "{events} 个事件。", "people.deleted": "已删除 {count} 个事件。",
-    "people.models": "模型 {models} 是在这些事件还在时做成的。请重新学习，得到不含这些事件的模型。",
+    "people.person": "用户 ID", "people.found": "{events} 个事件。", "people.deleted": "已删除 {count} 个事件。",
+    "people.models": "模型 {models} 是在这些事件删除之前训练的。请重新学习，得到不含这些事件的模型。",
   },
 };
 
