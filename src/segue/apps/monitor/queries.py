@@ -153,9 +153,13 @@ def one_text(connection: Connection, number: int) -> dict[str, Any] | None:
     if not found:
         return None
     (repeated,) = connection.execute("SELECT count(*) FROM texts WHERE original = ?", (number,)).fetchone()
-    label = connection.execute("SELECT sentiment, topic, state FROM labels WHERE text = ?", (number,)).fetchone()
-    names = ("sentiment", "topic", "state")
-    return {**found[0], "repeated": repeated, "label": None if label is None else dict(zip(names, label, strict=True))}
+    names = ("sentiment", "topic", "entities", "state")
+    row = connection.execute(f"SELECT {', '.join(names)} FROM labels WHERE text = ?", (number,)).fetchone()
+    label = None
+    if row is not None:
+        label = dict(zip(names, row, strict=True))
+        label["entities"] = json.loads(label["entities"])
+    return {**found[0], "repeated": repeated, "label": label}
 
 
 # -------------------------------------------------------------------------------------------------------------- alarms

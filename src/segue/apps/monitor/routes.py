@@ -18,12 +18,14 @@ from segue.apps.monitor.daily import daily_report
 from segue.apps.monitor.export import AT_ONCE, csv_lines, exported, page_of, parquet_bytes
 from segue.apps.monitor.folder import models_with
 from segue.apps.monitor.labelled import SENTIMENTS
+from segue.apps.monitor.model import MOST_ENTITIES, MonitorModel, Sentiment
 from segue.apps.monitor.prices import beside
 from segue.apps.monitor.service import MonitorService
 from segue.apps.monitor.sources import POSTED
 from segue.apps.monitor.texts import Rows, Text
 from segue.apps.monitor.watch import DAY
 from segue.apps.web import Strict, needs
+from segue.errors import ConfigError
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, too_large
 from segue.serve.limits import LimitedRoute
@@ -34,6 +36,7 @@ LARGEST = 2**63 - 1
 Moment = Annotated[float, Query(ge=-1e12, le=1e12, allow_inf_nan=False)]
 Name = Annotated[str, Query(max_length=200)]
 Number = Annotated[int, PathParameter(ge=1, le=LARGEST)]
+Tone = Literal["negative", "neutral", "positive"]
 SHOWN = 20
 """Texts of an event."""
 
@@ -48,8 +51,10 @@ class Posted(Strict):
 class Label(Strict):
     """What a text should have been told to be."""
 
-    sentiment: Literal["negative", "neutral", "positive"] | None = None
+    sentiment: Tone | None = None
     topic: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    entities: Annotated[dict[str, Tone], Field(max_length=MOST_ENTITIES)] = Field(default_factory=dict)
+    """Sentiments by code, of entities that the text names."""
 
 
 class Decision(Strict):
@@ -175,21 +180,44 @@ async def post_texts(body: Posted, request: Request) -> Response:
 
 
 @router.get("/v1/texts/{number}", tags=["texts"], dependencies=[needs("agent")])
-async def read_text(number: Number, request: Request) -> Response:
-    """A text, with what each of its words adds to its sentiment, and what the network adds, if one reads it."""
+async def read_text(number: Number, request: Request, entity: Name = "") -> Response:
+    """A text, with what each of its words adds to its sentiment, and what the network adds, if one reads it; or to the
+    sentiment towards one of its entities."""
     service = service_of(request)
     found = await service.database.run(lambda connection: queries.one_text(connection, number))
     if found is None:
         raise missing("a text", number)
     whole = Text(id="", source="", time=0.0, title=found["title"], text=found["text"]).whole
-    pieces = await asyncio.to_thread(highlighted, service, whole, found["sentiment"])
-    network = await asyncio.to_thread(service.model.by_network, whole, label=found["sentiment"])
-    return answer({**found, "pieces": pieces, "network": network})
+    label = str(found["sentiment"])
+    if entity:
+        if entity not in found["entities"]:
+            raise missing_entity()
+        label = told_of(*found["entities"][entity])
+    try:
+        pieces, network = await asyncio.to_thread(decided, service.model, whole, label, entity or None)
+    except ConfigError:  # an entity that the list had when the text was read, and has no longer
+        pieces, network = [[whole, 0.0]], None
+    return answer({**found, "pieces": pieces, "network": network, "about": {"entity": entity, "sentiment": label}})
 
 
-def highlighted(service: MonitorService, text: str, label: str) -> list[list[Any]]:
+def missing_entity() -> ApiError:
+    """The text does not name it."""
+    return ApiError(400, "entity must be one that the text names; it is not.", code="invalid_value", param="entity")
+
+
+def told_of(negative: float, positive: float) -> str:
+    """The sentiment towards an entity, from its probabilities."""
+    return Sentiment(negative=negative, neutral=1 - negative - positive, positive=positive).label
+
+
+def decided(model: MonitorModel, text: str, label: str, entity: str | None) -> tuple[list[list[Any]], float | None]:
+    """Which words decided, and what the network added."""
+    return highlighted(model, text, label, entity), model.by_network(text, label=label, entity=entity)
+
+
+def highlighted(model: MonitorModel, text: str, label: str, entity: str | None) -> list[list[Any]]:
     """The text in pieces, each with what it adds to the sentiment; the largest part of all is 1."""
-    words = service.model.deciding(text[:20_000], label=label)
+    words = model.deciding(text if entity else text[:20_000], label=label, entity=entity)
     largest = max((abs(one.weight) for one in words), default=0.0) or 1.0
     found: list[list[Any]] = []
     place = 0
@@ -208,20 +236,31 @@ async def correct_label(
     request: Request,
     caller: Caller = needs("agent"),  # noqa: B008
 ) -> Response:
-    """Says what a text should have been; it is learned after a review."""
+    """Says what a text should have been, and what it says of single entities; it is learned after a review."""
     service = service_of(request)
-    if body.sentiment is None and body.topic is None:
-        raise ApiError(400, "a correction must have a sentiment or a topic; got neither.", code="invalid_value")
+    if body.sentiment is None and body.topic is None and not body.entities:
+        message = "a correction must have a sentiment, a topic or sentiments of entities; got none of them."
+        raise ApiError(400, message, code="invalid_value")
     if body.topic is not None and body.topic not in service.model.topics:
         raise ApiError(400, "topic must be one that the monitor knows; it is not.", code="invalid_value", param="topic")
+    found = await service.database.run(lambda connection: queries.one_text(connection, number))
+    if found is None:
+        raise missing("a text", number)
+    if not set(body.entities) <= set(found["entities"]):
+        raise missing_entity()
     done = await service.database.run(
         lambda connection: reviews.correct(
-            connection, number, sentiment=body.sentiment, topic=body.topic, agent=caller.name
+            connection,
+            number,
+            sentiment=body.sentiment,
+            topic=body.topic,
+            entities=body.entities,
+            agent=caller.name,
         )
     )
-    if not done:
+    if not done:  # deleted in between
         raise missing("a text", number)
-    return answer({"text": number, "sentiment": body.sentiment, "topic": body.topic})
+    return answer({"text": number, "sentiment": body.sentiment, "topic": body.topic, "entities": body.entities})
 
 
 @router.get("/v1/events", tags=["texts"], dependencies=[needs("agent")])

@@ -77,6 +77,7 @@ CREATE TABLE state (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
 CREATE TABLE mails ({outbox.COLUMNS});
 """
     + webhooks.TABLE,
+    "ALTER TABLE labels ADD COLUMN entities TEXT NOT NULL DEFAULT '{}';",
 )
 MONITOR = Application(name="monitor", what="a monitor", steps=STEPS)
 MOST_REFUSED = 10_000
