@@ -27,6 +27,8 @@ from segue.checkpoint.folder import read_tensors, write_tensors
 from segue.errors import CheckpointError
 
 ROWS, ENTITIES, TENSORS, NETWORK = "rows.jsonl", "entities.jsonl", "tensors.safetensors", "network"
+OWN = ("format", "topics", "sentiment", "topic", "entity", "joined")
+"""What `write_model` writes of a model; the rest is what is remembered of it."""
 CORRECTIONS = "corrections"
 """The source of rows that people corrected."""
 

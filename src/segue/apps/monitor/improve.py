@@ -6,7 +6,7 @@ use if at least as many of them were told rightly, of the sentiments of texts an
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +96,8 @@ def improve(monitor: Path, *, seed: int, told: Callable[[str], object], model: s
         "entities_before": right[0].entities,
         "entities_now": right[1].entities,
     }
+    if (current := MONITOR.current_model(monitor)) != before:  # names were taken into the list in the meantime
+        built = replace(built, model=replace(built.model, entities=read_model(monitor / MODELS / current).entities))
     name = next_name(monitor)
     MONITOR.write_model(monitor, name, built.write)
     switched = right[1].texts >= right[0].texts and right[1].entities >= right[0].entities

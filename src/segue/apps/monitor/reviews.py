@@ -96,6 +96,8 @@ def whole_texts(found: dict[str, Any]) -> set[str]:
 def forget(connection: Connection, author: str) -> int:
     """Deletes them, takes them out of all counts, and out of what was to be told; gives their number."""
     columns = "number, id, source, time, topic, topic_probability, negative, positive, entities, original, late"
+    wholes = connection.execute("SELECT title, text FROM texts WHERE author = ? AND original IS NULL", (author,))
+    deleted = [f"{title}\n{text}" for title, text in wholes]
     rows = connection.execute(f"SELECT {columns} FROM texts WHERE author = ?", (author,)).fetchall()
     for number, id, source, when, topic, sure, negative, positive, entities, original, late in rows:
         said = {code: _sentiment(*pair) for code, pair in json.loads(entities).items()}
@@ -119,6 +121,7 @@ def forget(connection: Connection, author: str) -> int:
             connection.execute("DELETE FROM mails WHERE id = ?", (f"alarm-{alarm}",))
         for table, column in (("alarm_texts", "text"), ("labels", "text"), ("texts", "number")):
             connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))
+    store.forget_names(connection, deleted)
     refused = connection.execute("SELECT number, given FROM refused").fetchall()
     named = [(number,) for number, given in refused if author in given]
     connection.execute_many("DELETE FROM refused WHERE number = ?", named)

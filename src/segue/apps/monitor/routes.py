@@ -13,7 +13,7 @@ from pydantic import Field
 
 from segue.apps.cells import EARLIEST, MILLISECONDS
 from segue.apps.keys import Caller
-from segue.apps.monitor import queries, reviews
+from segue.apps.monitor import listing, queries, reviews
 from segue.apps.monitor.daily import daily_report
 from segue.apps.monitor.export import AT_ONCE, csv_lines, exported, page_of, parquet_bytes
 from segue.apps.monitor.folder import models_with
@@ -55,6 +55,16 @@ class Label(Strict):
     topic: Annotated[str | None, Field(min_length=1, max_length=200)] = None
     entities: Annotated[dict[str, Tone], Field(max_length=MOST_ENTITIES)] = Field(default_factory=dict)
     """Sentiments by code, of entities that the text names."""
+
+
+class Names(Strict):
+    """What becomes of proposed names."""
+
+    taken: Annotated[dict[str, str], Field(max_length=100)] = Field(default_factory=dict)
+    """Codes by names: a code that the list has gets another name, another code is a new entity."""
+    dismissed: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
+    proposed: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
+    """Names that were dismissed, and are proposed again."""
 
 
 class Decision(Strict):
@@ -131,6 +141,28 @@ async def timeline(
     kept = {day: close for day, close in closes.items() if start - 7 * DAY <= day * DAY < end}
     price = await asyncio.to_thread(beside, means, kept) if kept and not topic else None
     return answer({"entity": entity, "topic": topic, **found, "price": price})
+
+
+@router.get("/v1/within", tags=["trends"], dependencies=[needs("agent")])
+async def within(
+    request: Request,
+    start: Moment,
+    end: Moment,
+    entity: Name = "",
+    topic: Name = "",
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> Response:
+    """The topics of an entity, or of all texts, or the entities of a topic: volume, mean sentiment, and the time
+    before. Of a longer time the last 92 days are taken."""
+    if not start < end:
+        raise ApiError(400, "end must be after start; it is not.", code="invalid_value")
+    if entity and topic:
+        raise ApiError(400, "entity or topic must be given; got both.", code="invalid_value")
+    first = max(start, end - 92 * DAY)
+    found = await service_of(request).database.run(
+        lambda connection: queries.within(connection, entity=entity, topic=topic, start=first, end=end, limit=limit)
+    )
+    return answer({"entity": entity, "topic": topic, "start": first, "end": end, "data": found})
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
@@ -364,7 +396,14 @@ async def sources(request: Request) -> Response:
         if one.name not in known:
             empty = {"taken": 0, "known": 0, "refused": 0, "last": None, "problem": None}
             found["sources"].append({"name": one.name, **empty})
-    return answer({**found, "summary": service.about["summary"], "model": service.model_name})
+    return answer(
+        {
+            **found,
+            "find_names": service.settings.find_names,
+            "summary": service.about["summary"],
+            "model": service.model_name,
+        }
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- operators
@@ -397,6 +436,25 @@ async def review(
     if not done:
         raise missing("a correction", number)
     return answer({"text": number, "accepted": body.accepted})
+
+
+@router.post("/v1/operator/names", tags=["operator"], dependencies=[needs("operator")])
+async def decide_names(body: Names, request: Request) -> Response:
+    """Takes names into the list, each with its code, dismisses others, or proposes them again; gives the model that has
+    the list."""
+    service = service_of(request)
+    for names, state in ((body.dismissed, listing.DISMISSED), (body.proposed, listing.OPEN)):
+        if names:
+            await service.database.run(
+                lambda connection, names=names, state=state: listing.decide(connection, names, state)  # type: ignore[misc]
+            )
+    if body.taken:
+        try:
+            listing.check_listed(body.taken)
+        except ConfigError as error:
+            raise ApiError(400, str(error), code="invalid_value", param="taken") from None
+        await service.list_names(body.taken)
+    return answer({"model": service.model_name, "entities": len(service.model.entities.all)})
 
 
 @router.get("/v1/operator/people/{person:path}", tags=["operator"], dependencies=[needs("operator")])
