@@ -24,7 +24,7 @@ from segue.apps.monitor.model import MonitorModel, Reading, Sentiment
 from segue.apps.monitor.repeats import fingerprint, known
 from segue.apps.monitor.settings import MonitorSettings
 from segue.apps.monitor.store import MONITOR
-from segue.apps.monitor.stream import Batch, Read, Stream
+from segue.apps.monitor.stream import JUDGED, Batch, Read, Stream
 from segue.apps.monitor.texts import Text
 from segue.apps.monitor.watch import DAY
 
@@ -37,8 +37,8 @@ PAGES = 100
 """How often each page is asked."""
 FILLED = 5000
 """Texts of a transaction that fills,"""
-MEASURED = 5000
-"""and how many come as from a source, and are measured."""
+MEASURED = 10_000
+"""and how many come as from a source, of which the second half is measured."""
 
 
 def many_texts(count: int, folder: Path, busy: bool, told: Tell) -> dict[str, Any]:
@@ -55,8 +55,9 @@ def many_texts(count: int, folder: Path, busy: bool, told: Tell) -> dict[str, An
     (there,) = database.do(lambda connection: connection.execute("SELECT max(number) FROM texts").fetchone())
     start, began, filled = int(there or 0), time.monotonic(), 0
     for stop in (count // 10, count):
-        while start < stop - MEASURED:
-            many = min(FILLED, stop - MEASURED - start)
+        measured = min(MEASURED, stop // 2)
+        while start < stop - measured:
+            many = min(FILLED, stop - measured - start)
             _fill(database, start, many, count)
             start, filled = start + many, filled + many
             if start // FILLED % 20 == 0:
@@ -119,8 +120,11 @@ def _fill(database: Database, start: int, many: int, count: int) -> None:
 
 
 def _taken(database: Database, start: int, stop: int, count: int) -> dict[str, Any]:
-    """Batches as a source gives them, through all of a stream but the model: known ids, repeats, counts, watching."""
+    """Batches as a source gives them, through all of a stream but the model: known ids, repeats, counts, watching. What
+    was filled counts as judged; in the first half all subjects learn what is usual, as they do every two weeks."""
     stream = Stream(MonitorSettings(find_names="").rules())
+    filled = END - SPAN + SPAN * (start - 1) / count
+    database.do(lambda connection: store.set_state(connection, JUDGED, filled))
     times: list[tuple[float, float]] = []
     for first in range(start, stop, AT_ONCE):
         made = _made_texts(first, min(AT_ONCE, stop - first), count)
@@ -132,7 +136,7 @@ def _taken(database: Database, start: int, stop: int, count: int) -> dict[str, A
         written = database.do(lambda connection, read=read: stream.write(connection, read))  # type: ignore[misc]
         assert len(written.numbers) == len(made)
         times.append((time.perf_counter() - began, time.process_time() - computed))
-    later = times[len(times) // 5 :]  # the first ones build again what a start needs
+    later = times[len(times) // 2 :]
     seconds, computed = (AT_ONCE * len(later) / sum(column) for column in zip(*later, strict=True))
     return {"texts a second": round(seconds), "texts a second of one core's time": round(computed)}
 

@@ -74,15 +74,20 @@ def within(
     by, of, value = ("entity", "topic", topic) if topic else ("topic", "entity", entity)
     first, last = _whole_days(start, end)
 
-    def sums_of(first: int, last: int) -> list[Sequence[Any]]:
-        rows = connection.execute(
-            f"SELECT {by}, {_SUMS} FROM days WHERE {of} = ? AND start >= ? AND start < ? GROUP BY {by}",
-            (value, first, last),
+    rows = connection.execute(
+        f"SELECT {by}, {_SUMS} FROM days WHERE {of} = ? AND start >= ? AND start < ? AND {by} != '' GROUP BY {by} "
+        f"ORDER BY sum(texts) DESC, {by} LIMIT ?",
+        (value, first, last, limit),
+    ).fetchall()
+    before: dict[str, Sequence[Any]] = {}
+    if rows:
+        marks = ", ".join("?" * len(rows))
+        earlier = connection.execute(
+            f"SELECT {by}, {_SUMS} FROM days WHERE {of} = ? AND start >= ? AND start < ? AND {by} IN ({marks}) "
+            f"GROUP BY {by}",
+            (value, 2 * first - last, first, *(name for name, *_ in rows)),
         )
-        return [row for row in rows if row[0]]
-
-    before = {name: sums for name, *sums in sums_of(2 * first - last, first)}
-    rows = sorted(sums_of(first, last), key=lambda row: (-row[1], row[0]))[:limit]
+        before = {name: sums for name, *sums in earlier}
     return [{by: name, **figures(*sums), "before": figures(*before.get(name, NOTHING))} for name, *sums in rows]
 
 

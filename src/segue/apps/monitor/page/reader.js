@@ -52,7 +52,7 @@ export function reader(shared) {
       const row = el("div", { class: "row towards", "data-entity": code },
         el("button", { type: "button", class: "chip", on: { click: () => shared.go("trends", { entity: code }) } }, el("b", { text: code }), ` ${score(positive - negative)}`),
         el("span", { class: `badge ${told}` }, el("span", { t: `tone.${told}` }), ` ${percent(Math.max(...values))}`),
-        button("reader.why", () => open(one.number, one.about.entity === code ? "" : code), { class: "quiet", "aria-pressed": one.about.entity === code }), select);
+        button("reader.why", () => open(one.number, one.about.entity === code ? "" : code), { class: "quiet", "aria-pressed": String(one.about.entity === code) }), select);
       return { code, told, select, row };
     });
     root.replaceChildren(

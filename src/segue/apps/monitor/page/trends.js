@@ -98,7 +98,7 @@ export function trendsPanel(shared) {
       if (further && list.dataset.time) Object.assign(bounds, { before: list.dataset.time, before_number: list.dataset.number });
       const { data } = await get(`/v1/texts?${new URLSearchParams({ ...query(), sentiment: tone.value, limit: 30, ...bounds })}`);
       if (!further) list.replaceChildren();
-      list.append(...data.map((text) => item(text, one.open)));
+      list.append(...data.map((text) => item(text, (number) => one.open(number, query().entity))));
       if (!list.children.length) list.append(el("p", { class: "hint", t: "trends.none" }));
       more.hidden = data.length < 30;
       if (data.length) Object.assign(list.dataset, { time: data.at(-1).time, number: data.at(-1).number });
