@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import httpx
 import pytest
 
 import segue
+from segue.apps.database import Database
 from segue.apps.monitor import queries
 from segue.apps.monitor.describe import alarm_reason
 from segue.apps.monitor.settings import MonitorSettings
-from segue.apps.monitor.store import MONITOR
+from segue.apps.monitor.store import MONITOR, STEPS
 from tests.apps.monitor.news import DAY, START, stream
 from tests.serve.running import Server
 
@@ -88,3 +90,30 @@ def test_both_together_over_http(server: Server, agent: httpx.Client) -> None:
     assert agent.get("/v1/alarms", params={"entity": "ACME", "topic": "law"}).status_code == 200
     assert agent.get("/v1/within", params={**WHOLE, "entity": "ACME", "topic": "law"}).status_code == 400
     assert agent.get("/v1/within", params={"start": 5, "end": 5}).status_code == 400
+
+
+def test_a_store_of_the_version_before_is_brought_forward(
+    tmp_path: Path, new_database: Callable[[], str | None]
+) -> None:
+    place = new_database() or tmp_path / "monitor.sqlite"
+    before = Database(place, name="segue monitor", steps=STEPS[:1])
+    before.open()
+    counts = "1, 0, 1, 0, -0.5, 0.25, 1, 1"
+
+    def fill(connection: Any) -> None:
+        for topic in ("law", "results"):
+            connection.execute(f"INSERT INTO days VALUES ('ACME', '{topic}', 86400, {counts})")
+        connection.execute("INSERT INTO labels (text, sentiment, agent, created) VALUES (7, 'neutral', 'ann', 1)")
+        connection.execute("INSERT INTO names VALUES ('Hooli', 3, 1, 2)")
+
+    before.do(fill)
+    before.close()
+    now = MONITOR.database_at(place, alone=True)
+    now.open()
+    try:
+        [one] = now.do(lambda c: queries.overview(c, start=DAY, end=2 * DAY, limit=5))
+        assert (one["entity"], one["texts"], one["negative"], one["mean"]) == ("ACME", 2, 2, -0.5)
+        assert now.do(lambda c: c.execute("SELECT entities FROM labels").fetchall())[0][0] == "{}"
+        assert [each["name"] for each in now.do(lambda c: queries.names(c, limit=5))] == ["Hooli"]
+    finally:
+        now.close()
