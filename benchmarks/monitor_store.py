@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,10 @@ from segue.apps.monitor.daily import daily_report
 from segue.apps.monitor.entities import Entities
 from segue.apps.monitor.folder import write_model
 from segue.apps.monitor.model import MonitorModel, Reading, Sentiment
+from segue.apps.monitor.repeats import fingerprint, known
+from segue.apps.monitor.settings import MonitorSettings
 from segue.apps.monitor.store import MONITOR
+from segue.apps.monitor.stream import JUDGED, Batch, Read, Stream
 from segue.apps.monitor.texts import Text
 from segue.apps.monitor.watch import DAY
 
@@ -33,13 +35,16 @@ SPAN = 730 * DAY
 END = 1_700_000_000.0
 PAGES = 100
 """How often each page is asked."""
-LAST = 100
-"""Transactions whose speed is told."""
+FILLED = 5000
+"""Texts of a transaction that fills,"""
+MEASURED = 10_000
+"""and how many come as from a source, of which the second half is measured."""
 
 
 def many_texts(count: int, folder: Path, busy: bool, told: Tell) -> dict[str, Any]:
-    """Fills a store with made-up texts, and measures at a tenth of them and at the end. What is in the folder already
-    is not written again, so the same command goes on after a stop."""
+    """Fills a store with made-up texts, in large transactions, and measures at a tenth of them and at the end: pages,
+    and how fast texts are taken then. What is in the folder already is not written again, so the same command goes on
+    after a stop."""
     folder.mkdir(parents=True, exist_ok=True)
     notes = folder / "measured.json"
     found: dict[str, Any] = json.loads(notes.read_text()) if notes.is_file() else {"texts": count}
@@ -48,22 +53,21 @@ def many_texts(count: int, folder: Path, busy: bool, told: Tell) -> dict[str, An
     database = MONITOR.database_at(folder / MONITOR.sqlite, alone=True)
     database.open()
     (there,) = database.do(lambda connection: connection.execute("SELECT max(number) FROM texts").fetchone())
-    took: deque[tuple[float, float]] = deque(maxlen=LAST)
-    for start in range(there or 0, count, AT_ONCE):
-        began, computed = time.perf_counter(), time.process_time()
-        _fill(database, start, count)
-        took.append((time.perf_counter() - began, time.process_time() - computed))
-        done = start + AT_ONCE
-        if done % (count // 20) == 0:
-            told(f"{done:,} texts")
-        if done in (count // 10, count):
-            seconds, computed = (AT_ONCE * len(took) / sum(column) for column in zip(*took, strict=True))
-            found[f"{done:,} texts"] = {
-                "written a second": round(seconds),
-                "written a second of one core's time": round(computed),
-                "pages, ms": _pages(database),
-            }
+    start, began, filled = int(there or 0), time.monotonic(), 0
+    for stop in (count // 10, count):
+        measured = min(MEASURED, stop // 2)
+        while start < stop - measured:
+            many = min(FILLED, stop - measured - start)
+            _fill(database, start, many, count)
+            start, filled = start + many, filled + many
+            if start // FILLED % 20 == 0:
+                told(f"{start:,} texts, {filled / (time.monotonic() - began):,.0f} a second")
+        if start < stop:
+            found[f"{stop:,} texts"] = {"taken": _taken(database, start, stop, count), "pages, ms": _pages(database)}
+            found["filled a second"] = round(filled / max(1e-9, time.monotonic() - began))
+            start = stop
             notes.write_text(json.dumps(found))
+            told(str(found[f"{stop:,} texts"]))
     database.close()
     return {
         **found,
@@ -72,36 +76,69 @@ def many_texts(count: int, folder: Path, busy: bool, told: Tell) -> dict[str, An
     }
 
 
-def _fill(database: Database, start: int, count: int) -> None:
-    """Texts in the order of their times, each of one to three entities, a few of which have most."""
+def _made_texts(start: int, many: int, count: int) -> list[tuple[Text, Reading]]:
+    """Texts in the order of their times with what was read in them, each of one to three entities, a few of which have
+    most."""
     draw = np.random.default_rng(start)
-    places = draw.zipf(1.3, (AT_ONCE, 3)) % ENTITIES
-    many = draw.integers(1, 4, AT_ONCE)
-    scores = draw.dirichlet((1.0, 3.0, 1.5), AT_ONCE)
-    topics = draw.zipf(1.5, AT_ONCE) % TOPICS
+    places = draw.zipf(1.3, (many, 3)) % ENTITIES
+    counts = draw.integers(1, 4, many)
+    scores = draw.dirichlet((1.0, 3.0, 1.5), many)
+    topics = draw.zipf(1.5, many) % TOPICS
+    words = draw.integers(0, 10_000, (many, 15))
+    found = []
+    for n in range(many):
+        negative, neutral, positive = scores[n].tolist()
+        said = Sentiment(negative=negative, neutral=neutral, positive=positive)
+        text = Text(
+            id=f"{start + n:032x}",
+            source="made",
+            time=END - SPAN + SPAN * (start + n) / count,
+            text=" ".join(f"word{word}" for word in words[n].tolist()),
+            author=f"a{(start + n) % 100_000}",
+        )
+        codes = {f"E{place}": said for place in places[n, : counts[n]].tolist()}
+        reading = Reading(topic=f"topic {topics[n]}", topic_probability=0.9, sentiment=said, entities=codes)
+        found.append((text, reading))
+    return found
+
+
+def _fill(database: Database, start: int, many: int, count: int) -> None:
+    """One large transaction, by the store's own statements."""
+    made = _made_texts(start, many, count)
 
     def work(connection: Connection) -> None:
         written = []
-        for n in range(AT_ONCE):
-            negative, neutral, positive = scores[n].tolist()
-            said = Sentiment(negative=negative, neutral=neutral, positive=positive)
-            codes = {f"E{place}": said for place in places[n, : many[n]].tolist()}
-            text = Text(
-                id=f"{start + n}",
-                source="made",
-                time=END - SPAN + SPAN * (start + n) / count,
-                text="x" * 120,
-                author=f"a{(start + n) % 100_000}",
-            )
-            reading = Reading(topic=f"topic {topics[n]}", topic_probability=0.9, sentiment=said, entities=codes)
+        for text, reading in made:
             row = store.Row(
-                text=text, reading=reading, fingerprint=f"{start + n:024x}", original=None, late=False, model="0001",
+                text=text, reading=reading, fingerprint=fingerprint(text.text), original=None, late=False, model="0001",
                 arrived=END,
             )  # fmt: skip
             written.append((store.add_text(connection, row), row))
         store.count_texts(connection, written)
 
     database.do(work)
+
+
+def _taken(database: Database, start: int, stop: int, count: int) -> dict[str, Any]:
+    """Batches as a source gives them, through all of a stream but the model: known ids, repeats, counts, watching. What
+    was filled counts as judged; in the first half all subjects learn what is usual, as they do every two weeks."""
+    stream = Stream(MonitorSettings(find_names="").rules())
+    filled = END - SPAN + SPAN * (start - 1) / count
+    database.do(lambda connection: store.set_state(connection, JUDGED, filled))
+    times: list[tuple[float, float]] = []
+    for first in range(start, stop, AT_ONCE):
+        made = _made_texts(first, min(AT_ONCE, stop - first), count)
+        batch = Batch(source="made", texts=[text for text, _ in made], arrived=END)
+        began, computed = time.perf_counter(), time.process_time()
+        looked = database.do(lambda connection, batch=batch: stream.look(connection, batch))  # type: ignore[misc]
+        readings = [(reading, known(text.text, list(reading.entities))) for text, reading in made]
+        read = Read(batch=batch, looked=looked, readings=list(readings), model="0001")
+        written = database.do(lambda connection, read=read: stream.write(connection, read))  # type: ignore[misc]
+        assert len(written.numbers) == len(made)
+        times.append((time.perf_counter() - began, time.process_time() - computed))
+    later = times[len(times) // 2 :]
+    seconds, computed = (AT_ONCE * len(later) / sum(column) for column in zip(*later, strict=True))
+    return {"texts a second": round(seconds), "texts a second of one core's time": round(computed)}
 
 
 def _pages(database: Database) -> dict[str, Any]:
@@ -121,6 +158,19 @@ def _pages(database: Database) -> dict[str, Any]:
         "timeline of all texts, a year": lambda c: queries.timeline(
             c, entity="", topic="", start=last - 365 * DAY, end=last
         ),
+        "timeline of an entity and topic, 14 days": lambda c: queries.timeline(
+            c, entity=f"E{draw.randrange(50)}", topic="topic 3", start=last - 14 * DAY, end=last
+        ),
+        "topics of an entity, 90 days": lambda c: queries.within(
+            c, entity=f"E{draw.randrange(50)}", topic="", start=last - 90 * DAY, end=last, limit=50
+        ),
+        "entities of a topic, 90 days": lambda c: queries.within(
+            c, entity="", topic=f"topic {draw.randrange(TOPICS)}", start=last - 90 * DAY, end=last, limit=50
+        ),
+        "negative texts": lambda c: queries.texts(c, sentiment="negative", limit=50),
+        "open alarms": lambda c: queries.alarms(c, state="open", limit=100),
+        "open incidents": queries.open_incidents,
+        "alarms of an entity and topic": lambda c: queries.alarms(c, entity=f"E{draw.randrange(50)}", topic="topic 1"),
         "texts of an entity": lambda c: queries.texts(c, entity=f"E{draw.randrange(50)}", limit=50),
         "negative texts of an entity and topic": lambda c: queries.texts(
             c, entity=f"E{draw.randrange(50)}", topic="topic 3", sentiment="negative", limit=50

@@ -126,6 +126,52 @@ def test_a_label_is_corrected_and_accepted(open_page: Open, monitor: Server) -> 
     page.wait_for_selector("#corrections .missing")
 
 
+def test_the_sentiment_towards_one_entity_is_shown_and_corrected(open_page: Open, monitor: Server) -> None:
+    both = {"text": "Acme profit rose strongly and Globex posts a heavy loss", "time": START + 50 * DAY + 60}
+    with monitor.client(AGENT) as client:
+        assert client.post("/v1/texts", json={"texts": [both]}).status_code == 200
+    page = opened(open_page, monitor, OPERATOR)
+    page.click("#stream .item:has-text('rose strongly and Globex')")
+    page.wait_for_selector("#panel-now .towards[data-entity='ACME'] .badge.positive")
+    page.click("#panel-now .towards[data-entity='GLBX'] button:has-text('Words')")
+    page.wait_for_selector("#panel-now #about:has-text('towards GLBX')")
+    assert "loss" in page.inner_text("#panel-now .reading")
+    assert "rose" not in page.locator("#panel-now .word").all_inner_texts()
+    page.select_option("#panel-now select[data-entity='GLBX']", "neutral")
+    page.click("#panel-now #correct")
+    page.wait_for_selector("#panel-now #corrected span:has-text('GLBX neutral')")
+    page.click("#tab-corrections")
+    page.wait_for_selector("#corrections [data-entity='GLBX']:has-text('neutral')")
+    assert page.locator("#corrections [data-entity='ACME']").count() == 0
+    page.click("#corrections button.main")
+    page.wait_for_selector("#corrections .missing")
+
+
+def test_an_entity_within_a_topic_and_names_that_are_taken(open_page: Open, monitor: Server) -> None:
+    page = opened(open_page, monitor, OPERATOR)
+    page.click("#tab-trends")
+    page.fill("#entity", "ACME")
+    page.press("#entity", "Tab")
+    page.click("#within tr[data-name='law'] .link")
+    page.wait_for_function("document.querySelector('#topic').value === 'law'")
+    page.wait_for_selector("#texts .item")
+    assert page.locator("#within tr").count() == 0
+    shot(page, "monitor-within")
+    with monitor.client(AGENT) as client:
+        rows = [{"text": f"a heavy loss at {name}, it is said"} for name in ("Wonka Sweets", "Gotham Bank")]
+        assert client.post("/v1/texts", json={"texts": rows}).status_code == 200
+    page.click("#tab-sources")
+    page.fill("#names tr[data-name='Wonka Sweets'] input", "WNKA")
+    shot(page, "monitor-names")
+    page.click("#names tr[data-name='Wonka Sweets'] button.main")
+    page.wait_for_selector("#names tr[data-name='Wonka Sweets']", state="detached")
+    page.click("#names tr[data-name='Gotham Bank'] button.quiet")
+    page.wait_for_selector("#names tr[data-name='Gotham Bank']", state="detached")
+    with monitor.client(AGENT) as client:
+        found = client.post("/v1/texts", json={"texts": [{"text": "Wonka Sweets wins an order"}]}).json()["texts"]
+        assert list(client.get(f"/v1/texts/{found[0]}").json()["entities"]) == ["WNKA"]
+
+
 def test_companies_side_by_side_and_sources(open_page: Open, monitor: Server) -> None:
     page = opened(open_page, monitor)
     page.click("#tab-compare")

@@ -3,7 +3,7 @@
 import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from rich.console import Console
@@ -35,6 +35,9 @@ from segue.cli.serve import check_installed, is_local
 from segue.config import settings as settings_of
 from segue.errors import ConfigError
 
+if TYPE_CHECKING:
+    from segue.apps.monitor.model import MonitorModel
+
 PASSWORD = "SEGUE_MAIL_PASSWORD"
 MOST_REASONS = 5
 MonitorArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="MONITOR", help="Folder of the monitor.")]
@@ -59,7 +62,7 @@ def learn(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Tables (csv, tsv, jsonl, json, parquet) with text and sentiment; title, topic and time if any.",
+            help="Tables (csv, tsv, jsonl, json, parquet) with text, sentiment; title, topic, time, entities if any.",
         ),
     ],
     out: OutOption,
@@ -93,10 +96,10 @@ def learn(
     console, numbers = Console(highlight=False), found.numbers
     kinds = ", ".join(f"{count:,} {name}" for name, count in numbers["sentiments"].items())
     say(console, f"{numbers['rows']:,} rows ({kinds}), {numbers['topics']:,} topics, {numbers['entities']:,} entities.")
-    for name in ("sentiment", "topic"):
+    for name, what in (("sentiment", "rows"), ("topic", "rows"), ("entity", "labels of entities")):
         if name in numbers:
             one = numbers[name]
-            say(console, f"{name}, {one['held_back']:,} held-back rows: right {one['accuracy']:.1%}, mean F1 "
+            say(console, f"{name}, {one['held_back']:,} held-back {what}: right {one['accuracy']:.1%}, mean F1 "
                 f"{one['macro_f1']:.1%}, calibration error {one['calibration_error']:.1%}.")  # fmt: skip
     if "network" in numbers:
         say(console, network_sentence(numbers["network"]))
@@ -119,8 +122,7 @@ def tell(
     model, console = open_monitor(monitor), Console(highlight=False)
     for text in texts:
         found = model.read(text)
-        words = sorted(model.deciding(text), key=lambda one: -one.weight)
-        deciding = [(text[one.start : one.end], one.weight) for one in words if one.weight > 0][:5]
+        deciding = _words(model, text, None)
         network = model.by_network(text)
         if as_json:
             row = {
@@ -128,8 +130,11 @@ def tell(
                 "sentiment": vars(found.sentiment) | {"label": found.sentiment.label},
                 "topic": found.topic,
                 "topic_probability": found.topic_probability,
-                "entities": {code: vars(one) for code, one in found.entities.items()},
-                "deciding": [{"text": word, "weight": weight} for word, weight in deciding],
+                "entities": {
+                    code: vars(one) | {"label": one.label, "deciding": _shown(_words(model, text, code))}
+                    for code, one in found.entities.items()
+                },
+                "deciding": _shown(deciding),
                 "network": network,
             }
             show_json(row)
@@ -137,12 +142,27 @@ def tell(
         sure = max(vars(found.sentiment).values())
         say(console, f"{found.sentiment.label} {sure:.1%}" + (f", {found.topic}" if found.topic else ""))
         if deciding:
-            shown = ", ".join(f"{word} {weight:+.2f}" for word, weight in deciding)
-            say(console, f"words that decided: {shown}", indent=2)
+            say(console, f"words that decided: {_line(deciding)}", indent=2)
         if network is not None:
             say(console, f"the network, which read the whole text: {network:+.2f}", indent=2)
         for code, one in found.entities.items():
             say(console, f"{code}: {one.label}, negative {one.negative:.1%}, positive {one.positive:.1%}", indent=2)
+            if own := _words(model, text, code):
+                say(console, f"words that decided: {_line(own)}", indent=4)
+
+
+def _words(model: "MonitorModel", text: str, entity: str | None) -> list[tuple[str, float]]:
+    """The words that spoke most for the sentiment that a text, or an entity in it, was told to have."""
+    words = sorted(model.deciding(text, entity=entity), key=lambda one: -one.weight)
+    return [(text[one.start : one.end], one.weight) for one in words if one.weight > 0][:5]
+
+
+def _line(words: list[tuple[str, float]]) -> str:
+    return ", ".join(f"{word} {weight:+.2f}" for word, weight in words)
+
+
+def _shown(words: list[tuple[str, float]]) -> list[dict[str, str | float]]:
+    return [{"text": word, "weight": weight} for word, weight in words]
 
 
 def read(
@@ -324,6 +344,12 @@ def improve(
     say(
         console, f"Of {found.asked:,} held-back rows right: before {found.right_before:.1%}, now {found.right_now:.1%}."
     )
+    if found.entities_asked:
+        say(
+            console,
+            f"Of {found.entities_asked:,} held-back labels of entities right: before {found.entities_before:.1%}, now "
+            f"{found.entities_now:.1%}.",
+        )
     show_switch("monitor", monitor, model=found.model, switched=found.switched)
 
 

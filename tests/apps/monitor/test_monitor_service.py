@@ -85,6 +85,11 @@ def test_a_text_shows_the_words_that_decided(filled: Server, agent: httpx.Client
     assert "".join(text for text, _ in found["pieces"]) == one["text"]
     assert max(weight for _, weight in found["pieces"]) == 1
     assert found["network"] is None  # a linear model read it
+    towards = agent.get(f"/v1/texts/{one['number']}", params={"entity": "ACME"}).json()
+    assert towards["about"] == {"entity": "ACME", "sentiment": "negative"}
+    assert "".join(text for text, _ in towards["pieces"]) == one["text"]
+    assert max(weight for _, weight in towards["pieces"]) == 1
+    assert agent.get(f"/v1/texts/{one['number']}", params={"entity": "600001"}).status_code == 400
     assert agent.get("/v1/texts/999999").status_code == 404
 
 
@@ -128,14 +133,18 @@ def test_labels_are_corrected_reviewed_learned_and_rolled_back(
     folder = filled.log.parent / "monitor"
     texts = agent.get("/v1/texts", params={"entity": "GLBX", "sentiment": "neutral", "limit": 3}).json()["data"]
     for one in texts:
-        body = {"sentiment": "neutral", "topic": one["topic"]}
+        body = {"sentiment": "neutral", "topic": one["topic"], "entities": {"GLBX": "positive"}}
         assert agent.put(f"/v1/texts/{one['number']}/label", json=body).status_code == 200
     number = texts[0]["number"]
-    assert agent.get(f"/v1/texts/{number}").json()["label"]["state"] == "open"
+    label = agent.get(f"/v1/texts/{number}").json()["label"]
+    assert (label["state"], label["entities"]) == ("open", {"GLBX": "positive"})
+    assert agent.put(f"/v1/texts/{number}/label", json={"entities": {"ACME": "negative"}}).status_code == 400
+    assert agent.put(f"/v1/texts/{number}/label", json={"entities": {"GLBX": "sad"}}).status_code == 400
     assert agent.put(f"/v1/texts/{number}/label", json={"topic": "none such"}).status_code == 400
     assert agent.put(f"/v1/texts/{number}/label", json={}).status_code == 400
     assert agent.put(f"/v1/reviews/{number}", json={"accepted": True}).status_code == 403
-    assert len(operator.get("/v1/reviews").json()["data"]) == 3
+    waiting = operator.get("/v1/reviews").json()["data"]
+    assert [one["entities"] for one in waiting] == [{"GLBX": "positive"}] * 3
     for one in texts:
         assert operator.put(f"/v1/reviews/{one['number']}", json={"accepted": one is not texts[2]}).status_code == 200
     found = segue.improve_monitor(folder, progress=False)

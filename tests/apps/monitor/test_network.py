@@ -235,7 +235,7 @@ def test_improve_measures_old_and_new_with_the_network(
     wrong = {"text": f"{row['text']} 17", "author": "writer-0"}
     segue.feed_monitor(copied, [wrong], progress=False)
     with MONITOR.opened(copied) as database:
-        database.do(lambda one: reviews.correct(one, 1, sentiment="negative", topic=None, agent="alice"))
+        database.do(lambda one: reviews.correct(one, 1, sentiment="negative", topic=None, entities={}, agent="alice"))
         database.do(lambda one: reviews.decide(one, 1, accepted=True, reviewer="bob"))
     with small(epochs=1, least=20):
         found = segue.improve_monitor(copied, progress=False)

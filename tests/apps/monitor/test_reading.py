@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from segue.apps.cells import parse_time, zone_of
 from segue.apps.monitor.entities import entities_of, read_entities
 from segue.apps.monitor.labelled import read_labelled
-from segue.apps.monitor.model import around
 from segue.apps.monitor.repeats import Near, fingerprint, known
+from segue.apps.monitor.said import around, said_of
 from segue.apps.monitor.terms import located, normal, terms_of
 from segue.apps.monitor.texts import Rows, language_of, to_text
 from segue.errors import ConfigError, DataError
@@ -122,7 +122,7 @@ def test_a_list_of_entities_needs_codes(tmp_path: Path) -> None:
 def test_what_is_said_of_each_entity_is_around_its_mentions() -> None:
     text = "Acme rose, a record, but Globex fell. Nothing else. 长江涨，而黄河跌。"
     found = entities_of([("A", ["Acme"]), ("G", ["Globex"]), ("C", ["长江"]), ("H", ["黄河"])])
-    said = around(text, found.mentions(text))
+    said = {code: said_of(text, spans).text.strip() for code, spans in around(text, found.mentions(text)).items()}
     assert said == {"A": "Acme rose, a record, but", "G": "Globex fell.", "C": "长江涨，而", "H": "黄河跌。"}
 
 

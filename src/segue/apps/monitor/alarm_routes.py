@@ -30,11 +30,13 @@ async def list_alarms(
     request: Request,
     state: Literal["", "open", "acknowledged"] = "",
     entity: Name = "",
+    topic: Name = "",
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    """Alarms, the latest first."""
+    """Alarms, the latest first: all, those of an entity, of a topic, or of an entity within a topic."""
+    asked = entity if entity or topic else None
     found = await service_of(request).database.run(
-        lambda connection: queries.alarms(connection, state=state, entity=entity or None, limit=limit)
+        lambda connection: queries.alarms(connection, state=state, entity=asked, topic=topic, limit=limit)
     )
     return answer({"data": [told(one) for one in found]})
 

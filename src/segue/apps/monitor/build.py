@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +14,7 @@ from segue.apps.monitor.learn import Learned, learn
 from segue.apps.monitor.model import MonitorModel
 from segue.apps.monitor.network import NO_MODEL, choose_trainer
 from segue.apps.monitor.report import TITLE, report, summary
+from segue.apps.monitor.targets import targets_of
 from segue.report.pages import to_html, to_markdown
 
 REPORT_PAGE, REPORT_TEXT = "report.html", "report.md"
@@ -46,13 +47,16 @@ def build(
     temporary = TemporaryDirectory(prefix="segue-monitor-")
     texts = [row.text for row in rows.rows if row.sentiment is not None]
     trainer = choose_trainer(model, texts, folder=Path(temporary.name), seed=seed, told=told)
-    learned = learn(rows, seed=seed, told=told, trainer=trainer)
+    targets, problems = targets_of(rows.rows, entities)
+    rows = replace(rows, left_out={**rows.left_out, **problems})
+    learned = learn(rows, seed=seed, told=told, trainer=trainer, targets=targets)
     made = MonitorModel(
         linear=learned.linear,
         topics=learned.topics,
         sentiment=learned.sentiment,
         topic=learned.topic,
         entities=entities,
+        entity=learned.entity,
         joined=None if learned.tried is None else learned.tried.joined,
     )
     about = {

@@ -9,7 +9,7 @@ from segue.apps.monitor.watch import Alarm
 
 def subject_name(entity: str, topic: str) -> str:
     """What an alarm is about."""
-    return entity or topic or "all texts"
+    return ", ".join(filter(None, (entity, topic))) or "all texts"
 
 
 def alarm_reason(entity: str, topic: str, kind: str, figures: Mapping[str, float]) -> str:

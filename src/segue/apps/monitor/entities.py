@@ -47,6 +47,11 @@ class Entities:
     all: tuple[Entity, ...]
 
     @cached_property
+    def codes(self) -> frozenset[str]:
+        """All codes."""
+        return frozenset(one.code for one in self.all)
+
+    @cached_property
     def _tree(self) -> dict[str, Any]:
         """Characters, lower case; under "" what ends there: pairs of the name as it is written and the code."""
         tree: dict[str, Any] = {}

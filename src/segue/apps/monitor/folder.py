@@ -27,6 +27,8 @@ from segue.checkpoint.folder import read_tensors, write_tensors
 from segue.errors import CheckpointError
 
 ROWS, ENTITIES, TENSORS, NETWORK = "rows.jsonl", "entities.jsonl", "tensors.safetensors", "network"
+OWN = ("format", "topics", "sentiment", "topic", "entity", "joined")
+"""What `write_model` writes of a model; the rest is what is remembered of it."""
 CORRECTIONS = "corrections"
 """The source of rows that people corrected."""
 
@@ -47,6 +49,7 @@ def write_model(folder: Path, model: MonitorModel, rows: tuple[Labelled, ...], a
         "topics": list(model.topics),
         "sentiment": _values(model.sentiment),
         "topic": None if model.topic is None else _values(model.topic),
+        "entity": None if model.entity is None else _values(model.entity),
         "joined": None if model.joined is None else _joined_values(model.joined),
         **about,
     }
@@ -54,13 +57,15 @@ def write_model(folder: Path, model: MonitorModel, rows: tuple[Labelled, ...], a
     with (folder / ROWS).open("w", encoding="utf-8") as file:
         for row in rows:
             sentiment = None if row.sentiment is None else SENTIMENTS[row.sentiment]
-            kept = {
+            kept: dict[str, Any] = {
                 "text": row.text,
                 "sentiment": sentiment,
                 "topic": row.topic,
                 "time": row.time,
                 "source": row.source,
             }
+            if row.entities:
+                kept["entities"] = {name: SENTIMENTS[place] for name, place in row.entities}
             file.write(json.dumps(kept, ensure_ascii=False) + "\n")
     with (folder / ENTITIES).open("w", encoding="utf-8") as file:
         for one in model.entities.all:
@@ -102,7 +107,12 @@ def read_rows(folder: Path) -> list[Labelled]:
             sentiment = None if row["sentiment"] is None else SENTIMENTS.index(row["sentiment"])
             found.append(
                 Labelled(
-                    text=row["text"], sentiment=sentiment, topic=row["topic"], time=row["time"], source=row["source"]
+                    text=row["text"],
+                    sentiment=sentiment,
+                    topic=row["topic"],
+                    time=row["time"],
+                    source=row["source"],
+                    entities=tuple((name, SENTIMENTS.index(one)) for name, one in row.get("entities", {}).items()),
                 )
             )
     return found
@@ -123,7 +133,9 @@ def read_model(folder: Path) -> MonitorModel:
             bias_C=tensors["bias"],
         )
         topics = tuple(values["topics"])
-        if linear.weight_VC.shape != (len(terms), len(SENTIMENTS) + len(topics)):
+        entity = None if values.get("entity") is None else _calibration(values["entity"])
+        kinds = len(SENTIMENTS) + len(topics) + (0 if entity is None else len(SENTIMENTS))
+        if linear.weight_VC.shape != (len(terms), kinds):
             raise ValueError("weights of another shape")
         topic = None if values["topic"] is None else _calibration(values["topic"])
         sentiment, entities = _calibration(values["sentiment"]), _entities(folder)
@@ -134,7 +146,13 @@ def read_model(folder: Path) -> MonitorModel:
             "again."
         ) from None
     return MonitorModel(
-        linear=linear, topics=topics, sentiment=sentiment, topic=topic, entities=entities, joined=joined
+        linear=linear,
+        topics=topics,
+        sentiment=sentiment,
+        topic=topic,
+        entities=entities,
+        joined=joined,
+        entity=entity,
     )
 
 

@@ -2,11 +2,11 @@
 
 A fifth of all rows is held back. What was known before, and what is known now, are each learned without it and asked
 the same rows, with a network if the model in use was learned with one. Then a model of everything is made; it goes into
-use if it told at least as many of them rightly.
+use if at least as many of them were told rightly, of the sentiments of texts and of those of single entities.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,15 @@ import numpy as np
 from segue.apps.folder import MODELS, next_name, read_about
 from segue.apps.monitor import reviews
 from segue.apps.monitor.build import build
+from segue.apps.monitor.calibrate import Calibration
 from segue.apps.monitor.entities import Entities
 from segue.apps.monitor.folder import CORRECTIONS, read_model, read_rows
 from segue.apps.monitor.labelled import SENTIMENTS, Labelled, gathered
-from segue.apps.monitor.learn import fit
-from segue.apps.monitor.linear import learn_vocabulary
+from segue.apps.monitor.learn import learn_sentiments
+from segue.apps.monitor.model import MonitorModel
 from segue.apps.monitor.network import NO_MODEL
 from segue.apps.monitor.store import MONITOR
-from segue.apps.monitor.terms import terms_of
+from segue.apps.monitor.targets import labels_by_code, targets_of
 from segue.errors import ConfigError
 
 HELD = 5
@@ -41,7 +42,22 @@ class MonitorImprovement:
     right_before: float
     right_now: float
     """Share of them whose sentiment was right."""
+    entities_asked: int
+    """Labels of single entities that were held back."""
+    entities_before: float
+    entities_now: float
+    """Share of them that was right."""
     switched: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Right:
+    """Shares of held-back sentiments that were right, of texts and of single entities."""
+
+    texts: float
+    entities: float
+    asked: int
+    """Labels of entities that were asked."""
 
 
 def improve(monitor: Path, *, seed: int, told: Callable[[str], object], model: str | None = None) -> MonitorImprovement:
@@ -66,21 +82,39 @@ def improve(monitor: Path, *, seed: int, told: Callable[[str], object], model: s
         told(f"learning without {len(held):,} rows, to ask them")
         rest = _without(rows, held)
         if NO_MODEL == was == now:
-            penalty = float(about["inverse_penalties"]["sentiment"])
-            right.append(_right_of_linear(rest, held, inverse_penalty=penalty))
+            made = _linear_model(rest, entities, penalties=about["inverse_penalties"])
         else:
-            right.append(_right(rest, held, entities, model=name, seed=seed, told=told))
+            made = build(gathered(rest), entities, seed=seed, told=told, model=name).model
+        right.append(_right(made, held))
     built = build(more, entities, seed=seed, told=told, model=now)
-    built.about["improved"] = {"from": before, "asked": len(held), "right_before": right[0], "right_now": right[1]}
+    built.about["improved"] = {
+        "from": before,
+        "asked": len(held),
+        "right_before": right[0].texts,
+        "right_now": right[1].texts,
+        "entities_asked": right[0].asked,
+        "entities_before": right[0].entities,
+        "entities_now": right[1].entities,
+    }
+    if (current := MONITOR.current_model(monitor)) != before:  # names were taken into the list in the meantime
+        built = replace(built, model=replace(built.model, entities=read_model(monitor / MODELS / current).entities))
     name = next_name(monitor)
     MONITOR.write_model(monitor, name, built.write)
-    switched = right[1] >= right[0]
+    switched = right[1].texts >= right[0].texts and right[1].entities >= right[0].entities
     if switched:
         MONITOR.use_model(monitor, name)
         with MONITOR.opened(monitor) as database:
             database.do(lambda connection: reviews.learned(connection, [number for number, _ in new], name))
     return MonitorImprovement(
-        model=name, learned=len(new), asked=len(held), right_before=right[0], right_now=right[1], switched=switched
+        model=name,
+        learned=len(new),
+        asked=len(held),
+        right_before=right[0].texts,
+        right_now=right[1].texts,
+        entities_asked=right[0].asked,
+        entities_before=right[0].entities,
+        entities_now=right[1].entities,
+        switched=switched,
     )
 
 
@@ -96,6 +130,7 @@ def _accepted(monitor: Path, model: str) -> list[tuple[int, Labelled]]:
                 topic=one["topic"],
                 time=one["time"],
                 source=CORRECTIONS,
+                entities=tuple((code, SENTIMENTS.index(label)) for code, label in one["entities"].items()),
             ),
         )
         for one in found
@@ -103,47 +138,41 @@ def _accepted(monitor: Path, model: str) -> list[tuple[int, Labelled]]:
 
 
 def _held(rows: Sequence[Labelled], *, seed: int) -> list[Labelled]:
-    """Rows with a sentiment, drawn."""
-    fitting = [row for row in rows if row.sentiment is not None]
+    """Rows with a sentiment, of the text or of an entity, drawn."""
+    fitting = [row for row in rows if row.sentiment is not None or row.entities]
     order = np.random.default_rng(seed).permutation(len(fitting))
     return [fitting[place] for place in order[: max(1, len(fitting) // HELD)].tolist()]
 
 
 def _without(rows: Sequence[Labelled], held: Sequence[Labelled]) -> list[Labelled]:
     away = {row.text for row in held}
-    return [row for row in rows if row.text not in away and row.sentiment is not None]
+    return [row for row in rows if row.text not in away and (row.sentiment is not None or row.entities)]
 
 
-def _right(
-    rest: Sequence[Labelled],
-    held: Sequence[Labelled],
-    entities: Entities,
-    *,
-    model: str,
-    seed: int,
-    told: Callable[[str], object],
-) -> float:
-    """Share of the held-back rows that are told rightly by what is learned without them, with a network if it helps."""
-    built = build(gathered(rest), entities, seed=seed, told=told, model=model)
-    found = built.model.read_all([row.text for row in held])
-    right = sum(SENTIMENTS.index(one.sentiment.label) == row.sentiment for one, row in zip(found, held, strict=True))
-    return right / max(1, len(held))
-
-
-def _right_of_linear(rest: Sequence[Labelled], held: Sequence[Labelled], *, inverse_penalty: float) -> float:
-    """The same for the linear model alone, which is quicker."""
-    terms = [terms_of(row.text) for row in rest]
-    vocabulary = learn_vocabulary(terms)
-    labels = [int(row.sentiment or 0) for row in rest]
-    weight_VC, bias_C = fit(
-        [vocabulary.vector(one) for one in terms],
-        labels,
-        width=len(vocabulary.terms),
-        classes=len(SENTIMENTS),
-        inverse_penalty=inverse_penalty,
+def _right(model: MonitorModel, held: Sequence[Labelled]) -> _Right:
+    """What a model tells rightly of rows that it has not learned from."""
+    found = model.read_all([row.text for row in held])
+    texts, entities = [], []
+    for one, row in zip(found, held, strict=True):
+        if row.sentiment is not None:
+            texts.append(one.sentiment.label == SENTIMENTS[row.sentiment])
+        for code, sentiment in labels_by_code(row, model.entities).items():
+            if code in one.entities:
+                entities.append(one.entities[code].label == SENTIMENTS[sentiment])
+    return _Right(
+        texts=sum(texts) / max(1, len(texts)), entities=sum(entities) / max(1, len(entities)), asked=len(entities)
     )
-    right = 0
-    for row in held:
-        columns, values = vocabulary.vector(terms_of(row.text))
-        right += int(np.argmax(values @ weight_VC[columns] + bias_C)) == row.sentiment
-    return right / max(1, len(held))
+
+
+def _linear_model(rest: Sequence[Labelled], entities: Entities, *, penalties: Mapping[str, float]) -> MonitorModel:
+    """A linear model of sentiment alone, not calibrated, with penalties that are known: that is quicker."""
+    targets, _ = targets_of(rest, entities)
+    plain = Calibration(scale=1.0, bias_C=np.zeros(len(SENTIMENTS)))
+    return MonitorModel(
+        linear=learn_sentiments(rest, targets, penalties),
+        topics=(),
+        sentiment=plain,
+        topic=None,
+        entities=entities,
+        entity=plain if targets else None,
+    )

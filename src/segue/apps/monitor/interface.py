@@ -65,7 +65,8 @@ def learn_monitor(
 
     Args:
         sources: Files (csv, tsv, jsonl, json, parquet) or tables in memory, with the columns text and sentiment
-            (negative, neutral, positive), and if there are any title, topic and time.
+            (negative, neutral, positive), and if there are any title, topic, time and entities: the sentiment towards
+            single ones, as [{"code": "ACME", "sentiment": "negative"}] or "ACME:negative|GLBX:positive".
         out: Folder of the monitor; it must not exist yet.
         entities: File or table with the columns code and names (several with | between them). Default: none.
         model: Model that is fine-tuned for sentiment, to read texts to their end with memory beside the linear model:

@@ -1,11 +1,14 @@
-"""The operator's labelled rows: text, sentiment, topic, time.
+"""The operator's labelled rows: text, sentiment, topic, time, and the sentiment towards single entities.
 
 In: tables. Out: `Labelled` rows, in the order of their times where they have times. Sentiments are negative, neutral
-and positive, or their usual other names; numbers are 0 and 1 (negative, positive), 0 to 2, or -1 to 1.
+and positive, or their usual other names; numbers are 0 and 1 (negative, positive), 0 to 2, or -1 to 1. Labels of
+entities are a list of objects with name (or code) and sentiment, an object of names and sentiments, either of them as
+JSON in a cell, or ACME:negative|GLBX:positive.
 """
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
@@ -38,6 +41,8 @@ class Labelled:
     topic: str | None = None
     time: float | None = None
     source: str = ""
+    entities: tuple[tuple[str, int], ...] = ()
+    """Codes or names, and the places of their sentiments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,29 +86,60 @@ def gathered(found: Iterable[Labelled], problems: Counter[str] | None = None) ->
 def _rows(source: str | Path | Table, problems: Counter[str]) -> list[Labelled]:
     table = open_table(source, TableSettings())
     rows = Rows(source=Path(table.source).name, zone=UTC)
-    cells = [
-        {role: rows.cell(row, role) for role in ("text", "title", "sentiment", "topic", "time")} for _, row in table
-    ]
-    numbers = _numbers({_number(one["sentiment"]) for one in cells} - {None})
+    roles = ("text", "title", "sentiment", "topic", "time", "entities")
+    cells = [{role: rows.cell(row, role) for role in roles} for _, row in table]
+    said = [_pairs(one["entities"]) for one in cells]
+    labels = [*(one["sentiment"] for one in cells), *(label for pairs in said for _, label in pairs or ())]
+    numbers = _numbers({_number(one) for one in labels} - {None})
     found = []
-    for one in cells:
+    for one, pairs in zip(cells, said, strict=True):
         text = clean(one["text"]) or clean(one["title"])
         title = clean(one["title"])
         if title and not text.startswith(title):
             text = f"{title}\n{text}"
         label = clean(one["sentiment"]).lower()
-        sentiment = _KNOWN.get(label, numbers.get(_number(one["sentiment"]) or ""))
+        sentiment = _place(one["sentiment"], numbers)
+        places = {clean(name).removeprefix("$"): _place(given, numbers) for name, given in pairs or ()}
+        entities = tuple((name, place) for name, place in places.items() if name and place is not None)
+        problems["cells of entities that cannot be read"] += pairs is None
+        problems["entities without a name or with an unknown sentiment"] += len(places) - len(entities)
         topic = clean(one["topic"])[:LONGEST_NAME] or None
         if not text:
             problems["rows without a text"] += 1
-        elif sentiment is None and topic is None:
+        elif sentiment is None and topic is None and not entities:
             problems["rows without sentiment and topic" if not label else "rows with an unknown sentiment"] += 1
         else:
             time = None if one["time"] in (None, "") else parse_time(one["time"], UTC)
-            found.append(Labelled(text=text, sentiment=sentiment, topic=topic, time=time, source=rows.source))
+            found.append(
+                Labelled(text=text, sentiment=sentiment, topic=topic, time=time, source=rows.source, entities=entities)
+            )
     for kind, count in table.problems.counts.items():
         problems[kind.replace("_", " ")] += count
     return found
+
+
+def _place(given: Any, numbers: Mapping[str, int]) -> int | None:
+    """Of a sentiment; None where it is none."""
+    return _KNOWN.get(clean(given).lower(), numbers.get(_number(given) or ""))
+
+
+def _pairs(cell: Any) -> list[tuple[Any, Any]] | None:
+    """Names of entities with their sentiments, as they are given; None where they cannot be read."""
+    if isinstance(cell, str):
+        if cell.lstrip()[:1] not in ("[", "{"):
+            parts = [part.rpartition(":") for part in cell.replace("：", ":").split("|") if part.strip()]
+            return [(name, label) for name, _, label in parts]
+        try:
+            cell = json.loads(cell)
+        except ValueError:
+            return None
+    if cell is None or cell != cell:  # nothing, or the nan of a table without a value
+        return []
+    if isinstance(cell, Mapping):
+        return list(cell.items())
+    if not isinstance(cell, Sequence) or not all(isinstance(one, Mapping) for one in cell):
+        return None
+    return [(one.get("code") or one.get("name"), one.get("sentiment")) for one in cell]
 
 
 def _number(value: Any) -> str | None:

@@ -4,10 +4,14 @@ Rows are held back in five parts, whole stretches of time where the rows have ti
 of each decides the penalty, the temperature and the biases, and is what the report shows; a part is measured with the
 calibration of the others. The model itself learns from all rows.
 
+Where rows have labels of single entities, weights of their own are learned for them, from what rows say of each entity
+(`targets`) and from the sentiments of all texts; they are measured apart, and all that is said in a text is held back
+together.
+
 Where a network is wanted, it is fine-tuned on the first four parts and tried on the last (`joining`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,8 +22,9 @@ from numpy.typing import NDArray
 from segue.apps.monitor.calibrate import Calibration, calibration_error, fit_calibration, macro_f1
 from segue.apps.monitor.joining import Tried, try_network
 from segue.apps.monitor.labelled import SENTIMENTS, Labelled, LabelledRows
-from segue.apps.monitor.linear import Linear, Sparse, fit_weights, learn_vocabulary
+from segue.apps.monitor.linear import Linear, Sparse, fit_weights, learn_vocabulary, with_marks
 from segue.apps.monitor.network import Trainer
+from segue.apps.monitor.targets import Target
 from segue.apps.monitor.terms import terms_of
 
 FOLDS = 5
@@ -60,10 +65,12 @@ class Learned:
     sentiment: Calibration
     topic: Calibration | None
     held: dict[str, Held]
-    """By "sentiment" and "topic"."""
+    """By "sentiment", "topic" and "entity"."""
     inverse_penalties: dict[str, float]
     tried: Tried | None = None
     """What came of a network; None where none was wanted."""
+    entity: Calibration | None = None
+    """Of the weights for single entities; None where rows have too few labels of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +82,20 @@ class _Job:
     labels: list[int]
     classes: int
     in_time: bool
+    groups: list[tuple[list[int], list[int]]]
+    """Texts that are measured together, and those that are held back then; what is in none is only learned from."""
 
 
-def learn(rows: LabelledRows, *, seed: int, told: Tell, trainer: Trainer | None = None) -> Learned:
-    """All that is learned from the rows. `trainer` makes a network of sentiment, which is used if it helps."""
+def learn(
+    rows: LabelledRows,
+    *,
+    seed: int,
+    told: Tell,
+    trainer: Trainer | None = None,
+    targets: Sequence[Target] = (),
+) -> Learned:
+    """All that is learned from the rows. `trainer` makes a network of sentiment, which is used if it helps; `targets`
+    are labels of single entities in them."""
     told("reading the rows")
     terms = [terms_of(row.text) for row in rows.rows]
     in_time = sum(row.time is not None for row in rows.rows) > len(rows.rows) / 2
@@ -91,6 +108,8 @@ def learn(rows: LabelledRows, *, seed: int, told: Tell, trainer: Trainer | None 
         )
     else:
         topics = ()
+    if targets:
+        jobs["entity"] = _entity_job(rows.rows, terms, targets, in_time)
     held, penalties, calibrations = {}, {}, {}
     tried = None
     for name, job in jobs.items():
@@ -100,7 +119,35 @@ def learn(rows: LabelledRows, *, seed: int, told: Tell, trainer: Trainer | None 
             tried = _tried(job, trainer, last, parts[-1][0])
             held[name] = _with_network(held[name], tried)
     told("learning from all rows")
+    return Learned(
+        linear=_linear(terms, targets, jobs, penalties),
+        topics=topics,
+        sentiment=calibrations["sentiment"],
+        topic=calibrations.get("topic"),
+        held=held,
+        inverse_penalties=penalties,
+        tried=tried,
+        entity=calibrations.get("entity"),
+    )
+
+
+def learn_sentiments(rows: Sequence[Labelled], targets: Sequence[Target], penalties: Mapping[str, float]) -> Linear:
+    """The weights of sentiment alone, and of entities where there are targets, with penalties that are known. Nothing
+    is held back, measured or calibrated."""
+    terms = [terms_of(row.text) for row in rows]
+    jobs = {"sentiment": _job(rows, terms, lambda row: row.sentiment, len(SENTIMENTS), False)}
+    if targets:
+        jobs["entity"] = _entity_job(rows, terms, targets, False)
+    return _linear(terms, targets, jobs, {"entity": penalties["sentiment"], **penalties})
+
+
+def _linear(
+    terms: Sequence[list[str]], targets: Sequence[Target], jobs: Mapping[str, _Job], penalties: Mapping[str, float]
+) -> Linear:
+    """The weights of all jobs, learned from all rows."""
     vocabulary = learn_vocabulary(terms)
+    if targets:
+        vocabulary = with_marks(vocabulary, [terms_of(one.text) for one in targets])
     weights, biases = [], []
     for name, job in jobs.items():
         vectors = [vocabulary.vector(one) for one in job.texts]
@@ -109,19 +156,10 @@ def learn(rows: LabelledRows, *, seed: int, told: Tell, trainer: Trainer | None 
         )
         weights.append(weight_VC)
         biases.append(bias_C)
-    linear = Linear(
+    return Linear(
         vocabulary=vocabulary,
         weight_VC=np.ascontiguousarray(np.concatenate(weights, axis=1)),
         bias_C=np.concatenate(biases),
-    )
-    return Learned(
-        linear=linear,
-        topics=topics,
-        sentiment=calibrations["sentiment"],
-        topic=calibrations.get("topic"),
-        held=held,
-        inverse_penalties=penalties,
-        tried=tried,
     )
 
 
@@ -161,6 +199,25 @@ def _job(
         labels=[gold for _, _, gold in kept],
         classes=classes,
         in_time=in_time,
+        groups=[([place], [place]) for place in range(len(kept))],
+    )
+
+
+def _entity_job(rows: Sequence[Labelled], terms: Sequence[list[str]], targets: Sequence[Target], in_time: bool) -> _Job:
+    """Labels of entities, which are held back text by text, and the sentiments of all texts. The text of a target that
+    is held back is held back as well."""
+    together: dict[int, list[int]] = {}
+    for place, one in enumerate(targets):
+        together.setdefault(one.row, []).append(place)
+    labelled = [(number, row.sentiment) for number, row in enumerate(rows) if row.sentiment is not None]
+    beside = {number: [len(targets) + place] for place, (number, _) in enumerate(labelled)}
+    return _Job(
+        whole=[*(one.text for one in targets), *(rows[number].text for number, _ in labelled)],
+        texts=[*(terms_of(one.text) for one in targets), *(terms[number] for number, _ in labelled)],
+        labels=[*(one.sentiment for one in targets), *(sentiment for _, sentiment in labelled)],
+        classes=len(SENTIMENTS),
+        in_time=in_time,
+        groups=[(some, [*some, *beside.get(number, [])]) for number, some in sorted(together.items())],
     )
 
 
@@ -184,8 +241,8 @@ _Part = tuple[NDArray[np.float64], list[int]]
 
 
 def _held_back(job: _Job, *, seed: int, told: Tell) -> tuple[float, list[_Part], NDArray[np.int64]]:
-    """The best penalty, what each part is told by models of the others, and the numbers of the rows of the last."""
-    count = len(job.texts)
+    """The best penalty, what each part is told by models of the others, and the numbers of the texts of the last."""
+    count = len(job.groups)
     order = np.arange(count) if job.in_time else np.random.default_rng(seed).permutation(count)
     folds = min(FOLDS, count)
     parts = [part[:: max(1, count // MOST_HELD)] for part in np.array_split(order, folds)]
@@ -194,20 +251,29 @@ def _held_back(job: _Job, *, seed: int, told: Tell) -> tuple[float, list[_Part],
     for inverse_penalty in INVERSE_PENALTIES:
         told(f"penalty 1/{inverse_penalty:g}")
         tried[inverse_penalty] = _scores_without(job, order, last, inverse_penalty)
-    losses = {one: _loss(scores_NC, [job.labels[n] for n in last]) for one, scores_NC in tried.items()}
+    asked = _asked(job, last)
+    losses = {one: _loss(scores_NC, [job.labels[n] for n in asked]) for one, scores_NC in tried.items()}
     best = min(losses, key=lambda one: losses[one])
     found = []
     for number, part in enumerate(parts[:-1], start=1):
         told(f"learning without part {number} of {folds}")
-        found.append((_scores_without(job, order, part, best), [job.labels[n] for n in part]))
-    return best, [*found, (tried[best], [job.labels[n] for n in last])], last
+        found.append((_scores_without(job, order, part, best), [job.labels[n] for n in _asked(job, part)]))
+    return best, [*found, (tried[best], [job.labels[n] for n in asked])], np.array(asked, dtype=np.int64)
+
+
+def _asked(job: _Job, part: NDArray[np.int64]) -> list[int]:
+    """Numbers of the texts of some groups that are measured."""
+    return [number for group in part.tolist() for number in job.groups[group][0]]
 
 
 def _scores_without(
     job: _Job, order: NDArray[np.int64], part: NDArray[np.int64], inverse_penalty: float
 ) -> NDArray[np.float64]:
-    away = set(part.tolist())
-    rest = [n for n in order.tolist() if n not in away] or order.tolist()
+    away = {number for group in part.tolist() for number in job.groups[group][1]}
+    grouped = [number for group in order.tolist() for number in job.groups[group][1]]
+    inside = set(grouped)
+    everything = [*grouped, *(number for number in range(len(job.texts)) if number not in inside)]
+    rest = [number for number in everything if number not in away] or everything
     vocabulary = learn_vocabulary([job.texts[n] for n in rest])
     weight_VC, bias_C = fit(
         [vocabulary.vector(job.texts[n]) for n in rest],
@@ -216,7 +282,7 @@ def _scores_without(
         classes=job.classes,
         inverse_penalty=inverse_penalty,
     )
-    rows = [vocabulary.vector(job.texts[n]) for n in part.tolist()]
+    rows = [vocabulary.vector(job.texts[n]) for n in _asked(job, part)]
     scores = [values @ weight_VC[columns] + bias_C for columns, values in rows]
     return np.array(scores, dtype=np.float64).reshape(len(rows), job.classes)
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from segue.apps.monitor.said import MARKS
 from segue.apps.monitor.terms import located, terms_of
 from segue.apps.regression import Floats, fit_regression
 from segue.evaluation.baselines import Products
@@ -79,6 +80,17 @@ def learn_vocabulary(texts: Sequence[Sequence[str]]) -> Vocabulary:
     return Vocabulary(terms=terms, inverse_V=inverse_V.astype(np.float32))
 
 
+def with_marks(vocabulary: Vocabulary, texts: Sequence[Sequence[str]]) -> Vocabulary:
+    """The same terms, and behind them those of other texts that have a mark in place of a name."""
+    more = learn_vocabulary(texts)
+    known = set(vocabulary.terms)
+    kept = [place for place, term in enumerate(more.terms) if term not in known and any(map(term.__contains__, MARKS))]
+    return Vocabulary(
+        terms=(*vocabulary.terms, *(more.terms[place] for place in kept)),
+        inverse_V=np.concatenate([vocabulary.inverse_V, more.inverse_V[kept]]),
+    )
+
+
 def stacked(rows: Sequence[Sparse], width: int) -> Vectors:
     """Rows as one matrix."""
     return Vectors(
@@ -106,7 +118,8 @@ def fit_weights(
 
 @dataclass(frozen=True, kw_only=True)
 class Linear:
-    """Scores of all classes at once: those of sentiment first, then those of the topics."""
+    """Scores of all classes at once: those of sentiment first, then those of the topics, then those of the sentiment
+    towards a single entity, where rows have labels of them."""
 
     vocabulary: Vocabulary
     weight_VC: Floats

@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.apps.monitor.calibrate import Calibration
-from segue.apps.monitor.entities import Entities, Mention
+from segue.apps.monitor.entities import Entities
 from segue.apps.monitor.joining import Joined
 from segue.apps.monitor.labelled import SENTIMENTS
 from segue.apps.monitor.learn import NEVER
 from segue.apps.monitor.linear import Linear
+from segue.apps.monitor.said import Said, around, said_of
+from segue.errors import ConfigError
 
 MOST_ENTITIES = 20
 """Entities of one text whose sentiment is told."""
-_SENTENCE = re.compile(r"[。！？!?；;\n]+|\.(?=\s|$)")
-_CLAUSE = re.compile(r"[，,：:、]|\b(?:but|while|whereas|although|however)\b|但是?|而|然而")
 _HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _UNIT = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+|[^\w\s]|_")
 
@@ -71,6 +71,9 @@ class MonitorModel:
     sentiment: Calibration
     topic: Calibration | None
     entities: Entities
+    entity: Calibration | None = None
+    """Of the weights for single entities, where rows have labels of them; else what is said of an entity is told as
+    texts are."""
     joined: Joined | None = None
     """A network that tells sentiment with the linear model; None where there is none."""
 
@@ -80,34 +83,45 @@ class MonitorModel:
 
     def read_all(self, texts: Sequence[str]) -> list[Reading]:
         """The same of several texts, which a network reads together."""
-        said = [self._said(text) for text in texts]
-        wanted = dict.fromkeys([*texts, *(part for one in said for part in one.values())])
-        scores = {text: self.linear.scores(text) for text in wanted}
+        said = [{code: one.text for code, one in self._said(text).items()} for text in texts]
+        parts = dict.fromkeys(part for one in said for part in one.values())
+        scores = {text: self.linear.scores(text) for text in dict.fromkeys(texts)}
+        if self.entity is None:
+            scores |= {part: self.linear.scores(part) for part in parts if part not in scores}
         sentiments = self._sentiments(scores)
+        towards = sentiments if self.entity is None else self._towards(list(parts), self.entity)
         found = []
-        for text, parts in zip(texts, said, strict=True):
+        for text, one in zip(texts, said, strict=True):
             topic, sure = "", 0.0
             if self.topic is not None:
-                found_T = self.topic.probabilities(scores[text][None, len(SENTIMENTS) :])[0]
+                places = slice(len(SENTIMENTS), len(SENTIMENTS) + len(self.topics))
+                found_T = self.topic.probabilities(scores[text][None, places])[0]
                 topic, sure = self.topics[int(found_T.argmax())], float(found_T.max())
             found.append(
                 Reading(
                     topic=topic,
                     topic_probability=sure,
                     sentiment=sentiments[text],
-                    entities={code: sentiments[part] for code, part in parts.items()},
+                    entities={code: towards[part] for code, part in one.items()},
                 )
             )
         return found
 
-    def _said(self, text: str) -> dict[str, str]:
-        """By code, what is said of each entity: where there is one alone, all."""
+    def _said(self, text: str) -> dict[str, Said]:
+        """By code, what is said of each entity: where there is one alone, all. Names are marks where the model has
+        learned from labels of single entities."""
         mentions = self.entities.mentions(text) if self.entities.all else []
-        codes = list(dict.fromkeys(one.entity for one in mentions))[:MOST_ENTITIES]
-        if len(codes) < 2:
-            return dict.fromkeys(codes, text)
-        said = around(text, mentions)
-        return {code: text if said[code] == text.strip() else said[code] for code in codes}
+        spans = list(around(text, mentions).items())[:MOST_ENTITIES]
+        marked = self.entity is not None
+        return {code: said_of(text, some, entity=code, mentions=mentions, marked=marked) for code, some in spans}
+
+    def _towards(self, parts: Sequence[str], calibration: Calibration) -> dict[str, Sentiment]:
+        """By what is said of an entity, the sentiment towards it, from the weights that were learned for that."""
+        if not parts:
+            return {}
+        scores_NC = np.stack([self.linear.scores(part)[-len(SENTIMENTS) :] for part in parts])
+        found_NC = calibration.probabilities(scores_NC)
+        return {part: _sentiment(row_C) for part, row_C in zip(parts, found_NC, strict=True)}
 
     def _sentiments(self, scores: Mapping[str, NDArray[np.float32]]) -> dict[str, Sentiment]:
         """By text, from the scores of the linear model, joined by the network if there is one."""
@@ -122,29 +136,55 @@ class MonitorModel:
                 found[text] = _sentiment(self.sentiment.probabilities(scores_C[None, : len(SENTIMENTS)])[0])
         return found
 
-    def deciding(self, text: str, *, label: str | None = None) -> list[Deciding]:
+    def deciding(self, text: str, *, label: str | None = None, entity: str | None = None) -> list[Deciding]:
         """Words, or single characters in Chinese, with what each adds to the sentiment that the text has, or to another
         one, in the linear model. Their sum, that of the biases, and what `by_network` gives are the difference of its
-        score to the mean of the others'."""
-        direction_C = np.zeros(len(self.linear.bias_C), dtype=np.float32)
-        direction_C[: len(SENTIMENTS)] = self._direction(text, label)
-        joined = self._joined(text)
-        scale = self.sentiment.scale if joined is None else joined.mixture.linear
+        score to the mean of the others'. With `entity`, the same for what the text says of the entity with this code;
+        words that say nothing of it add nothing."""
+        said = self._part(text, entity)
         worth = np.zeros(len(text) + 1)
-        for start, end, value in self.linear.contributions(text, direction_C * np.float32(scale)):
-            places = [place for place in range(start, end) if not text[place].isspace()]
-            worth[places] += value / max(1, len(places))
+        for start, end, value in self.linear.contributions(said.text, self._weights(said.text, label, entity)):
+            places = [place for place in range(start, end) if not said.text[place].isspace()]
+            for place in places:
+                first, last = said.places[place]
+                worth[first:last] += value / len(places) / (last - first)
         found = [(unit.start(), unit.end()) for unit in _UNIT.finditer(text)]
         return [Deciding(start=start, end=end, weight=float(worth[start:end].sum())) for start, end in found]
 
-    def by_network(self, text: str, *, label: str | None = None) -> float | None:
-        """What the network, which reads the text as a whole, adds to the sentiment that it has, or to another one; None
-        where no network reads it."""
-        joined = self._joined(text)
+    def by_network(self, text: str, *, label: str | None = None, entity: str | None = None) -> float | None:
+        """What the network, which reads the text, or all that it says of an entity, as a whole, adds to the sentiment
+        that it has, or to another one; None where no network reads it."""
+        part = self._part(text, entity).text
+        joined = None if entity is not None and self.entity is not None else self._joined(part)
         if joined is None:
             return None
-        added_C = joined.mixture.network * joined.network.scores([text])[0]
-        return float(added_C @ self._direction(text, label))
+        added_C = joined.mixture.network * joined.network.scores([part])[0]
+        return float(added_C @ self._direction(part, label))
+
+    def _part(self, text: str, entity: str | None) -> Said:
+        """What is said of an entity, or the text."""
+        if entity is None:
+            return said_of(text, [(0, len(text))])
+        said = self._said(text)
+        if entity not in said:
+            raise ConfigError(
+                f"entity must be the code of one that the text names; got {entity[:40]!r}. Use one of "
+                f"{', '.join(said) or 'another text'}."
+            )
+        return said[entity]
+
+    def _weights(self, part: str, label: str | None, entity: str | None) -> NDArray[np.float32]:
+        """What the score of each class counts, for all that is said of an entity, or for a text."""
+        direction_C = np.zeros(len(self.linear.bias_C), dtype=np.float32)
+        if entity is not None and self.entity is not None:
+            chosen = label or self._towards([part], self.entity)[part].label
+            own = slice(-len(SENTIMENTS), None)
+            direction_C[own] = np.float32(self.entity.scale) * _against(chosen, self.linear.bias_C[own])
+            return direction_C
+        joined = self._joined(part)
+        scale = self.sentiment.scale if joined is None else joined.mixture.linear
+        direction_C[: len(SENTIMENTS)] = np.float32(scale) * self._direction(part, label)
+        return direction_C
 
     def _joined(self, text: str) -> Joined | None:
         """The network, where it reads a text."""
@@ -152,40 +192,20 @@ class MonitorModel:
 
     def _direction(self, text: str, label: str | None) -> NDArray[np.float32]:
         """From the mean of the other sentiments to one."""
-        chosen = SENTIMENTS.index(label or self._sentiments({text: self.linear.scores(text)})[text].label)
-        present = [place for place in range(len(SENTIMENTS)) if self.linear.bias_C[place] > NEVER / 2]
-        direction_C = np.zeros(len(SENTIMENTS), dtype=np.float32)
-        for place in present:
-            direction_C[place] = 1.0 if place == chosen else -1.0 / max(1, len(present) - 1)
-        return direction_C
+        chosen = label or self._sentiments({text: self.linear.scores(text)})[text].label
+        return _against(chosen, self.linear.bias_C[: len(SENTIMENTS)])
+
+
+def _against(label: str, bias_C: NDArray[np.float32]) -> NDArray[np.float32]:
+    """From the mean of the other sentiments that occur to one."""
+    chosen = SENTIMENTS.index(label)
+    present = [place for place in range(len(SENTIMENTS)) if bias_C[place] > NEVER / 2]
+    direction_C = np.zeros(len(SENTIMENTS), dtype=np.float32)
+    for place in present:
+        direction_C[place] = 1.0 if place == chosen else -1.0 / max(1, len(present) - 1)
+    return direction_C
 
 
 def _sentiment(probabilities_C: NDArray[np.float64]) -> Sentiment:
     negative, neutral, positive = probabilities_C.tolist()
     return Sentiment(negative=negative, neutral=neutral, positive=positive)
-
-
-def around(text: str, mentions: Sequence[Mention]) -> dict[str, str]:
-    """What is said of each entity: the clauses that name it, and those after them in the same sentence up to the next
-    one that names another."""
-    said: dict[str, list[str]] = {one.entity: [] for one in mentions}
-    for start, end in _pieces(text, 0, len(text), _SENTENCE):
-        current: list[str] = []
-        for first, last in _pieces(text, start, end, _CLAUSE):
-            named = list(dict.fromkeys(one.entity for one in mentions if first <= one.start < last))
-            current = named or current
-            for code in current:
-                said[code].append(text[first:last])
-    return {code: "".join(parts).strip() for code, parts in said.items()}
-
-
-def _pieces(text: str, start: int, end: int, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
-    """Places between matches; each match belongs to the piece before it."""
-    found = []
-    for match in pattern.finditer(text, start, end):
-        if match.end() > start:
-            found.append((start, match.end()))
-            start = match.end()
-    if start < end:
-        found.append((start, end))
-    return found

@@ -1,29 +1,135 @@
-"""Organisations that are not in the list yet, in texts without a known one: by a tagger, such as the packaged one.
+"""Names that are not in the list yet: by a tagger, the packaged one or the operator's, and in English by a rule.
 
-In: texts. Out: names. They are counted for the operator, who puts those worth watching into the list; a name that
-nobody looked at is never watched. The packaged `entities-zh` knows organisations of a newspaper and few companies.
+In: texts. Out: names. They are counted for the operator, who takes those worth watching into the list (`listing`); a
+name that nobody looked at is never watched.
+
+The setting `find_names` has one or several ways, with commas between them:
+
+- `rule-en`: English texts, by the rule below. It is quick, and looks at every text.
+- `entities-zh`: the packaged tagger, Chinese texts. It knows organisations of a newspaper and few companies.
+- FOLDER: a tagger that the operator fine-tuned (`segue finetune --task tag`), all texts; en=FOLDER or zh=FOLDER, those
+  of one language. Taggers are slow, so they look at texts without a known entity alone.
+
+The rule: words that begin with a capital letter and stand together (Globex Energy, Procter & Gamble, Bank of Utopia),
+words behind a dollar sign ($HOOLI), and what ends with a word such as Inc, Corp or PLC. A word at the beginning of a
+sentence counts only with others or such an ending, and articles, prepositions, days and months are no names. In
+headlines That Begin Every Word Like This, and in texts in capitals, only tickers and such endings tell. People and
+places are proposed as well: the rule does not know them from companies.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from segue.api.predict import FinetunedModel, load_finetuned
+from segue.apps.monitor.entities import Entities
+from segue.errors import ConfigError
 
 CHINESE = "entities-zh"
 """The packaged tagger, which reads Chinese alone."""
+RULE = "rule-en"
+LANGUAGES = ("en", "zh", "other")
 KINDS = ("ORG", "organization", "company")
 SURE = 0.6
 """Probability from which a name is counted."""
 LONGEST_TEXT = 500
-"""Characters of a text that are looked at: the network is a hundred times slower than the linear model."""
+"""Characters of a text that a tagger looks at: it is a hundred times slower than the linear model;"""
+LONGEST_FOR_RULE = 5000
+"""and the rule."""
 LENGTHS = (2, 40)
+MOST_WORDS = 5
+CAPITALS = 0.6
+"""Share of words with a capital from which capitals tell nothing."""
+
+_LEGAL = frozenset({"inc", "corp", "ltd", "plc", "llc", "ag", "nv", "ab", "asa", "oyj", "gmbh"})
+"""Endings that tell a company also where every word has a capital."""
+_SUFFIXES = _LEGAL | {
+    "corporation",
+    "limited",
+    "co",
+    "company",
+    "group",
+    "holdings",
+    "partners",
+    "bank",
+    "lp",
+    "sa",
+    "se",
+}
+_SMALL_WORDS = """the a an this that these those it its he she they we you i our their his her my your in on at by for
+from of to with without after before as and or but if when while since during over under between among about against
+into than then there here what which who why how where not no yes all some any each every both more most many much new
+also only just still however although despite monday tuesday wednesday thursday friday saturday sunday january february
+march april may june july august september october november december today yesterday tomorrow rt via url ceo cfo q1 q2
+q3 q4 us uk eu gdp ipo usd eur"""
+_NO_NAMES = frozenset(_SMALL_WORDS.split())
+_TICKER = re.compile(r"\$\s?([A-Z][A-Z0-9]{0,5})\b")
+_WORD = re.compile(r"(?<![\w@#$/.])[^\W\d_][\w'’.-]*[\w]|(?<![\w@#$/.])[A-Z]\b|&")
+_ENDS = re.compile(r"[.!?:;\n\"“”()\[\]]")
 
 
-class NameFinder:
+Word = tuple[str, int, int]
+"""A word, and where it begins and ends."""
+
+
+def names_by_rule(text: str) -> list[str]:
+    """Names of an English text, as they are written, each once."""
+    text = text[:LONGEST_FOR_RULE]
+    found = [match[1] for match in _TICKER.finditer(text)]
+    words = [(match[0], match.start(), match.end()) for match in _WORD.finditer(text)]
+    count = sum(word != "&" for word, _, _ in words)
+    loud = count > 3 and sum(word[0].isupper() for word, _, _ in words) > CAPITALS * count
+    run: list[Word] = []
+    begins = True
+    for place, (word, start, _) in enumerate(words):
+        between = text[words[place - 1][2] : start] if place else "."
+        ended = _ENDS.search(between) is not None
+        goes_on = not between.strip() or (between.strip() == "," and _plain(word) in _SUFFIXES)
+        if run and not goes_on:
+            found += _closed(text, run, begins=begins, loud=loud)
+            run = []
+        if not run:
+            begins = ended
+        joins = run and word.lower() in ("&", "of") and _followed(text, words, place)
+        if joins and word != "&" and begins and len(run) == 1 and _plain(run[0][0]) not in _SUFFIXES:
+            joins, run = False, []  # "Shares of Acme": the first word has a capital for another reason
+        if joins or (word[0].isupper() and _plain(word) not in _NO_NAMES):
+            run.append(words[place])
+        else:
+            found += _closed(text, run, begins=begins, loud=loud)
+            run = []
+    found += _closed(text, run, begins=begins, loud=loud)
+    return list(dict.fromkeys(name for name in found if LENGTHS[0] <= len(name) <= LENGTHS[1]))
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace(".", "")
+
+
+def _followed(text: str, words: Sequence[Word], place: int) -> bool:
+    """Whether a name has another word behind this one."""
+    if place + 1 == len(words):
+        return False
+    word, start, _ = words[place + 1]
+    return word[0].isupper() and not text[words[place][2] : start].strip()
+
+
+def _closed(text: str, run: Sequence[Word], *, begins: bool, loud: bool) -> list[str]:
+    """The name that a run of words is, if it is one."""
+    if not run or len(run) > MOST_WORDS:
+        return []
+    ending = _plain(run[-1][0])
+    alone = len(run) == 1
+    if (alone and (begins or ending in _SUFFIXES)) or (loud and (alone or ending not in _LEGAL)):
+        return []
+    return [re.sub(r"(?:['’]s|['’.])$", "", text[run[0][1] : run[-1][2]])]
+
+
+class Tagger:
     """A tagger by its name or folder, which is loaded when it is first needed."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, language: str | None) -> None:
+        self._name, self._language = name, language
 
     @cached_property
     def _model(self) -> FinetunedModel:
@@ -31,17 +137,44 @@ class NameFinder:
 
     def reads(self, language: str) -> bool:
         """Whether it is for texts of this language."""
-        return self._name != CHINESE or language == "zh"
+        return self._language is None or self._language == language
 
     def find(self, texts: Sequence[str]) -> list[str]:
-        """Names of organisations, as often as they occur."""
-        if not texts:
-            return []
+        """Names of organisations; one that a text has several times counts once."""
+        found: list[str] = []
         rows = [{"text": text[:LONGEST_TEXT]} for text in texts]
-        found = []
-        for row in self._model.predict(rows, progress=False):
+        for row in self._model.predict(rows, progress=False) if rows else ():
+            names = []
             for one in row.get("entities", ()):
                 name = str(one["text"]).strip()
                 if one["type"] in KINDS and one["probability"] >= SURE and LENGTHS[0] <= len(name) <= LENGTHS[1]:
-                    found.append(name)
+                    names.append(name)
+            found += dict.fromkeys(names)
         return found
+
+
+class NameFinder:
+    """All ways of a setting."""
+
+    def __init__(self, ways: str) -> None:
+        self._rule, self._taggers = False, []  # type: tuple[bool, list[Tagger]]
+        for way in filter(None, (one.strip() for one in ways.split(","))):
+            language, _, name = way.rpartition("=") if way.split("=")[0] in LANGUAGES else ("", "", way)
+            if not name:
+                raise ConfigError(f"find_names must name a folder behind {way!r}; got none. Write {way}FOLDER.")
+            if name == RULE:
+                self._rule = True
+            else:
+                self._taggers.append(Tagger(name, "zh" if name == CHINESE else language or None))
+
+    def find(self, texts: Iterable[tuple[str, str, bool]], entities: Entities) -> list[str]:
+        """Names that the list does not have, of texts with their language and whether an entity of the list is named;
+        as often as there are texts that have them."""
+        given = list(texts)
+        found: list[str] = []
+        for text, language, _ in given if self._rule else ():
+            if language == "en":
+                found += names_by_rule(text)
+        for tagger in self._taggers:
+            found += tagger.find([text for text, language, named in given if not named and tagger.reads(language)])
+        return [name for name in found if name not in entities.codes and not entities.mentions(name)]

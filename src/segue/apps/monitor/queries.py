@@ -26,6 +26,9 @@ _SUMS = ", ".join(
 )
 
 
+NOTHING = (0, 0, 0, 0, 0.0, 0.0)
+
+
 def figures(texts: int, repeats: int, negative: int, positive: int, score: float, square: float) -> dict[str, Any]:
     """Volume, and mean sentiment with its 95 % interval."""
     found = {"texts": int(texts), "repeats": int(repeats), "negative": int(negative), "positive": int(positive)}
@@ -39,20 +42,53 @@ def figures(texts: int, repeats: int, negative: int, positive: int, score: float
 
 def overview(connection: Connection, *, start: float, end: float, limit: int) -> list[dict[str, Any]]:
     """Entities with most texts between two times, by whole days, each with the time of the same length before."""
-    first, last = int(start // DAY * DAY), int(math.ceil(end / DAY) * DAY)
+    first, last = _whole_days(start, end)
     rows = connection.execute(
-        f"SELECT entity, {_SUMS} FROM days WHERE start >= ? AND start < ? AND entity != '' GROUP BY entity "
+        f"SELECT entity, {_SUMS} FROM entity_days WHERE start >= ? AND start < ? AND entity != '' GROUP BY entity "
         "ORDER BY sum(texts) DESC, entity LIMIT ?",
         (first, last, limit),
     ).fetchall()
-    found = []
-    for entity, *sums in rows:
-        before = connection.execute(
-            f"SELECT {_SUMS} FROM days WHERE entity = ? AND start >= ? AND start < ?",
-            (entity, 2 * first - last, first),
-        ).fetchone()
-        found.append({"entity": entity, **figures(*sums), "before": figures(*(value or 0 for value in before))})
-    return found
+    before: dict[str, Sequence[Any]] = {}
+    if rows:
+        marks = ", ".join("?" * len(rows))
+        earlier = connection.execute(
+            f"SELECT entity, {_SUMS} FROM entity_days WHERE entity IN ({marks}) AND start >= ? AND start < ? "
+            "GROUP BY entity",
+            (*(entity for entity, *_ in rows), 2 * first - last, first),
+        )
+        before = {entity: sums for entity, *sums in earlier}
+    return [
+        {"entity": entity, **figures(*sums), "before": figures(*before.get(entity, NOTHING))} for entity, *sums in rows
+    ]
+
+
+def _whole_days(start: float, end: float) -> tuple[int, int]:
+    return int(start // DAY * DAY), int(math.ceil(end / DAY) * DAY)
+
+
+def within(
+    connection: Connection, *, entity: str, topic: str, start: float, end: float, limit: int
+) -> list[dict[str, Any]]:
+    """The topics of an entity, or the entities of a topic, with most texts between two times, by whole days, each with
+    the time of the same length before."""
+    by, of, value = ("entity", "topic", topic) if topic else ("topic", "entity", entity)
+    first, last = _whole_days(start, end)
+
+    rows = connection.execute(
+        f"SELECT {by}, {_SUMS} FROM days WHERE {of} = ? AND start >= ? AND start < ? AND {by} != '' GROUP BY {by} "
+        f"ORDER BY sum(texts) DESC, {by} LIMIT ?",
+        (value, first, last, limit),
+    ).fetchall()
+    before: dict[str, Sequence[Any]] = {}
+    if rows:
+        marks = ", ".join("?" * len(rows))
+        earlier = connection.execute(
+            f"SELECT {by}, {_SUMS} FROM days WHERE {of} = ? AND start >= ? AND start < ? AND {by} IN ({marks}) "
+            f"GROUP BY {by}",
+            (value, 2 * first - last, first, *(name for name, *_ in rows)),
+        )
+        before = {name: sums for name, *sums in earlier}
+    return [{by: name, **figures(*sums), "before": figures(*before.get(name, NOTHING))} for name, *sums in rows]
 
 
 def topics(connection: Connection, *, start: float, end: float) -> list[dict[str, Any]]:
@@ -77,7 +113,7 @@ def timeline(connection: Connection, *, entity: str, topic: str, start: float, e
     while place < end:
         past = [place - week * WEEK for week in range(1, WEEKS + 1) if place - week * WEEK >= begun]
         usual = sum(sums.get(one, (0,))[0] for one in past) / len(past) if past else None
-        points.append({"start": place, **figures(*sums.get(place, (0, 0, 0, 0, 0.0, 0.0))), "usual": usual})
+        points.append({"start": place, **figures(*sums.get(place, NOTHING)), "usual": usual})
         place += step
     return {"step": step, "points": points}
 
@@ -87,6 +123,7 @@ def _by_start(
 ) -> dict[float, tuple[Any, ...]]:
     assert table in ("hours", "days")
     more, values = (" AND topic = ?", (topic,)) if topic else ("", ())
+    table = "entity_days" if table == "days" and not topic else table
     rows = connection.execute(
         f"SELECT start, {_SUMS} FROM {table} WHERE entity = ? AND start >= ? AND start < ?{more} GROUP BY start",
         (entity, math.ceil(start), math.ceil(end), *values),
@@ -125,6 +162,8 @@ def texts(
     }
     if sentiment:
         where.append(conditions[sentiment])
+        if topic and not _has(connection, entity, topic, sentiment):
+            return []  # else all texts of the topic would be looked through
     time, number = before
     where.append("m.time >= ? AND m.time <= ? AND (m.time < ? OR m.number < ?)")
     values += [start, time, time, number]
@@ -137,6 +176,15 @@ def texts(
     return [
         {**shown_text(row), "said": {"negative": negative, "positive": positive}} for negative, positive, *row in rows
     ]
+
+
+def _has(connection: Connection, entity: str, topic: str, sentiment: str) -> bool:
+    """Whether an entity has any text of a topic and a sentiment."""
+    column = sentiment if sentiment != "neutral" else "texts - negative - positive"
+    row = connection.execute(
+        f"SELECT sum({column}) FROM days WHERE entity = ? AND topic = ?", (entity, topic)
+    ).fetchone()
+    return bool(row[0])
 
 
 def latest(connection: Connection, *, after: int, limit: int) -> list[dict[str, Any]]:
@@ -153,9 +201,13 @@ def one_text(connection: Connection, number: int) -> dict[str, Any] | None:
     if not found:
         return None
     (repeated,) = connection.execute("SELECT count(*) FROM texts WHERE original = ?", (number,)).fetchone()
-    label = connection.execute("SELECT sentiment, topic, state FROM labels WHERE text = ?", (number,)).fetchone()
-    names = ("sentiment", "topic", "state")
-    return {**found[0], "repeated": repeated, "label": None if label is None else dict(zip(names, label, strict=True))}
+    names = ("sentiment", "topic", "entities", "state")
+    row = connection.execute(f"SELECT {', '.join(names)} FROM labels WHERE text = ?", (number,)).fetchone()
+    label = None
+    if row is not None:
+        label = dict(zip(names, row, strict=True))
+        label["entities"] = json.loads(label["entities"])
+    return {**found[0], "repeated": repeated, "label": label}
 
 
 # -------------------------------------------------------------------------------------------------------------- alarms
@@ -182,11 +234,21 @@ def alarms(
     end: float = 1e18,
     limit: int = 100,
 ) -> list[dict[str, Any]]:
-    """Alarms between two times, the latest first; all, or those of a subject."""
+    """Alarms between two times, the latest first; all, or those of a subject: of all texts, of a topic, of an entity
+    whatever the topic, or of both, where those of the entity with a text of the topic behind them are among them."""
     where, values = ["time >= ?", "time < ?"], [start, end]  # type: tuple[list[str], list[Any]]
-    if entity is not None:
-        where += ["entity = ?", "topic = ?"]
-        values += [entity, topic]
+    if entity and topic:
+        where.append(
+            "entity = ? AND (topic = ? OR topic = '' AND EXISTS (SELECT 1 FROM alarm_texts x JOIN texts t "
+            "ON t.number = x.text WHERE x.alarm = alarms.number AND t.topic = ?))"
+        )
+        values += [entity, topic, topic]
+    elif entity:
+        where.append("entity = ?")
+        values.append(entity)
+    elif entity is not None:
+        where.append("entity = '' AND topic = ?")
+        values.append(topic)
     if state:
         where.append("state = ?")
         values.append(state)
@@ -265,9 +327,11 @@ def refused(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
 
 
 def names(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
-    """Names that are not in the list, those of most texts first."""
+    """Names that are not in the list and were not dismissed, those of most texts first."""
     columns = ("name", "texts", "first", "last")
-    rows = connection.execute(f"SELECT {', '.join(columns)} FROM names ORDER BY texts DESC, name LIMIT ?", (limit,))
+    rows = connection.execute(
+        f"SELECT {', '.join(columns)} FROM names WHERE state = 'open' ORDER BY texts DESC, name LIMIT ?", (limit,)
+    )
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 

@@ -16,6 +16,7 @@ TITLE = "What the monitor has learned"
 MOST_ROWS = 25
 BINS = 5
 WORDS = 15
+_WHAT = {"entity": "sentiment towards single entities"}
 RULE = (
     f"It is used if the loss is lower by {WORTH:.0%} and by {SURE:g} standard errors of the difference, and no fewer "
     "rows are told rightly."
@@ -61,7 +62,7 @@ def report(rows: LabelledRows, learned: Learned, numbers: Mapping[str, Any]) -> 
             Heading(text="Whether a network helps"),
             Paragraph(text=f"{network_sentence(numbers['network'])} {RULE}"),
         ]
-    names = {"sentiment": SENTIMENTS, "topic": learned.topics}
+    names = {"sentiment": SENTIMENTS, "topic": learned.topics, "entity": SENTIMENTS}
     for name, held in learned.held.items():
         blocks += _quality(name, held, names[name], numbers[name])
     blocks += _words(learned)
@@ -87,19 +88,20 @@ def _quality(name: str, held: Held, classes: tuple[str, ...], numbers: Mapping[s
             right = float((answers == gold)[here].mean())
             bins.append((f"{low:.0%} to {low + 1 / BINS:.0%}", f"{int(here.sum()):,}", f"{sure[here].mean():.1%}",
                          f"{right:.1%}"))  # fmt: skip
+    what = "labels" if name == "entity" else "rows"
     return [
-        Heading(text=f"How good it is on what it had not seen: {name}"),
+        Heading(text=f"How good it is on what it had not seen: {_WHAT.get(name, name)}"),
         Paragraph(
-            text=f"{numbers['held_back']:,} rows were held back. Right: {numbers['accuracy']:.1%}; mean F1 of "
+            text=f"{numbers['held_back']:,} {what} were held back. Right: {numbers['accuracy']:.1%}; mean F1 of "
             f"the classes {numbers['macro_f1']:.1%}; expected calibration error {numbers['calibration_error']:.1%}."
         ),
         Table(
-            header=("class", "rows", "found", "right where told"),
+            header=("class", what, "found", "right where told"),
             rows=rows[:MOST_ROWS],
             numbers=frozenset({1, 2, 3}),
         ),
-        Paragraph(text="What a probability means: rows by how sure the model was, and how many of them were right."),
-        Table(header=("sure", "rows", "mean probability", "right"), rows=bins, numbers=frozenset({1, 2, 3})),
+        Paragraph(text=f"What a probability means: {what} by how sure the model was, and how many of them were right."),
+        Table(header=("sure", what, "mean probability", "right"), rows=bins, numbers=frozenset({1, 2, 3})),
     ]
 
 

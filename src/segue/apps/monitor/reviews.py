@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from segue.apps.database import Connection
@@ -10,28 +11,38 @@ from segue.apps.monitor.model import Reading, Sentiment
 from segue.apps.monitor.texts import Text
 
 
-def correct(connection: Connection, number: int, *, sentiment: str | None, topic: str | None, agent: str) -> bool:
-    """Somebody says what a text should have been; False if there is no such text."""
+def correct(
+    connection: Connection,
+    number: int,
+    *,
+    sentiment: str | None,
+    topic: str | None,
+    entities: Mapping[str, str],
+    agent: str,
+) -> bool:
+    """Somebody says what a text should have been, and what it says of entities, by their codes; False if there is no
+    such text."""
     if connection.execute("SELECT 1 FROM texts WHERE number = ?", (number,)).fetchone() is None:
         return False
     connection.execute(
-        "INSERT INTO labels (text, sentiment, topic, agent, created) VALUES (?, ?, ?, ?, ?) ON CONFLICT (text) DO "
-        "UPDATE SET sentiment = excluded.sentiment, topic = excluded.topic, agent = excluded.agent, "
-        "created = excluded.created, state = 'open', reviewer = NULL, learned_by = NULL",
-        (number, sentiment, topic, agent, time.time()),
+        "INSERT INTO labels (text, sentiment, topic, entities, agent, created) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT "
+        "(text) DO UPDATE SET sentiment = excluded.sentiment, topic = excluded.topic, entities = excluded.entities, "
+        "agent = excluded.agent, created = excluded.created, state = 'open', reviewer = NULL, learned_by = NULL",
+        (number, sentiment, topic, json.dumps(dict(entities), ensure_ascii=False), agent, time.time()),
     )
     return True
 
 
 def proposals(connection: Connection, *, state: str, limit: int) -> list[dict[str, Any]]:
     """Corrections in a state (open, accepted, rejected), the oldest first, with their texts."""
-    names = ("text", "sentiment", "topic", "agent", "created", "state", "reviewer", "learned_by")
+    names = ("text", "sentiment", "topic", "entities", "agent", "created", "state", "reviewer", "learned_by")
     rows = connection.execute(
         f"SELECT {', '.join(names)} FROM labels WHERE state = ? ORDER BY created, text LIMIT ?", (state, limit)
     ).fetchall()
     found = []
     for row in rows:
         one = dict(zip(names, row, strict=True))
+        one["entities"] = json.loads(one["entities"])
         found.append({**one, "about": store.texts_of(connection, [one["text"]])[0]})
     return found
 
@@ -48,14 +59,16 @@ def decide(connection: Connection, number: int, *, accepted: bool, reviewer: str
 def accepted(connection: Connection, model: str) -> list[dict[str, Any]]:
     """Corrections that a model does not know yet; after a roll-back, those that later models learned too."""
     rows = connection.execute(
-        "SELECT l.text, l.sentiment, l.topic, t.time, t.title, t.text FROM labels l JOIN texts t ON t.number = l.text "
-        "WHERE l.state = 'accepted' AND (l.learned_by IS NULL OR l.learned_by > ?) ORDER BY l.text",
+        "SELECT l.text, l.sentiment, l.topic, l.entities, t.time, t.title, t.text FROM labels l "
+        "JOIN texts t ON t.number = l.text WHERE l.state = 'accepted' AND (l.learned_by IS NULL OR l.learned_by > ?) "
+        "ORDER BY l.text",
         (model,),
     )
     found = []
-    for number, sentiment, topic, when, title, text in rows:
+    for number, sentiment, topic, entities, when, title, text in rows:
         whole = Text(id="", source="", time=when, title=title, text=text).whole
-        found.append({"number": number, "sentiment": sentiment, "topic": topic, "time": when, "text": whole})
+        about = {"sentiment": sentiment, "topic": topic, "entities": json.loads(entities)}
+        found.append({"number": number, "time": when, "text": whole, **about})
     return found
 
 
@@ -83,6 +96,8 @@ def whole_texts(found: dict[str, Any]) -> set[str]:
 def forget(connection: Connection, author: str) -> int:
     """Deletes them, takes them out of all counts, and out of what was to be told; gives their number."""
     columns = "number, id, source, time, topic, topic_probability, negative, positive, entities, original, late"
+    wholes = connection.execute("SELECT title, text FROM texts WHERE author = ? AND original IS NULL", (author,))
+    deleted = [f"{title}\n{text}" for title, text in wholes]
     rows = connection.execute(f"SELECT {columns} FROM texts WHERE author = ?", (author,)).fetchall()
     for number, id, source, when, topic, sure, negative, positive, entities, original, late in rows:
         said = {code: _sentiment(*pair) for code, pair in json.loads(entities).items()}
@@ -106,6 +121,7 @@ def forget(connection: Connection, author: str) -> int:
             connection.execute("DELETE FROM mails WHERE id = ?", (f"alarm-{alarm}",))
         for table, column in (("alarm_texts", "text"), ("labels", "text"), ("texts", "number")):
             connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))
+    store.forget_names(connection, deleted)
     refused = connection.execute("SELECT number, given FROM refused").fetchall()
     named = [(number,) for number, given in refused if author in given]
     connection.execute_many("DELETE FROM refused WHERE number = ?", named)

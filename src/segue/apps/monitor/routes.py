@@ -13,17 +13,19 @@ from pydantic import Field
 
 from segue.apps.cells import EARLIEST, MILLISECONDS
 from segue.apps.keys import Caller
-from segue.apps.monitor import queries, reviews
+from segue.apps.monitor import listing, queries, reviews
 from segue.apps.monitor.daily import daily_report
 from segue.apps.monitor.export import AT_ONCE, csv_lines, exported, page_of, parquet_bytes
 from segue.apps.monitor.folder import models_with
 from segue.apps.monitor.labelled import SENTIMENTS
+from segue.apps.monitor.model import MOST_ENTITIES, MonitorModel, Sentiment
 from segue.apps.monitor.prices import beside
 from segue.apps.monitor.service import MonitorService
 from segue.apps.monitor.sources import POSTED
 from segue.apps.monitor.texts import Rows, Text
 from segue.apps.monitor.watch import DAY
 from segue.apps.web import Strict, needs
+from segue.errors import ConfigError
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, too_large
 from segue.serve.limits import LimitedRoute
@@ -34,6 +36,7 @@ LARGEST = 2**63 - 1
 Moment = Annotated[float, Query(ge=-1e12, le=1e12, allow_inf_nan=False)]
 Name = Annotated[str, Query(max_length=200)]
 Number = Annotated[int, PathParameter(ge=1, le=LARGEST)]
+Tone = Literal["negative", "neutral", "positive"]
 SHOWN = 20
 """Texts of an event."""
 
@@ -48,8 +51,20 @@ class Posted(Strict):
 class Label(Strict):
     """What a text should have been told to be."""
 
-    sentiment: Literal["negative", "neutral", "positive"] | None = None
+    sentiment: Tone | None = None
     topic: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    entities: Annotated[dict[str, Tone], Field(max_length=MOST_ENTITIES)] = Field(default_factory=dict)
+    """Sentiments by code, of entities that the text names."""
+
+
+class Names(Strict):
+    """What becomes of proposed names."""
+
+    taken: Annotated[dict[str, str], Field(max_length=100)] = Field(default_factory=dict)
+    """Codes by names: a code that the list has gets another name, another code is a new entity."""
+    dismissed: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
+    proposed: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
+    """Names that were dismissed, and are proposed again."""
 
 
 class Decision(Strict):
@@ -128,6 +143,28 @@ async def timeline(
     return answer({"entity": entity, "topic": topic, **found, "price": price})
 
 
+@router.get("/v1/within", tags=["trends"], dependencies=[needs("agent")])
+async def within(
+    request: Request,
+    start: Moment,
+    end: Moment,
+    entity: Name = "",
+    topic: Name = "",
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> Response:
+    """The topics of an entity, or of all texts, or the entities of a topic: volume, mean sentiment, and the time
+    before. Of a longer time the last 92 days are taken."""
+    if not start < end:
+        raise ApiError(400, "end must be after start; it is not.", code="invalid_value")
+    if entity and topic:
+        raise ApiError(400, "entity or topic must be given; got both.", code="invalid_value")
+    first = max(start, end - 92 * DAY)
+    found = await service_of(request).database.run(
+        lambda connection: queries.within(connection, entity=entity, topic=topic, start=first, end=end, limit=limit)
+    )
+    return answer({"entity": entity, "topic": topic, "start": first, "end": end, "data": found})
+
+
 # --------------------------------------------------------------------------------------------------------------- texts
 
 
@@ -175,21 +212,44 @@ async def post_texts(body: Posted, request: Request) -> Response:
 
 
 @router.get("/v1/texts/{number}", tags=["texts"], dependencies=[needs("agent")])
-async def read_text(number: Number, request: Request) -> Response:
-    """A text, with what each of its words adds to its sentiment, and what the network adds, if one reads it."""
+async def read_text(number: Number, request: Request, entity: Name = "") -> Response:
+    """A text, with what each of its words adds to its sentiment, and what the network adds, if one reads it; or to the
+    sentiment towards one of its entities."""
     service = service_of(request)
     found = await service.database.run(lambda connection: queries.one_text(connection, number))
     if found is None:
         raise missing("a text", number)
     whole = Text(id="", source="", time=0.0, title=found["title"], text=found["text"]).whole
-    pieces = await asyncio.to_thread(highlighted, service, whole, found["sentiment"])
-    network = await asyncio.to_thread(service.model.by_network, whole, label=found["sentiment"])
-    return answer({**found, "pieces": pieces, "network": network})
+    label = str(found["sentiment"])
+    if entity:
+        if entity not in found["entities"]:
+            raise missing_entity()
+        label = told_of(*found["entities"][entity])
+    try:
+        pieces, network = await asyncio.to_thread(decided, service.model, whole, label, entity or None)
+    except ConfigError:  # an entity that the list had when the text was read, and has no longer
+        pieces, network = [[whole, 0.0]], None
+    return answer({**found, "pieces": pieces, "network": network, "about": {"entity": entity, "sentiment": label}})
 
 
-def highlighted(service: MonitorService, text: str, label: str) -> list[list[Any]]:
+def missing_entity() -> ApiError:
+    """The text does not name it."""
+    return ApiError(400, "entity must be one that the text names; it is not.", code="invalid_value", param="entity")
+
+
+def told_of(negative: float, positive: float) -> str:
+    """The sentiment towards an entity, from its probabilities."""
+    return Sentiment(negative=negative, neutral=1 - negative - positive, positive=positive).label
+
+
+def decided(model: MonitorModel, text: str, label: str, entity: str | None) -> tuple[list[list[Any]], float | None]:
+    """Which words decided, and what the network added."""
+    return highlighted(model, text, label, entity), model.by_network(text, label=label, entity=entity)
+
+
+def highlighted(model: MonitorModel, text: str, label: str, entity: str | None) -> list[list[Any]]:
     """The text in pieces, each with what it adds to the sentiment; the largest part of all is 1."""
-    words = service.model.deciding(text[:20_000], label=label)
+    words = model.deciding(text if entity else text[:20_000], label=label, entity=entity)
     largest = max((abs(one.weight) for one in words), default=0.0) or 1.0
     found: list[list[Any]] = []
     place = 0
@@ -208,20 +268,31 @@ async def correct_label(
     request: Request,
     caller: Caller = needs("agent"),  # noqa: B008
 ) -> Response:
-    """Says what a text should have been; it is learned after a review."""
+    """Says what a text should have been, and what it says of single entities; it is learned after a review."""
     service = service_of(request)
-    if body.sentiment is None and body.topic is None:
-        raise ApiError(400, "a correction must have a sentiment or a topic; got neither.", code="invalid_value")
+    if body.sentiment is None and body.topic is None and not body.entities:
+        message = "a correction must have a sentiment, a topic or sentiments of entities; got none of them."
+        raise ApiError(400, message, code="invalid_value")
     if body.topic is not None and body.topic not in service.model.topics:
         raise ApiError(400, "topic must be one that the monitor knows; it is not.", code="invalid_value", param="topic")
+    found = await service.database.run(lambda connection: queries.one_text(connection, number))
+    if found is None:
+        raise missing("a text", number)
+    if not set(body.entities) <= set(found["entities"]):
+        raise missing_entity()
     done = await service.database.run(
         lambda connection: reviews.correct(
-            connection, number, sentiment=body.sentiment, topic=body.topic, agent=caller.name
+            connection,
+            number,
+            sentiment=body.sentiment,
+            topic=body.topic,
+            entities=body.entities,
+            agent=caller.name,
         )
     )
-    if not done:
+    if not done:  # deleted in between
         raise missing("a text", number)
-    return answer({"text": number, "sentiment": body.sentiment, "topic": body.topic})
+    return answer({"text": number, "sentiment": body.sentiment, "topic": body.topic, "entities": body.entities})
 
 
 @router.get("/v1/events", tags=["texts"], dependencies=[needs("agent")])
@@ -325,7 +396,14 @@ async def sources(request: Request) -> Response:
         if one.name not in known:
             empty = {"taken": 0, "known": 0, "refused": 0, "last": None, "problem": None}
             found["sources"].append({"name": one.name, **empty})
-    return answer({**found, "summary": service.about["summary"], "model": service.model_name})
+    return answer(
+        {
+            **found,
+            "find_names": service.settings.find_names,
+            "summary": service.about["summary"],
+            "model": service.model_name,
+        }
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- operators
@@ -358,6 +436,25 @@ async def review(
     if not done:
         raise missing("a correction", number)
     return answer({"text": number, "accepted": body.accepted})
+
+
+@router.post("/v1/operator/names", tags=["operator"], dependencies=[needs("operator")])
+async def decide_names(body: Names, request: Request) -> Response:
+    """Takes names into the list, each with its code, dismisses others, or proposes them again; gives the model that has
+    the list."""
+    service = service_of(request)
+    for names, state in ((body.dismissed, listing.DISMISSED), (body.proposed, listing.OPEN)):
+        if names:
+            await service.database.run(
+                lambda connection, names=names, state=state: listing.decide(connection, names, state)  # type: ignore[misc]
+            )
+    if body.taken:
+        try:
+            listing.check_listed(body.taken)
+        except ConfigError as error:
+            raise ApiError(400, str(error), code="invalid_value", param="taken") from None
+        await service.list_names(body.taken)
+    return answer({"model": service.model_name, "entities": len(service.model.entities.all)})
 
 
 @router.get("/v1/operator/people/{person:path}", tags=["operator"], dependencies=[needs("operator")])

@@ -23,6 +23,7 @@ from segue.apps.monitor import store
 from segue.apps.monitor.feeds import Poller
 from segue.apps.monitor.folder import read_model
 from segue.apps.monitor.growing import bad_reason, from_json, read_more
+from segue.apps.monitor.listing import take_names
 from segue.apps.monitor.mail import mails
 from segue.apps.monitor.prices import Closes, read_prices
 from segue.apps.monitor.reading import AT_ONCE, made_batch
@@ -67,7 +68,7 @@ class MonitorService:
         self.waiting = 0
         """Batches that are being read."""
         self._stream = Stream(settings.rules())
-        self._turn = asyncio.Lock()
+        self._turn, self._listing = asyncio.Lock(), asyncio.Lock()
         self._webhook, self._password = webhook, password
         self._senders: list[Outbox] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-monitor")
@@ -247,6 +248,12 @@ class MonitorService:
     async def _use_model(self, name: str) -> None:
         model = await asyncio.to_thread(read_model, self.folder / MODELS / name)
         self.model, self.about, self.model_name = model, read_about(self.folder / MODELS / name), name
+
+    async def list_names(self, names: Mapping[str, str]) -> None:
+        """Takes names into the list; texts that come from now on are read with it."""
+        async with self._listing:
+            name = await asyncio.to_thread(take_names, self.folder, names)
+            await self._use_model(name)
 
     # --------------------------------------------------------------------------------------------------------- waiting
 

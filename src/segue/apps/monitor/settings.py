@@ -19,12 +19,17 @@ class MonitorSettings(Section):
     """Seconds after an alarm in which its subject raises no other; related alarms of that time are merged."""
     lateness: Annotated[float, Field(ge=0, le=10**7)] = 3600.0
     """Seconds that a text may come later than others with later times, and still be judged."""
+    watch_pairs: bool = False
+    """Whether each entity is watched within each topic too, where the two together have texts enough. Each pair has a
+    false-alarm budget of its own."""
     near_texts: Count = 20_000
     """Texts that a new one is compared with, to see whether it nearly repeats one."""
 
-    find_names: str = ""
-    """Name or folder of a tagger that looks for organisations that are not in the list, where no known one is named:
-    entities-zh, or one of your own. It takes some hundredths of a second for each text. Default: none."""
+    find_names: str = "rule-en"
+    """How names that are not in the list are found, to be proposed: rule-en (English, by capital letters), entities-zh
+    (the packaged tagger of Chinese) or the folder of a tagger of your own, en=FOLDER for one language; several with
+    commas between them, empty for none. A tagger takes some hundredths of a second for each text without a known
+    entity."""
 
     # -------------------------------------------------------------------------------------------------------- requests
     max_body: Bytes = 5_000_000
@@ -65,5 +70,6 @@ class MonitorSettings(Section):
             budget=self.false_alarms,
             cool_down=self.cool_down,
             near_texts=self.near_texts,
+            pairs=self.watch_pairs,
             find_names=self.find_names,
         )

@@ -2,11 +2,13 @@
 
 All statements of a monitor are here, in `reviews` and in `queries`. A text is a row of `texts`, and of `mentions` for
 each of its entities and once for the entity "", which stands for all. `hours` and `days` count them by entity and
-topic, so that a page never reads more than a few thousand rows, however many texts there are.
+topic, `entity_days` by entity alone, so that a page never reads more than some ten thousand rows, however many texts
+there are.
 """
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +20,8 @@ from segue.apps.monitor.model import Reading, Sentiment
 from segue.apps.monitor.texts import Text
 from segue.apps.monitor.watch import DAY, HOUR, WEEK, Alarm, Seen
 
+COUNTED = ("texts", "repeats", "negative", "positive", "score", "square", "timely", "timely_negative")
+"""Columns of what is counted."""
 _COUNTS = (
     "texts BIGINT NOT NULL, repeats BIGINT NOT NULL, negative BIGINT NOT NULL, positive BIGINT NOT NULL, "
     "score DOUBLE PRECISION NOT NULL, square DOUBLE PRECISION NOT NULL, timely BIGINT NOT NULL, "
@@ -77,17 +81,47 @@ CREATE TABLE state (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
 CREATE TABLE mails ({outbox.COLUMNS});
 """
     + webhooks.TABLE,
+    f"""
+ALTER TABLE labels ADD COLUMN entities TEXT NOT NULL DEFAULT '{{}}';
+ALTER TABLE names ADD COLUMN state TEXT NOT NULL DEFAULT 'open';
+CREATE INDEX names_by_state ON names (state, texts);
+CREATE TABLE entity_days (entity TEXT NOT NULL, start BIGINT NOT NULL, {_COUNTS}, PRIMARY KEY (entity, start));
+INSERT INTO entity_days SELECT entity, start, {", ".join(f"CAST(sum({name}) AS BIGINT)" for name in COUNTED[:4])},
+  sum(score), sum(square), {", ".join(f"CAST(sum({name}) AS BIGINT)" for name in COUNTED[6:])}
+  FROM days GROUP BY entity, start;
+CREATE INDEX entity_days_by_start ON entity_days (start, entity);
+DROP INDEX days_by_start;
+CREATE INDEX days_by_topic ON days (topic, start, entity);
+CREATE INDEX negative_mentions ON mentions (entity, time, number) WHERE negative >= 0.5;
+CREATE INDEX positive_mentions ON mentions (entity, time, number) WHERE positive >= 0.5;
+CREATE INDEX neutral_mentions ON mentions (entity, time, number) WHERE negative < 0.5 AND positive < 0.5;
+CREATE INDEX alarms_by_state ON alarms (state, time, number);
+CREATE INDEX alarms_of_incident ON alarms (incident, state);
+""",
 )
 MONITOR = Application(name="monitor", what="a monitor", steps=STEPS)
+MOST_NAMES = 20_000
+"""Names that are counted and not in the list."""
 MOST_REFUSED = 10_000
 """Rows that could not be read and are kept; older ones go."""
-_UPSERT = (
-    "INSERT INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (entity, start, topic) DO UPDATE SET "
-    "texts = {table}.texts + excluded.texts, repeats = {table}.repeats + excluded.repeats, "
-    "negative = {table}.negative + excluded.negative, positive = {table}.positive + excluded.positive, "
-    "score = {table}.score + excluded.score, square = {table}.square + excluded.square, "
-    "timely = {table}.timely + excluded.timely, timely_negative = {table}.timely_negative + excluded.timely_negative"
-)
+_KEYS = {
+    "hours": ("entity", "topic", "start"),
+    "days": ("entity", "topic", "start"),
+    "entity_days": ("entity", "start"),
+}
+"""Tables that count, by what."""
+
+
+def _upsert(table: str) -> str:
+    names = (*_KEYS[table], *COUNTED)
+    added = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in COUNTED)
+    return (
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
+        f"ON CONFLICT ({', '.join(_KEYS[table])}) DO UPDATE SET {added}"
+    )
+
+
+_UPSERTS = {table: _upsert(table) for table in _KEYS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +224,9 @@ def subjects_of(reading: Reading) -> dict[str, Sentiment]:
 
 
 def count_texts(connection: Connection, written: Iterable[tuple[int, Row]], *, sign: int = 1) -> None:
-    """Adds texts to the mentions, hours and days; with a sign of -1 takes them away."""
-    mentions, counts = [], {"hours": {}, "days": {}}  # type: tuple[list[Any], dict[str, dict[Any, list[float]]]]
+    """Adds texts to the mentions and to all counts; with a sign of -1 takes them away."""
+    mentions: list[tuple[Any, ...]] = []
+    counts: dict[str, dict[Any, list[float]]] = {table: {} for table in _KEYS}
     for number, row in written:
         for entity, sentiment in subjects_of(row.reading).items():
             negative, positive = round(sentiment.negative, 5), round(sentiment.positive, 5)
@@ -209,8 +244,10 @@ def count_texts(connection: Connection, written: Iterable[tuple[int, Row]], *, s
                 not row.late,
                 is_negative and not row.late,
             )
-            for table, length in (("hours", HOUR), ("days", DAY)):
-                place = (entity, row.reading.topic, int(row.text.time // length * length))
+            hour, day = (int(row.text.time // length * length) for length in (HOUR, DAY))
+            topic = row.reading.topic
+            places = {"hours": (entity, topic, hour), "days": (entity, topic, day), "entity_days": (entity, day)}
+            for table, place in places.items():
                 sums = counts[table].setdefault(place, [0.0] * len(added))
                 for column, value in enumerate(added):
                     sums[column] += sign * value
@@ -218,8 +255,8 @@ def count_texts(connection: Connection, written: Iterable[tuple[int, Row]], *, s
         connection.execute_many("INSERT INTO mentions VALUES (?, ?, ?, ?, ?, ?, ?)", mentions)
     else:
         connection.execute_many("DELETE FROM mentions WHERE entity = ? AND time = ? AND number = ?", mentions)
-    for table, places in counts.items():
-        connection.execute_many(_UPSERT.format(table=table), [(*place, *sums) for place, sums in places.items()])
+    for table, found in counts.items():
+        connection.execute_many(_UPSERTS[table], [(*place, *sums) for place, sums in found.items()])
 
 
 def refuse(connection: Connection, source: str, reason: str, row: Any) -> None:
@@ -265,12 +302,30 @@ def place_of(connection: Connection, name: str) -> dict[str, Any]:
 
 
 def count_names(connection: Connection, names: Sequence[str], when: float) -> None:
-    """Counts names that are not in the list."""
+    """Counts names that are not in the list. Where there are too many, those of the fewest texts go, the oldest
+    first; those that an operator has decided on stay."""
+    if not names:
+        return
     connection.execute_many(
-        "INSERT INTO names VALUES (?, 1, ?, ?) ON CONFLICT (name) DO UPDATE SET texts = names.texts + 1, "
-        "last = excluded.last",
-        [(name, when, when) for name in names],
+        "INSERT INTO names (name, texts, first, last) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET "
+        "texts = names.texts + excluded.texts, last = excluded.last",
+        [(name, texts, when, when) for name, texts in Counter(names).items()],
     )
+    (count,) = connection.execute("SELECT count(*) FROM names WHERE state = 'open'").fetchone()
+    if count > MOST_NAMES:
+        connection.execute(
+            "DELETE FROM names WHERE name IN (SELECT name FROM names WHERE state = 'open' ORDER BY texts, last, name "
+            "LIMIT ?)",
+            (count - MOST_NAMES * 3 // 4,),
+        )
+
+
+def forget_names(connection: Connection, texts: Sequence[str]) -> None:
+    """Takes texts out of the counts of the names that stand in them."""
+    names = connection.execute("SELECT name FROM names WHERE state = 'open'").fetchall()
+    held = [(count, name) for (name,) in names if (count := sum(name in text for text in texts))]
+    connection.execute_many("UPDATE names SET texts = texts - ? WHERE name = ?", held)
+    connection.execute("DELETE FROM names WHERE state = 'open' AND texts <= 0")
 
 
 def get_state(connection: Connection, name: str) -> float | None:

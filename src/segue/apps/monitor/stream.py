@@ -49,8 +49,10 @@ class Rules:
     cool_down: float
     near_texts: int
     """Texts that a new one is compared with."""
+    pairs: bool = False
+    """Whether each entity is watched within each topic too."""
     find_names: str = ""
-    """Tagger that finds organisations that are not in the list; none where it is empty."""
+    """How names that are not in the list are found (`names`); not at all where it is empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,7 @@ class Read:
     """None for texts with the words of an earlier one: they are not read again."""
     model: str
     names: list[str] = field(default_factory=list)
-    """Names of organisations that are not in the list."""
+    """Names that are not in the list."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,16 +136,16 @@ class Stream:
         new = list(firsts.values())
         found = dict(zip(new, model.read_all([looked.texts[place].whole for place in new]), strict=True))
         readings: list[tuple[Reading, Known] | None] = []
-        nameless = []
         for place, one in enumerate(looked.texts):
             reading = found.get(place)
             if reading is None:
                 readings.append(None)
                 continue
             readings.append((reading, known(one.whole, list(reading.entities))))
-            if self._finder is not None and not reading.entities and self._finder.reads(one.language):
-                nameless.append(one.whole)
-        names = [] if self._finder is None else self._finder.find(nameless)
+        names = []
+        if self._finder is not None:
+            given = [(looked.texts[place], bool(reading.entities)) for place, reading in found.items()]
+            names = self._finder.find([(one.whole, one.language, named) for one, named in given], model.entities)
         return Read(batch=batch, looked=looked, readings=readings, model=name, names=names)
 
     def write(self, connection: Connection, read: Read) -> Written:
@@ -207,6 +209,8 @@ class Stream:
             subjects = {(entity, ""): one for entity, one in said.items()}
             if reading.topic:
                 subjects["", reading.topic] = reading.sentiment
+                if self.rules.pairs:
+                    subjects |= {(entity, reading.topic): one for entity, one in reading.entities.items()}
             for key, sentiment in subjects.items():
                 one = Seen(time=time, number=number, negative=sentiment.negative, positive=sentiment.positive)
                 alarm = self._judge(connection, key, one)

@@ -20,6 +20,7 @@ COLUMNS = {
     "id": ("id", "guid", "text_id", "编号"),
     "sentiment": ("sentiment", "label", "polarity", "情感", "正/负面", "正负面"),
     "topic": ("topic", "category", "主题", "类别"),
+    "entities": ("entities", "实体"),
     "entity": ("entity", "symbol", "code", "company", "代码", "公司"),
 }
 """Names that columns are known by, the first of them that a table has."""

@@ -14,7 +14,7 @@ export function alarmsPanel(shared) {
   const detail = el("section", { class: "card stack", id: "alarm", hidden: true });
   const one = reader(shared);
   const root = el("div", { class: "with-list" }, el("section", { class: "card stack" }, filters, list), el("div", { class: "stack" }, one.root, detail));
-  const name = (alarm) => alarm.entity || alarm.topic;
+  const name = (alarm) => [alarm.entity, alarm.topic].filter(Boolean).join(" · ");
 
   async function load() {
     try {
@@ -61,7 +61,7 @@ export function alarmsPanel(shared) {
           : el("span", { class: "badge", t: "alarms.seen", v: { agent: alarm.agent, time: moment(alarm.acknowledged) } }),
         button("alarms.trend", () => shared.go("trends", { entity: alarm.entity, topic: alarm.topic }), {})),
       alarm.related.length ? el("div", { class: "row" }, el("span", { class: "hint", t: "alarms.related" }),
-        ...alarm.related.map((other) => el("button", { type: "button", class: "chip", text: `${other.entity || other.topic || "*"} · ${other.number}`, on: { click: () => open(other.number) } }))) : "",
+        ...alarm.related.map((other) => el("button", { type: "button", class: "chip", text: `${name(other) || "*"} · ${other.number}`, on: { click: () => open(other.number) } }))) : "",
       el("h2", { t: "alarms.texts" }),
       ...alarm.groups.map((group, place) => el("details", { class: "group", open: place === 0 || alarm.groups.length < 4 },
         el("summary", {}, el("b", { text: count(group.texts.length) }), ` ${group.words.join(" · ")}`), ...group.texts.slice(0, 20).map((each) => item(each, one.open)))),

@@ -1,5 +1,6 @@
 // Labels that somebody corrected: accepted or rejected by an operator before they are learned.
 import { get, send } from "./api.js";
+import { score } from "./chart.js";
 import { button, el } from "./dom.js";
 import { failed } from "./frame.js";
 
@@ -29,6 +30,7 @@ export function correctionsPanel(shared) {
     return el("section", { class: "card stack", "data-text": one.text },
       el("p", { dir: "auto", text: [one.about.title, one.about.text].filter(Boolean).join(" · ").slice(0, 1000) }),
       el("p", { class: "hint" }, el("span", { t: `tone.${one.about.sentiment}` }), ` ${one.about.topic} → `, one.sentiment ? el("b", { t: `tone.${one.sentiment}` }) : "", ` ${one.topic ?? ""} · ${one.agent}`),
+      ...Object.entries(one.entities).map(([code, name]) => el("p", { class: "hint", "data-entity": code }, el("b", { text: code }), ` ${score(one.about.entities[code]?.reduce((negative, positive) => positive - negative))} → `, el("b", { t: `tone.${name}` }))),
       shared.role === "operator" ? el("div", { class: "row" }, button("corrections.accept", () => decide(true), { class: "main" }), button("corrections.reject", () => decide(false))) : "");
   }
 

@@ -20,6 +20,7 @@ export function trendsPanel(shared) {
   const here = el("p", { class: "hint", id: "here" });
   const price = el("p", { class: "hint", id: "price" });
   const alarms = el("div", { class: "row", id: "trend-alarms" });
+  const inside = el("div", { class: "scroll", id: "within" });
   const list = el("div", { class: "list", id: "texts" });
   const one = reader(shared);
   const more = button("trends.more", () => load(true), { id: "more" });
@@ -27,7 +28,7 @@ export function trendsPanel(shared) {
   const root = el("div", { class: "stack" },
     el("section", { class: "card stack" },
       el("div", { class: "settings" }, field("trends.entity", entity), field("trends.topic", topic), field("now.days", days), names),
-      picture, cursor, here, price, alarms),
+      picture, cursor, here, price, alarms, inside),
     one.root,
     el("section", { class: "card stack" },
       el("div", { class: "row" }, field("trends.tone", tone), button("trends.csv", () => save("csv")), button("trends.parquet", () => save("parquet"))), list, more));
@@ -53,7 +54,7 @@ export function trendsPanel(shared) {
         el("span", { t: `kind.${alarm.kind}` }), ` ${moment(alarm.time, true)}`)));
       tell();
       beside();
-      await load();
+      await Promise.all([divide(), load()]);
     } catch (problem) {
       failed(problem);
     }
@@ -67,6 +68,20 @@ export function trendsPanel(shared) {
     const time = at ? moment(at.start, line.step === DAY) : `${moment(points[0]?.start ?? 0, true)} – ${moment(points.at(-1)?.start ?? 0, true)}`;
     here.replaceChildren(el("span", { t: "trends.here", v: { time, texts: count(texts), negative: count(negative), mean: score(texts ? total / texts : null),
       usual: at?.usual === null || at?.usual === undefined ? "–" : at.usual.toFixed(1) } }));
+  }
+
+  /** The topics of the entity, or the entities of the topic; where both are chosen there is nothing left to divide. */
+  async function divide() {
+    inside.replaceChildren();
+    const asked = query();
+    if (asked.entity && asked.topic) return;
+    const { data } = await get(`/v1/within?${new URLSearchParams({ ...asked, ...window(), limit: 20 })}`);
+    if (!data.length) return;
+    const by = asked.topic ? "entity" : "topic";
+    inside.append(el("table", {}, el("thead", {}, el("tr", {}, ...[`now.${by}`, "now.texts", "now.negative", "now.mean", "now.before"].map((name) => el("th", { t: name })))),
+      el("tbody", {}, ...data.map((row) => el("tr", { "data-name": row[by] },
+        el("td", {}, el("button", { type: "button", class: "link", text: row[by], on: { click: () => ((by === "topic" ? topic : entity).value = row[by], draw()) } })),
+        el("td", { text: count(row.texts) }), el("td", { text: count(row.negative) }), el("td", { text: score(row.mean) }), el("td", { text: score(row.before.mean) }))))));
   }
 
   function beside() {
@@ -83,7 +98,7 @@ export function trendsPanel(shared) {
       if (further && list.dataset.time) Object.assign(bounds, { before: list.dataset.time, before_number: list.dataset.number });
       const { data } = await get(`/v1/texts?${new URLSearchParams({ ...query(), sentiment: tone.value, limit: 30, ...bounds })}`);
       if (!further) list.replaceChildren();
-      list.append(...data.map((text) => item(text, one.open)));
+      list.append(...data.map((text) => item(text, (number) => one.open(number, query().entity))));
       if (!list.children.length) list.append(el("p", { class: "hint", t: "trends.none" }));
       more.hidden = data.length < 30;
       if (data.length) Object.assign(list.dataset, { time: data.at(-1).time, number: data.at(-1).number });

@@ -1,0 +1,156 @@
+"""What a text says of each entity in it: which of its clauses, and the same with marks in place of the names.
+
+In: a text and where it names entities. Out: a `Said` for each of them. A sentence is cut into clauses at commas and at
+words such as but and while, and between two entities at words such as and and as, where both sides say something. A
+clause belongs to the entities that it names, and to those of a clause before it that names them and says nothing:
+"Acme, Globex and Initech rose" is said of all three. One that names nobody belongs to the entities before it.
+
+With marks, the entity that is asked about looks the same whatever its name is, and so do the others; a model that
+learns from labels of single entities then tells "THIS sues" from "sues THIS".
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from segue.apps.monitor.entities import Mention
+from segue.text.unicode import is_unspaced
+
+_SENTENCE = re.compile(r"[。！？!?；;\n]+|\.(?=\s|$)")
+_CLAUSE = re.compile(r"[，,：:、]|\b(?:but|while|whereas|although|however)\b|但是?|而|然而", re.IGNORECASE)
+_JOINING = re.compile(r"\b(?:and|as|after|when|though|yet|or)\b|[和与及并且却&]", re.IGNORECASE)
+"""Words that part a clause only between two entities."""
+_WORD = re.compile(r"[^\W_]")
+THIS, OTHER = "ꙮ", "ꙭ"
+"""Marks among words: letters that texts of today do not have. Words of one letter share no pieces with others."""
+THIS_UNSPACED, OTHER_UNSPACED = "㐂", "㐃"
+"""Marks in scripts without spaces."""
+MARKS = (THIS, OTHER, THIS_UNSPACED, OTHER_UNSPACED)
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """Part of a text, put together from pieces."""
+
+    pieces: tuple[tuple[str, int, int], ...]
+    """Letters, and the place in the whole text that they stand for; a mark has another length than its place."""
+
+    @cached_property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(letters for letters, _, _ in self.pieces)
+
+    @cached_property
+    def places(self) -> list[Span]:
+        """For each character, the place in the whole text that it stands for."""
+        found: list[Span] = []
+        for letters, start, end in self.pieces:
+            if len(letters) == end - start:
+                found += [(place, place + 1) for place in range(start, end)]
+            else:
+                found += [(start, end)] * len(letters)
+        return found
+
+
+def around(text: str, mentions: Sequence[Mention]) -> dict[str, list[Span]]:
+    """By entity, where it is talked about; an entity of a text that names no other is talked about everywhere."""
+    codes = list(dict.fromkeys(one.entity for one in mentions))
+    if len(codes) < 2:
+        return {code: [(0, len(text))] for code in codes}
+    said: dict[str, list[Span]] = {code: [] for code in codes}
+    for start, end in _pieces(text, 0, len(text), _SENTENCE, mentions):
+        inside = [one for one in mentions if start <= one.start < end]
+        for span, named in _owners(text, _pieces(text, start, end, _CLAUSE, inside), inside):
+            for code in named:
+                said[code].append(span)
+    return said
+
+
+def _owners(text: str, clauses: Sequence[Span], mentions: Sequence[Mention]) -> list[tuple[Span, list[str]]]:
+    """The clauses of a sentence, or parts of them, with the entities that each is about."""
+    found: list[tuple[Span, list[str]]] = []
+    current: list[str] = []
+    waiting: list[str] = []
+    """Entities of clauses that name them and say nothing: what comes next is said of them too."""
+    for first, last in clauses:
+        own = [one for one in mentions if first <= one.start < last]
+        if not own:
+            if waiting and not _says_nothing(text, first, last, ()):  # "Acme, which rose, ..."
+                current, waiting = waiting, []
+            found.append(((first, last), current))
+            continue
+        spoke = False
+        for start, end in _parted(text, first, last, own):
+            named = list(dict.fromkeys(one.entity for one in own if start <= one.start < end))
+            if not _says_nothing(text, start, end, own):
+                current, waiting, spoke = list(dict.fromkeys([*waiting, *named])), [], True
+                found.append(((start, end), current))
+            elif spoke and end == last:  # "lifts Acme and Globex": the clause before is of both, so its list grows
+                current += named
+                found.append(((start, end), named))
+            else:
+                waiting += named
+                found.append(((start, end), named))
+    if waiting:  # names alone at the end of a sentence: what came before is said of them too
+        found = [(span, [*named, *waiting] if named == current else named) for span, named in found]
+    return [(span, list(dict.fromkeys(named))) for span, named in found]
+
+
+def _says_nothing(text: str, start: int, end: int, mentions: Sequence[Mention]) -> bool:
+    """Whether there is no word beside names and what joins them."""
+    left = list(text[start:end])
+    for one in mentions:
+        if start <= one.start < end:
+            left[one.start - start : one.end - start] = " " * (min(one.end, end) - one.start)
+    return _WORD.search(_CLAUSE.sub(" ", _JOINING.sub(" ", "".join(left)))) is None
+
+
+def _parted(text: str, start: int, end: int, mentions: Sequence[Mention]) -> list[Span]:
+    """A clause, parted where a joining word stands between two entities."""
+    found = []
+    for before, after in pairwise(mentions):
+        if before.entity == after.entity:
+            continue
+        match = _JOINING.search(text, before.end, after.start)
+        if match is not None:
+            found.append((start, match.end()))
+            start = match.end()
+    return [*found, (start, end)]
+
+
+def said_of(
+    text: str, spans: Sequence[Span], *, entity: str = "", mentions: Sequence[Mention] = (), marked: bool = False
+) -> Said:
+    """The parts of a text in these places as one; `marked` puts marks in place of names."""
+    pieces: list[tuple[str, int, int]] = []
+    for start, end in spans:
+        for one in mentions if marked else ():
+            if start <= one.start and one.end <= end:
+                pieces.append((text[start : one.start], start, one.start))
+                pieces.append((_mark(text, one, this=one.entity == entity), one.start, one.end))
+                start = one.end
+        pieces.append((text[start:end], start, end))
+    return Said(pieces=tuple(pieces))
+
+
+def _mark(text: str, one: Mention, *, this: bool) -> str:
+    beside = text[max(0, one.start - 1) : one.start] + text[one.end : one.end + 1]
+    if any(is_unspaced(letter) for letter in beside):
+        return THIS_UNSPACED if this else OTHER_UNSPACED
+    return THIS if this else OTHER
+
+
+def _pieces(text: str, start: int, end: int, pattern: re.Pattern[str], mentions: Sequence[Mention]) -> list[Span]:
+    """Places between matches; each match belongs to the piece before it, and none is inside of a name."""
+    found = []
+    for match in pattern.finditer(text, start, end):
+        if match.end() > start and not any(one.start < match.end() and match.start() < one.end for one in mentions):
+            found.append((start, match.end()))
+            start = match.end()
+    if start < end:
+        found.append((start, end))
+    return found
