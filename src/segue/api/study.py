@@ -57,7 +57,7 @@ def run_study(
         out: Folder of the report and the runs. Several studies may share it.
         budget: Number of tokens that the first variant reads. Default: as the study says.
         settings: Settings that differ from the study: {"seeds": [1, 2], "base.model.width": 64}, or nested dicts.
-        workers: Number of processes. Default: one for each core, or one for a GPU.
+        workers: Number of processes. Default: one per core, or a single one on a GPU.
         progress: Whether progress is shown on standard error.
         on_event: Called with each event of `segue.study.run` and `segue.study.pool`: `Planned`, `JobStarted`,
             `JobProgress`, `JobEnded`, `JobsStopping`, `StudyEnded`.

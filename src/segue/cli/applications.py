@@ -21,19 +21,23 @@ DatabaseOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="PostgreSQL that keeps what comes in: postgresql://user@host/name. Default: SQLite, in the folder.",
+        help="PostgreSQL database for incoming data, e.g. postgresql://user@host/name. Default: SQLite, in the folder.",
     ),
 ]
-HeldSeedOption: TypeAlias = Annotated[int, typer.Option(help="Seed of what is held back.")]
+HeldSeedOption: TypeAlias = Annotated[int, typer.Option(help="Seed for the held-out split.")]
 ToOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Name of the model. Default: the one before the one in use.")
+    str | None, typer.Option(metavar="NAME", help="Model to return to. Default: the previous one.")
 ]
-DeleteOption: TypeAlias = Annotated[bool, typer.Option("--delete", help="Delete all of it.")]
-HostOption: TypeAlias = Annotated[str, typer.Option(help="Address to listen on; any but this machine needs --keys.")]
-PortOption: TypeAlias = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")]
+DeleteOption: TypeAlias = Annotated[bool, typer.Option("--delete", help="Delete the data instead of printing it.")]
+HostOption: TypeAlias = Annotated[
+    str, typer.Option(help="Address to listen on; any other than localhost requires --keys.")
+]
+PortOption: TypeAlias = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free port.")]
 KeysOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="File with lines ROLE NAME KEY: agent, operator. Default: no keys."),
+    typer.Option(
+        metavar="FILE", help="File with one ROLE NAME KEY per line; roles: agent, operator. Default: no keys."
+    ),
 ]
 
 

@@ -222,13 +222,15 @@ def _end_if_stopped(console: Console, signal: Signals | None) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for everything that the demo writes.")] = Path("demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Updates of each of the two models trained from nothing.")] = 500,
-    rows: Annotated[int, typer.Option(min=60, help="Reviews in each language to fine-tune on.")] = 2000,
+    out: Annotated[Path, typer.Option(help="Output folder of the demo.")] = Path("demo"),
+    steps: Annotated[
+        int, typer.Option(min=1, help="Number of updates for each of the two models trained from scratch.")
+    ] = 500,
+    rows: Annotated[int, typer.Option(min=60, help="Number of reviews in each language to fine-tune on.")] = 2000,
 ) -> None:
-    """Run the main jobs in a few minutes: write, fill gaps, find entities, fine-tune, pretrain, compare.
+    """Run the main tasks in a few minutes: generate, infill, tag, fine-tune, pretrain, compare.
 
-    Real English and Chinese text, with the models that come with segue.
+    Uses real English and Chinese text and the packaged models.
 
     \b
     Example:

@@ -56,14 +56,15 @@ def doctor(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="Model folder, run folder, name, or config file. Default: small models of both kinds.",
+            help="Model folder, run folder, model name, or config file. Default: a small Transformer-XL and a "
+            "small XLNet.",
             autocompletion=complete_model,
         ),
     ] = None,
 ) -> None:
-    """Check the installation, and a model for the classic mistakes.
+    """Check the installation, and test a model for known implementation errors.
 
-    The exit status is 1 if a check fails.
+    Exits with status 1 if a check fails.
 
     \b
     Example:

@@ -42,23 +42,24 @@ def export(
     what: Annotated[
         Literal["encoder", "step"],
         typer.Option(
-            help="Program to write. encoder: ids to the states of the last layer; a head is left out. step: one token "
-            "per row and the memory, to log-probabilities and the next memory."
+            help="Program to export. encoder: from token ids to the hidden states of the last layer, without a "
+            "head. step: from one token per row and the memory to log-probabilities and the next memory."
         ),
     ],
     format: Annotated[
-        Literal["onnx", "torch"], typer.Option(help="Format; torch: a .pt2 of torch.export, for PyTorch alone.")
+        Literal["onnx", "torch"],
+        typer.Option(help="Output format; torch is a .pt2 file of torch.export, for PyTorch only."),
     ] = "onnx",
     memory_length: Annotated[
         int | None,
-        typer.Option(min=1, help="Step: number of earlier tokens that each token sees. Default: as in the model."),
+        typer.Option(min=1, help="--what step: memory length in tokens. Default: as in the model."),
     ] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="Step: batch size. Default: 1.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="--what step: batch size. Default: 1.")] = None,
     replace: ReplaceFolderOption = False,
 ) -> None:
-    """Write a model as ONNX or for torch.export.
+    """Export a model to ONNX or torch.export.
 
-    The program is checked: it must compute what the model does.
+    The exported program is verified against the model.
 
     \b
     Example:

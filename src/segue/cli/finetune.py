@@ -270,7 +270,9 @@ def finetune(
     model: ModelArgument,
     tables: LabelledTableOptions,
     overrides: OverridesArgument = None,
-    task: Annotated[str | None, typer.Option(help="Task to learn. Default: list the tasks and their settings.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Task to fine-tune on. Default: list the tasks and their settings.")
+    ] = None,
     train: Annotated[
         str | None,
         typer.Option(
@@ -282,39 +284,42 @@ def finetune(
         typer.Option(metavar="FILE", help="Validation examples. Default: hold out 10 % of the training examples."),
     ] = None,
     test: Annotated[str | None, typer.Option(metavar="FILE", help="Test examples, evaluated once at the end.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Run folder, a new one.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="New run folder.")] = None,
     new_weights: Annotated[
         bool,
         typer.Option(
-            "--new-weights", help="Use only the shape and the tokeniser of MODEL, to see what pretraining brings."
+            "--new-weights",
+            help="Use only the shape and tokeniser of MODEL, with new weights, to see the effect of pretraining.",
         ),
     ] = False,
     baselines: Annotated[
         bool,
         typer.Option(
             "--baselines/--no-baselines",
-            help="Whether to measure the most frequent class and a tuned TF-IDF beside a classifier. Default: yes.",
+            help="Whether to measure the majority class and a tuned TF-IDF as baselines of a classifier. Default: yes.",
         ),
     ] = True,
     adapt: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="EPOCHS", help="Epochs of pretraining on the training texts first, e.g. 10. Default: none."
+            min=1,
+            metavar="EPOCHS",
+            help="Number of epochs to pretrain on the training texts first, e.g. 10. Default: none.",
         ),
     ] = None,
     wide: Annotated[
         bool | None,
         typer.Option(
             "--wide/--no-wide",
-            help="Whether a TF-IDF answers with the classifier and is saved with it. Default: if it alone is better "
-            "than the model alone on the validation examples.",
+            help="Whether to combine the classifier with a TF-IDF, saved with it. Default: if the TF-IDF alone "
+            "beats the classifier alone on the validation examples.",
         ),
     ] = None,
 ) -> None:
-    """Fine-tune a model for a task, and measure it.
+    """Fine-tune a model on a task, and evaluate it.
 
     Settings are read.KEY, train.KEY and task.KEY; `segue finetune MODEL` lists them. Documents longer than a segment
-    are read to their end with memory. Ctrl-C keeps the best model so far.
+    are read in full, with memory. Ctrl-C stops training and keeps the best model so far.
 
     \b
     Example:

@@ -65,38 +65,46 @@ class GenerateOptions(SamplingOptions):
     """What `segue generate` was asked to do; None is what was left out."""
 
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Largest number of tokens to write. Default: 200, with --beam 64.")
+        int | None, typer.Option(min=1, help="Maximum number of tokens to generate. Default: 200, with --beam 64.")
     ] = None
-    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Text before which to stop. Repeatable.")] = (
-        None
-    )
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Stop sequence, not included in the output. Repeatable.")
+    ] = None
     choices: Annotated[
-        list[str] | None, typer.Option("--choice", metavar="TEXT", help="Text of which one is written. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--choice", metavar="TEXT", help="Candidate text; exactly one candidate is generated. Repeatable."
+        ),
     ] = None
     beam: Annotated[
-        int | None, typer.Option(min=1, help="Width of a beam search for the likeliest text. Default: sampling.")
+        int | None, typer.Option(min=1, help="Beam width, to search for the most likely text. Default: sampling.")
     ] = None
-    n_best: Annotated[int | None, typer.Option(min=1, help="Number of texts of the beam search. Default: 1.")] = None
+    n_best: Annotated[
+        int | None, typer.Option(min=1, help="Number of texts to return from the beam search. Default: 1.")
+    ] = None
     length_penalty: Annotated[
-        float | None, typer.Option(help="Length penalty of the beam search; larger favours longer texts. Default: 0.")
+        float | None,
+        typer.Option(help="Length penalty of the beam search; larger values favour longer texts. Default: 0."),
     ] = None
     count: Annotated[int | None, typer.Option(min=1, help="Number of samples. Default: 1.")] = None
     log_probabilities: Annotated[
-        bool, typer.Option("--log-probabilities", help="Print a table of the tokens after the text.")
+        bool, typer.Option("--log-probabilities", help="Print a table of tokens and log-probabilities after the text.")
     ] = False
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object for each token, or for each text of a beam search.")
+        bool, typer.Option("--json", help="Print one JSON object per token, or per text of a beam search.")
     ] = False
-    chat: Annotated[bool, typer.Option("--chat", help="Reply to each line of the terminal, or of a pipe.")] = False
+    chat: Annotated[bool, typer.Option("--chat", help="Reply to each line of input, from a terminal or a pipe.")] = (
+        False
+    )
     memory_length: Annotated[
-        int | None, typer.Option(min=1, help="Number of earlier tokens that each token sees. Default: as in training.")
+        int | None, typer.Option(min=1, help="Memory length in tokens. Default: as in training.")
     ] = None
     int8: Annotated[
-        bool, typer.Option("--int8", help="Round weights to 8 bits: faster on a CPU, nearly the same numbers.")
+        bool, typer.Option("--int8", help="Quantise weights to 8 bits: faster on a CPU, with nearly the same results.")
     ] = False
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="File to save the session in.")] = None
     replace: ReplaceFileOption = False
-    load: Annotated[Path | None, typer.Option(metavar="FILE", help="Saved session to go on with.")] = None
+    load: Annotated[Path | None, typer.Option(metavar="FILE", help="Saved session to continue.")] = None
     encoding: InputEncodingOption = "utf-8"
 
     def given(self) -> dict[str, object]:
@@ -269,13 +277,11 @@ def _show_tokens(tokens: Iterable[GeneratedToken]) -> None:
 def generate(
     model: ModelArgument,
     options: GenerateOptions,
-    prompt: Annotated[
-        str, typer.Argument(metavar="PROMPT|-", help="Text to continue, or - for standard input, of any size.")
-    ] = "",
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT|-", help="Text to continue, or - for standard input.")] = "",
 ) -> None:
-    """Continue a prompt, streamed to the terminal; or chat.
+    """Continue a prompt, streaming the text to the terminal; or chat.
 
-    Transformer-XL, GPT and XLNet. A prompt of any length is read at constant cost and memory.
+    For Transformer-XL, GPT and XLNet. Prompts may have any length: cost and memory per token are constant.
 
     \b
     Example:

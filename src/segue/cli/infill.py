@@ -27,11 +27,13 @@ MOST_CHARACTERS = 20_000
 class InfillOptions(SamplingOptions):
     """What `segue infill` was asked to do; None is what was left out."""
 
-    gap: Annotated[str, typer.Option(metavar="MARK", help="Mark of a gap.")] = "___"
-    length: Annotated[str, typer.Option(metavar="N[,N...]", help="Number of tokens in all gaps, or in each.")] = "3"
+    gap: Annotated[str, typer.Option(metavar="MARK", help="Marker of a gap.")] = "___"
+    length: Annotated[
+        str, typer.Option(metavar="N[,N...]", help="Number of tokens in every gap, or one number for each gap.")
+    ] = "3"
     order: Annotated[
         Literal["left_to_right", "right_to_left", "random", "surest_first"],
-        typer.Option(help="Order in which tokens are filled in."),
+        typer.Option(help="Order in which tokens are filled."),
     ] = "left_to_right"
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
     encoding: InputEncodingOption = "utf-8"
@@ -133,10 +135,10 @@ def infill(
     text: Annotated[str, typer.Argument(metavar="TEXT|-", help="Text with gaps, or - for standard input.")],
     options: InfillOptions,
 ) -> None:
-    """Fill the gaps of a text with an XLNet.
+    """Fill gaps in a text with an XLNet.
 
-    In any order, from what is on both sides. The most probable token is taken each time; --temperature, --top-k,
-    --top-p, --min-p and --typical sample instead.
+    Tokens are filled in any order, from the context on both sides. By default the most likely token is taken at each
+    step; --temperature, --top-k, --top-p, --min-p and --typical sample instead.
 
     \b
     Example:

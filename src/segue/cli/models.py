@@ -81,12 +81,12 @@ def _labels(labels: Sequence[str]) -> str:
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="Model or config to show. Default: list them all.", autocompletion=complete_name),
+        typer.Argument(help="Model or config to show. Default: list all.", autocompletion=complete_name),
     ] = None,
 ) -> None:
-    """List the models and configs that have a name.
+    """List the named models and configs.
 
-    With NAME: the card of a model, or a config as TOML to start from.
+    With NAME, print the card of a model, or a config as TOML to start from.
 
     \b
     Example:

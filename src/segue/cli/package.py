@@ -43,23 +43,28 @@ def run_packaging(
 
 def package(
     model: ModelArgument,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write; its name is the name of the model.")],
-    license: Annotated[str, typer.Option(help="Licence for the card, e.g. apache-2.0.")],
-    language: Annotated[list[str], typer.Option(help="Language tag for the card, e.g. en; repeatable.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Folder to write; its name becomes the name of the model.")
+    ],
+    license: Annotated[str, typer.Option(help="Licence for the model card, e.g. apache-2.0.")],
+    language: Annotated[list[str], typer.Option(help="Language tag for the model card, e.g. en; repeatable.")],
     notes: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Markdown for the end of the card: data, training, figures. Default: none."),
+        typer.Option(
+            metavar="FILE", help="Markdown file to append to the model card: data, training, results. Default: none."
+        ),
     ] = None,
     trunk: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Packaged model to which only the differences are kept, with the head."),
+        typer.Option(metavar="NAME", help="Packaged model to store only low-rank differences to, with the head."),
     ] = None,
     rank: Annotated[int | None, typer.Option(min=1, help="--trunk: rank of the differences. Default: 8.")] = None,
     replace: ReplaceFolderOption = False,
 ) -> None:
-    """Write a model in 16 bits with its card, to be used by its name.
+    """Package a model: 16-bit weights and a model card, loadable by name.
 
-    In the package, or with SEGUE_MODELS=FOLDER. Of a pretraining run, the averaged weights are written.
+    Packaged models are found in segue itself and in the folder that SEGUE_MODELS names. For a pretraining run, the
+    averaged weights are written.
 
     \b
     Example:

@@ -33,9 +33,9 @@ def print_plan(config: Config) -> None:
 
 
 def plan(config: ConfigArgument, overrides: OverridesArgument = None) -> None:
-    """Measure what a pretraining run will need: parameters, memory, time.
+    """Measure what a pretraining run needs: parameters, memory and time.
 
-    A few updates are made with random ids. Nothing is written.
+    Runs a few updates on random token ids and writes nothing.
 
     \b
     Example:

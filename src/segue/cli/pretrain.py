@@ -211,26 +211,25 @@ def _wandb(run: Path, config: Config) -> Callable[[], Board]:
 def pretrain(
     config: ConfigArgument,
     overrides: OverridesArgument = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder; a run that is in it is resumed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; an existing run is resumed.")] = None,
     start: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="MODEL",
-            help="Model to start from: a folder, a run or a name. Its [model] settings are used. Default: new weights.",
+            help="Model to start from: model folder, run folder or name. Its [model] settings are used. Default: "
+            "new weights.",
             autocompletion=complete_model,
         ),
     ] = None,
     new_weights: Annotated[bool, typer.Option("--new-weights", hidden=True)] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="Also send metrics to Weights & Biases.")] = False,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Skip the comparison of stores with their checksums.")
-    ] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Skip verifying the checksums of stores.")] = False,
 ) -> None:
     """Pretrain a model on a store, or resume a run.
 
-    Ctrl-C or SIGTERM saves the state and stops; the same command resumes it, to the bit.
+    Ctrl-C or SIGTERM saves the training state and exits; the same command resumes from it, bit for bit.
 
     \b
     Example:

@@ -15,26 +15,30 @@ from segue.errors import ConfigError
 def study(
     study: Annotated[
         str | None,
-        typer.Argument(metavar="NAME|FILE", help="Name of a ready study, or a TOML file. Default: list the names."),
+        typer.Argument(
+            metavar="NAME|FILE", help="Name of a built-in study, or a TOML file. Default: list the built-in studies."
+        ),
     ] = None,
     overrides: OverridesArgument = None,
     budget: Annotated[
         int | None,
-        typer.Option(min=1, metavar="TOKENS", help="Tokens that the first variant reads. Default: as the study says."),
+        typer.Option(
+            min=1, metavar="TOKENS", help="Training tokens of the first variant. Default: as the study specifies."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="REPORT", help="Folder of the report and the runs; several studies may share it."),
+        typer.Option(metavar="REPORT", help="Folder for the report and the runs; several studies may share it."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes. Default: one for each core, or one for a GPU.")
+        int | None, typer.Option(min=1, help="Number of processes. Default: one per core, or a single one on a GPU.")
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Print a ready study as TOML, to be changed.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print a built-in study as TOML, as a starting point.")] = False,
 ) -> None:
     """Compare variants of a model at equal budgets, over several seeds.
 
-    Ctrl-C loses nothing: the same command goes on. What was computed before, by this study or by another one with the
-    same --out, is not computed again.
+    Ctrl-C loses no finished run; the same command continues the study. Results computed earlier, by this study or by
+    another with the same --out, are reused.
 
     \b
     Example:

@@ -124,20 +124,22 @@ def tune(
     model: ModelArgument,
     tables: LabelledTableOptions,
     overrides: OverridesArgument = None,
-    task: Annotated[str, typer.Option(help="Task to learn; `segue finetune MODEL` lists the tasks.")] = "classify",
+    task: Annotated[
+        str, typer.Option(help="Task to fine-tune on; `segue finetune MODEL` lists the tasks.")
+    ] = "classify",
     train: Annotated[str | None, typer.Option(metavar="FILE", help="Training examples, as for segue finetune.")] = None,
     valid: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Validation examples, by which trials are judged. Default: hold out 10 % of the training examples.",
+            help="Validation examples to select the best trial. Default: hold out 10 % of the training examples.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="STUDY", help="Study folder; one that exists is continued.")
+        Path | None, typer.Option(metavar="STUDY", help="Study folder; an existing study is continued.")
     ] = None,
     trials: Annotated[
-        int, typer.Option(min=1, help="Number of trials of the whole study, earlier ones included.")
+        int, typer.Option(min=1, help="Total number of trials in the study, including earlier ones.")
     ] = 20,
     hours: Annotated[
         float | None, typer.Option(help="Hours after which no new trial begins. Default: no limit.")
@@ -146,16 +148,17 @@ def tune(
         list[str] | None,
         typer.Option(
             metavar="KEY=LOW..HIGH[:log]|KEY=A,B,C",
-            help="Setting to search, e.g. train.learning_rate=1e-5..1e-3:log; repeatable. Default: the usual ones.",
+            help="Setting to search, e.g. train.learning_rate=1e-5..1e-3:log; repeatable. Default: a standard "
+            "search space.",
         ),
     ] = None,
     new_weights: Annotated[
-        bool, typer.Option("--new-weights", help="Use only the shape and the tokeniser of MODEL, not its weights.")
+        bool, typer.Option("--new-weights", help="Use only the shape and tokeniser of MODEL, with new weights.")
     ] = False,
 ) -> None:
-    """Search for settings with many fine-tuning runs.
+    """Search for the best settings over many fine-tuning runs.
 
-    Ctrl-C loses nothing: the same command continues the search.
+    Ctrl-C loses no finished trial; the same command continues the search.
 
     \b
     Example:
