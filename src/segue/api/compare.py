@@ -1,4 +1,4 @@
-"""Models side by side on the same data, with intervals of their differences."""
+"""Comparison of models on the same data, with confidence intervals of their differences."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -39,22 +39,23 @@ class ComparedModel:
 
     name: str
     metrics: dict[str, Metric]
-    """Its measures with their intervals."""
+    """Metrics with confidence intervals."""
     differences: dict[str, Metric]
-    """Its measures minus those of the first model, with intervals of the difference; empty for the first model."""
+    """Metrics minus those of the first model, with confidence intervals of the difference; empty for the first
+    model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelComparison:
-    """Models on the same examples."""
+    """Results of several models on the same examples."""
 
     task: str
     """The task of fine-tuned models, or "language modelling"."""
     examples: int
-    """How many examples, or documents, all of them were measured on."""
+    """Number of examples, or documents, that all models were evaluated on."""
     models: tuple[ComparedModel, ...]
     notes: tuple[str, ...] = ()
-    """What to know before the numbers are compared."""
+    """Caveats about comparing the numbers."""
 
 
 @python_errors
@@ -70,29 +71,29 @@ def compare(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> ModelComparison:
-    """Compare models on the same data, with intervals of their differences to the first (paired bootstrap).
+    """Compare models on the same data, with confidence intervals of their differences to the first (paired bootstrap).
 
-    Fine-tuned models of one task are compared by the measures of the task on labelled rows; language models by bits per
-    character and per byte of texts, which do not depend on the tokeniser. A masked model gives no probability of a
-    text, so it is compared after fine-tuning.
+    Fine-tuned models of one task are compared by the metrics of the task on labelled rows; language models by bits per
+    character and per byte of texts, which do not depend on the tokeniser. A masked model assigns no probability to a
+    text, so it can only be compared after fine-tuning.
 
     Args:
-        models: Two models or more: names, folders, or loaded ones; all fine-tuned for one task, or none of them.
-        data: Labelled rows, a table or a file (`Path`) for fine-tuned models; texts or files for language models.
-        columns: Columns by their roles, where their names do not say them: {"text": "review"}.
-        tables: How a file of rows is written. Default: as its name says.
+        models: Two or more models: names, folders, or loaded models; either all fine-tuned on one task, or none.
+        data: For fine-tuned models, labelled rows, a table or a file (`Path`); for language models, texts or files.
+        columns: Columns by role, where column names do not match: {"text": "review"}.
+        tables: Format of a file of rows. Default: inferred from its name.
         field: Field of the text in records, for language models. Default: "text".
-        documents: What a document of a file of texts is. Default: blocks of text files, records of others.
-        batch_size: Rows that are read together. It changes the speed only.
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        documents: Unit of a document in a file of texts. Default: blocks in text files, records in others.
+        batch_size: Number of rows per batch. Affects only speed.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
-        The measures of each model, and their differences to the first one.
+        The metrics of each model, and their differences to those of the first.
 
     Raises:
         ConfigError: If there are fewer than two models, or models of different kinds.
-        DataError: If no example can be used by all of them.
+        DataError: If no example can be used by all models.
 
     Examples:
         >>> rows = [{"text": "The room was clean.", "label": "good"}, {"text": "A dull film.", "label": "bad"}]
@@ -243,7 +244,7 @@ def _joined(parts: Iterable[TextPart]) -> list[str]:
 
 
 def _notes(name: str, texts: Sequence[str], tokenizer: Any, unscored: int) -> list[str]:
-    """What makes the bits of a model too low."""
+    """Caveats that make the bits of a model look too low."""
     notes = []
     unk = tokenizer.specials.get("unk")
     unknown = 0 if unk is None else sum(int((tokenizer.encode(text) == unk).sum()) for text in texts)

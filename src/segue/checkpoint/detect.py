@@ -54,14 +54,14 @@ _Opened: TypeAlias = SafetensorsFile | ShardedFiles | TorchFile | TensorflowChec
 
 @dataclass(frozen=True, kw_only=True)
 class Detected:
-    """A file or folder, and what it says of itself."""
+    """Description of a file or folder."""
 
     path: Path
     kind: Kind
     family: Family | None = None
     """Whose names the tensors have, where they are those of a model that segue knows."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The config as it is written there."""
+    """The config as stored."""
     attributes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Attributes of a pickled module and its parts, by the path of the part."""
     source: TensorSource | None = None

@@ -45,7 +45,7 @@ class Packed:
 
     folder: Path
     files: dict[str, int]
-    """Their sizes in bytes."""
+    """File sizes in bytes, by name."""
     averaged: bool
     """Whether the averaged weights were found apart from the others."""
     unknown: Sequence[str]

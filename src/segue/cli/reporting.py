@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from segue.cli.console import duration
 
 Report: TypeAlias = Callable[[int, int], None]
-"""Takes how much is done, and of how much."""
+"""Callback that takes the amount done and the total."""
 PATIENCE = 1.0
 """Seconds of work before a bar appears."""
 LINE_EVERY = 10.0

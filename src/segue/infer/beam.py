@@ -34,7 +34,7 @@ class BeamSettings:
     end: int
     """The id that ends a text."""
     beam: int
-    """How many hypotheses of a row live at a time; 1 takes the likeliest token each time."""
+    """Beam width; 1 is greedy decoding."""
     max_length: int
     """The largest number of tokens of a text, without its end."""
     count: int = 1

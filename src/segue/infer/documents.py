@@ -196,7 +196,7 @@ class Document:
         closing: Sequence[int] = (),
     ) -> None:
         self.number = number
-        """The number of the document, from 1, over all inputs."""
+        """Number of the document, from 1, over all inputs."""
         self.source = ""
         self.text = ""
         """The beginning of the document."""

@@ -21,7 +21,7 @@ class BodyLimits(Protocol):
 
     @property
     def max_body(self) -> int:
-        """Bytes of a request in JSON."""
+        """Maximum size of a JSON request in bytes."""
 
     @property
     def body_timeout(self) -> float:

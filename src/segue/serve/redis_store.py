@@ -242,7 +242,7 @@ class RedisStore:
         await self._run("delete", id)
 
     async def bytes_of(self, tenant: str) -> int:
-        """Bytes of all sessions of a tenant."""
+        """Maximum size in bytes of all sessions of a tenant."""
         return int(await self._asked(lambda: self._redis.get(f"segue:bytes:{tenant}")) or 0)
 
     async def count(self) -> int:

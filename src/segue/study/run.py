@@ -48,7 +48,7 @@ class StudyEnded:
     problems: dict[str, str]
     """Jobs that failed, by name, and why: the same call tries them again."""
     stopped_by: Signals | None
-    """The signal that stopped it; the same call goes on."""
+    """Signal that stopped it, if any; the same call continues."""
 
 
 StudyEvent = Planned | JobStarted | JobProgress | JobEnded | JobsStopping | StudyEnded

@@ -42,11 +42,11 @@ class ChooseSettings(Section):
     """Settings of `choose`."""
 
     separator: str = "|"
-    """Between the options of a question, where they are one text that is no JSON list."""
+    """Separator between the options of a question, if they are one text that is not a JSON list."""
     answers: Literal["letter", "number", "text"] | None = None
-    """How the answer is given: as the letter, the number or the text of an option. Default: what fits most rows."""
+    """Form of the answer: the letter, the number or the text of an option. Default: the form that fits most rows."""
     first_number: Literal[0, 1] | None = None
-    """Number of the first option, where answers are numbers. Default: what fits most rows."""
+    """Number of the first option, if answers are numbers. Default: the number that fits most rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +200,7 @@ def _letter_column(role: str) -> Column:
 
 CHOOSE = TaskKind(
     name="choose",
-    help="One of several options for a question about a text: reading comprehension with multiple choice.",
+    help="Choose among the options of a question about a text: multiple-choice reading comprehension.",
     columns=(
         Column(role="context", names=CONTEXT),
         Column(role="question", names=QUESTION, optional=True),

@@ -47,14 +47,14 @@ class RankSettings(Section):
     """Settings of `rank`."""
 
     loss: Literal["pointwise", "pairwise"] = "pairwise"
-    """Learn whether a document is relevant, or which of two is more relevant."""
+    """Training loss: whether a document is relevant (pointwise), or which of two is more relevant (pairwise)."""
     documents: Annotated[int, Field(ge=2, le=2**11)] = 10
-    """Documents per query in an update: its relevant ones, but not all of them if that leaves no room for another, and
-    others drawn anew each time. All documents are ranked when the model is measured and used."""
+    """Maximum number of documents per query in an update: relevant ones, leaving room for at least one other, and
+    others sampled anew each time. All documents are ranked in evaluation and prediction."""
     cut: PositiveInt = 10
-    """ndcg and err look at so many ranks."""
+    """Number of ranks that ndcg and err consider."""
     metric: Literal["ndcg", "err", "mrr", "map", "precision_at_1"] = "ndcg"
-    """What decides which weights are best."""
+    """Metric that selects the best weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +231,7 @@ def gather(rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:
 
 RANK = TaskKind(
     name="rank",
-    help="The order of documents for a query: search, frequently asked questions.",
+    help="Rank documents for a query: search, frequently asked questions.",
     columns=(
         Column(role="query", names=QUERY),
         Column(role="id", names=QUERY_ID, optional=True),

@@ -47,7 +47,7 @@ class RegressSettings(Section):
     """Settings of `regress`."""
 
     second: bool = True
-    """Whether a second text is read with the first, where the training table has a column for it."""
+    """Whether to read a second text with the first, if the training table has a column for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +179,7 @@ def restore(values: Mapping[str, Any]) -> Regress:
 
 REGRESS = TaskKind(
     name="regress",
-    help="A number for a text, or for two texts together: a rating, how similar they are.",
+    help="Predict a number for a text or a pair of texts: ratings, similarity.",
     columns=(
         Column(role="text", names=TEXT),
         Column(role="second", names=SECOND, optional=True),

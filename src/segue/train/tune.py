@@ -52,7 +52,7 @@ class Search:
     """With its settings as far as they are fixed; without test examples."""
     space: tuple[Dimension, ...]
     trials: int = 20
-    """Number of trials of the whole study, earlier ones included."""
+    """Total number of trials in the study, including earlier ones."""
     hours: float | None = None
     """No trial begins later than this."""
 

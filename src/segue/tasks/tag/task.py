@@ -69,13 +69,15 @@ class TagSettings(Section):
     scheme: Literal["iob1", "iob2", "bioes", "plain"] | None = None
     """Tagging scheme. plain: a class for each token, such as parts of speech. Default: detected."""
     joiner: str | None = None
-    """What stands between tokens in the text that the model reads; left out, a space, or nothing in Chinese."""
+    """Text between tokens as the model reads them. Default: a space, or nothing in Chinese."""
     end_inclusive: bool = False
-    """Whether the end in a list of entities is their last character, and not the one after it."""
+    """Whether end offsets of entities are inclusive."""
     whole_words: bool = True
-    """For rows with a text: entities begin and end with words (runs of letters and digits), never inside one."""
+    """For rows with a text: whether entities must begin and end at word boundaries (words are runs of letters and
+    digits)."""
     cut_pieces: bool = False
-    """Cut pieces that hold several tokens, words or Chinese characters, so that entities can begin anywhere."""
+    """Whether to split pieces that hold several tokens, words or Chinese characters, so that entities can begin
+    anywhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,7 +355,7 @@ def restore(values: Mapping[str, Any]) -> Tag:
 
 TAG = TaskKind(
     name="tag",
-    help="Entities in a text or its tokens (IOB1, IOB2, BIOES), or with task.scheme=plain a class for each token.",
+    help="Tag entities in a text or its tokens (IOB1, IOB2, BIOES). With task.scheme=plain, one class per token.",
     columns=(
         Column(role="tokens", names=TOKENS, optional=True),
         Column(role="text", names=TEXT, optional=True),
