@@ -71,7 +71,7 @@ def test_language_models_with_different_tokenisers(place: Path) -> None:
 
 
 def test_what_cannot_be_compared(place: Path) -> None:
-    with pytest.raises(ConfigError, match="two models or more"):
+    with pytest.raises(ConfigError, match="two or more models"):
         segue.compare(["model"], "a text", progress=False)
     with pytest.raises(ConfigError, match="all be fine-tuned, or none; got model"):
         segue.compare(["sentiment", "model"], "a text", progress=False)

@@ -138,7 +138,7 @@ def test_accepted_answers_join_their_topics(learned: Path) -> None:
 
 
 def test_a_table_without_words_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="must have words to go by"):
+    with pytest.raises(DataError, match="needs words to learn from"):
         segue.learn_desk([{"question": "???", "answer": "🙂"}], tmp_path / "desk", model="none", progress=False)
     rows = [{"question": "???", "answer": "Ask with words."}, {"question": "!", "answer": "Shout less."}]
     segue.learn_desk(rows, tmp_path / "desk", model="none", progress=False)

@@ -76,7 +76,7 @@ def test_a_table_without_answers_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("name,age\nann,3\n")
     with pytest.raises(DataError, match="must have a column question, answer or turns; got name, age"):
         read_knowledge([tmp_path / "bad.csv"])
-    with pytest.raises(DataError, match="must have something to answer"):
+    with pytest.raises(DataError, match="must have a column answer or intent"):
         segue.learn_desk([{"question": "hello"}], tmp_path / "desk", model="none", progress=False)
     assert not (tmp_path / "desk").exists()
 

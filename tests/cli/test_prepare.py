@@ -66,8 +66,8 @@ def test_prepare_says_what_it_found(corpus: Path) -> None:
         (("gone.txt", "--out", "s"), "gone.txt must exist"),
         (("a.txt", "--out", "a.txt"), "must be a store that segue wrote, or not exist yet"),
         (("a.txt", "--out", "s", "--vocabulary-size", "9999"), "vocabulary_size must be at most"),
-        (("a.txt", "--out", "s", "--encoding", "klingon"), "the encoding must be one that Python knows"),
-        (("a.txt", "--out", "s", "--documents", "record"), "must have records"),
+        (("a.txt", "--out", "s", "--encoding", "klingon"), "the encoding must be a text encoding that Python knows"),
+        (("a.txt", "--out", "s", "--documents", "record"), "needs a file of records"),
         (("a.txt", "--out", "s", "--tokenizer", "."), "tokenizer.json"),
     ],
 )

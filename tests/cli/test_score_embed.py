@@ -167,12 +167,12 @@ def test_embed_by_line_with_choices(place: Path, tmp_path: Path, segue: Callable
         (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/scores.xls"), "must end in .jsonl, .csv, .tsv"),
         (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/no/scores.csv"), "must be in a folder that exists"),
         (("score", "{}/xlnet-base", "{}/text.txt", "--to", "parquet"), "parquet must go to a file"),
-        (("score", "{}/silent", "{}/text.txt"), "must come with a tokeniser to read text"),
+        (("score", "{}/silent", "{}/text.txt"), "must have a tokeniser to read text"),
         (("score", "{}/nothing", "{}/text.txt"), "a model must be a folder"),
         (("score", "{}/transformer-xl-enwik8-base", "{}/text.txt", "--order", "random"), 'objective "permutation"'),
         (("embed", "{}/xlnet-base", "{}/text.txt", "--out", "{}/vectors.txt"), "must end in .npy, .parquet or .jsonl"),
         (("embed", "{}/xlnet-base", "{}/text.txt", "--out", "{}/v.npy", "--layer", "9"), "the layer must be from 0"),
-        (("embed", "{}/xlnet-base", "{}/empty.txt", "--out", "{}/v.npy"), "must hold text; got none"),
+        (("embed", "{}/xlnet-base", "{}/empty.txt", "--out", "{}/v.npy"), "must contain text; got none"),
     ],
 )
 def test_errors_are_one_message_and_leave_nothing(

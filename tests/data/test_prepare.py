@@ -201,7 +201,7 @@ def test_nonsense_is_refused_before_any_work(tmp_path: Path) -> None:
         "workers must be at least 1": {"workers": 0},
         "validation_share must be above 0": {"validation_share": 1.0},
         "the kind must be one of": {"kind": "syllables"},
-        "must have records": {"document": "record"},
+        "needs a file of records": {"document": "record"},
         "vocabulary_size must be": {"vocabulary_size": 100_000},
     }.items():
         with pytest.raises(DataError, match=problem):

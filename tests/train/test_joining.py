@@ -134,7 +134,7 @@ def test_several_labels_at_once_are_joined_too(model: Path, tmp_path: Path) -> N
 
 
 def test_what_cannot_be_joined_is_refused_before_anything_is_done(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--wide joins the n-grams .* --no-baselines"):
+    with pytest.raises(ConfigError, match=r"--wide combines the classifier with the TF-IDF .* --no-baselines"):
         finished(asked(model, tmp_path, SHORT, wide=True, baselines=False), tmp_path / "run")
     rows = [{"text": "a film", "score": n} for n in range(40)]
     wanted = request(model, table(tmp_path / "scores.jsonl", rows), task="regress", wide=True)

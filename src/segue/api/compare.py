@@ -102,13 +102,13 @@ def compare(
         ('classify', 2, 0.0)
     """
     if len(models) < 2:
-        raise ConfigError(f"a comparison needs two models or more; got {len(models)}. Name another one.")
+        raise ConfigError(f"a comparison needs two or more models; got {len(models)}. Add another one.")
     finetuned = [_is_finetuned(model) for model in models]
     names = [_name(model, number) for number, model in enumerate(models, start=1)]
     if any(finetuned) and not all(finetuned):
         other = names[finetuned.index(False)]
         raise ConfigError(
-            f"models that are compared must all be fine-tuned, or none; got {other}, which is not. Fine-tune it too."
+            f"compared models must either all be fine-tuned or none; got {other}, which is not. Fine-tune it too."
         )
     with told("compare", unit="models", progress=progress, on_event=on_event) as tell:
         if all(finetuned):
@@ -159,8 +159,8 @@ def _tasks(
     for name, other in zip(names, made, strict=True):
         if other.kind.name != kind.name:
             raise ConfigError(
-                f"models that are compared must have one task; got {kind.name} and, in {name}, {other.kind.name}. "
-                "Compare those of each task on their own."
+                f"compared models must have the same task; got {kind.name} and, in {name}, {other.kind.name}. Compare "
+                "the models of each task separately."
             )
     table = open_table(data, tables) if isinstance(data, Path) else prediction_table(kind, data, tables)
     rows = gathered(kind, rows_with_roles(table, column_names(kind, table, columns, labelled=True)))
@@ -211,7 +211,7 @@ def _texts(
 ) -> ModelComparison:
     texts = [text for text in _joined(documents_of(data, field=field, documents=documents)) if text]
     if not texts:
-        raise DataError("models are compared on texts; got none. Give a file with some.")
+        raise DataError("language models are compared on texts; got none. Give a file with text.")
     sizes = {
         "character": np.array([len(text) for text in texts], dtype=np.float64),
         "byte": np.array([len(text.encode("utf-8", errors="replace")) for text in texts], dtype=np.float64),
@@ -221,7 +221,7 @@ def _texts(
         reader = text_model(model)
         if reader.model.config.objective == "masked":
             raise ConfigError(
-                f"{name} must give probabilities of texts; got a masked model, whose pseudo-likelihood is none. "
+                f"{name} must assign probabilities to texts; got a masked model, which gives only pseudo-likelihoods. "
                 "Compare it after fine-tuning."
             )
         scores = score(reader, texts, likeliest=False, progress=False)

@@ -27,11 +27,11 @@ def check_has_weights(model: str) -> None:
     first = f"segue models {model} > {config}, then " if config != model else ""
     enough = "train.steps=1 is enough."
     raise ConfigError(
-        f"{model} is a config: it has neither weights nor a tokeniser, and a model is needed here.",
-        remedy=f"Make one of your text: segue.prepare(TEXT, STORE), then segue.pretrain({config!r}, RUN, store=STORE); "
-        f"then give RUN. Where only its shape and tokeniser are used (new_weights=True), {enough}",
-        option=f"Make one of your text: segue prepare TEXT --out STORE, then {first}segue pretrain {config} "
-        f"data.store=STORE --out RUN; then give RUN. Where only its shape and tokeniser are used (--new-weights), "
+        f"{model} is a config, with neither weights nor a tokeniser; a model is needed here.",
+        remedy=f"Pretrain one on your text: segue.prepare(TEXT, STORE), then segue.pretrain({config!r}, RUN, "
+        f"store=STORE); then give RUN. Where only the shape and tokeniser are used (new_weights=True), {enough}",
+        option=f"Pretrain one on your text: segue prepare TEXT --out STORE, then {first}segue pretrain {config} "
+        "data.store=STORE --out RUN; then give RUN. Where only the shape and tokeniser are used (--new-weights), "
         f"{enough}",
     )
 

@@ -156,7 +156,7 @@ def open_store(data: Path, folder: Path | None) -> Store:
         option = "" if own is None else f" --tokenizer {quote(str(own))}"
         argument = "" if own is None else f", tokenizer={str(own)!r}"
         raise DataError(
-            f"a model is evaluated on a store; got the file {data}. Make a store of it first:",
+            f"a model is evaluated on a store; got the file {data}. Prepare a store from it first:",
             remedy=f"segue.prepare({str(data)!r}, {str(out)!r}{argument}).",
             option=f"segue prepare {quote(str(data))} --out {quote(str(out))}{option}.",
         )
@@ -183,7 +183,10 @@ def check_tokenizer(store: Store, folder: Path | None, model: LanguageModel) -> 
 def _trained_segment(folder: Path | None) -> int:
     data = None if folder is None else load_config(folder / CONFIG).data
     if data is None:
-        raise ConfigError("the model does not say its segment length; got none. Give --segment-length.")
+        raise ConfigError(
+            "the segment length must be given for this model, which does not record one; got none. Give "
+            "--segment-length."
+        )
     return data.segment_length
 
 

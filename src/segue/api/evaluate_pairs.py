@@ -86,7 +86,7 @@ def evaluate_pairs(
 
 def _given(pairs: Sequence[tuple[str, str]]) -> list[Pair]:
     if not pairs:
-        raise DataError("minimal pairs must be at least one; got none. Give (good, bad) sentences.")
+        raise DataError("at least one minimal pair is needed; got none. Give (good, bad) sentences.")
     return [Pair(good=good, bad=bad, paradigm="pairs", phenomenon="pairs") for good, bad in pairs]
 
 

@@ -108,7 +108,7 @@ def finetune(
     check_has_weights(str(model))
     kind = task_kind(task)
     if train is None:
-        raise ConfigError("fine-tuning needs examples; got none. Give train=FILE, say.")
+        raise ConfigError("fine-tuning needs training examples; got none. Give train=FILE, for example.")
     request = Request(
         model=str(model),
         kind=kind,

@@ -109,9 +109,11 @@ def generate(
         True
     """
     if beam is not None and (sampling is not None or bias or stop or choices):
-        raise ConfigError("a beam search goes without sampling, bias, stop and choices; got both. Leave one out.")
+        raise ConfigError(
+            "a beam search cannot be combined with sampling, bias, stop or choices; got both. Leave one out."
+        )
     if count is not None and choices:
-        raise ConfigError("choices go without count; got both. Leave one out.")
+        raise ConfigError("choices cannot be combined with count; got both. Leave one out.")
     check_language_model(model)
     session = Session(text_model(model), memory_length=memory_length, int8=int8)
     settings = biased(sampling or SamplingSettings(), bias or {}, session.tokenizer)
@@ -201,7 +203,8 @@ def infill(
     total = length * max(1, text.count(gap) if gap else 1) if isinstance(length, int) else sum(length)
     if total > MOST_FILLED:
         raise ConfigError(
-            f"--length must make at most {MOST_FILLED:,} tokens in all gaps; got {total:,}. Use shorter gaps, or fewer."
+            f"--length must add up to at most {MOST_FILLED:,} tokens over all gaps; got {total:,}. Use shorter or "
+            "fewer gaps."
         )
     check_language_model(model)
     source = text_model(model)
@@ -226,6 +229,7 @@ def token_id(token: str, tokenizer: Tokenizer) -> int:
     if len(ids) != 1:
         names = " ".join(f"{tokenizer.token(index)}=#{index}" for index in ids[:12])
         raise ConfigError(
-            f"--bias must be for one token; got {token!r}, which has {len(ids)}: {names}. Name one of them, or its id."
+            f"--bias must name a single token; got {token!r}, which has {len(ids)}: {names}. Name one of them, or its "
+            "id."
         )
     return int(ids[0])

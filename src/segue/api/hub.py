@@ -119,7 +119,7 @@ def package(
         ('my-model', True)
     """
     if rank is not None and trunk is None:
-        raise ConfigError("--rank must go with --trunk; got it alone. Name the packaged model, or leave it out.")
+        raise ConfigError("--rank requires --trunk; got it alone. Name the packaged model, or leave it out.")
     return packaged(
         model,
         out,

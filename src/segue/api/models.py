@@ -55,7 +55,7 @@ def load(
     folder = model_folder(find(source, revision=revision, offline=offline, mirror=mirror))
     if (folder / TASK).is_file() and (folder / HEAD).is_file():
         raise CheckpointError(
-            f"{source} must be a language model; got one that was fine-tuned for a task.",
+            f"{source} must be a language model; got a model fine-tuned on a task.",
             remedy=f"Use segue.load_finetuned({str(source)!r}).",
             option=f"Use segue predict {source} FILE.",
         )
@@ -126,7 +126,7 @@ def check_language_model(model: ModelLike) -> None:
     path = path_of(model) / TASK
     if path.is_file():
         raise ConfigError(
-            f"{model} must be a language model; got one that was fine-tuned for the task "
+            f"{model} must be a language model; got a model fine-tuned on the task "
             f"{str(read_toml(path).get('task'))[:40]}.",
             remedy=f"Use segue.predict({str(model)!r}, rows).",
             option=f"Use segue predict {model} FILE.",
@@ -135,8 +135,8 @@ def check_language_model(model: ModelLike) -> None:
 
 def _no_model(given: object) -> ConfigError:
     return ConfigError(
-        f"a model must be given by its path or its name, or be a loaded one; got a {type(given).__name__}. Use "
-        'segue.load("run"), say.'
+        f'a model must be a path, a name, or a loaded model; got a {type(given).__name__}. Use segue.load("run"), for '
+        "example."
     )
 
 
@@ -151,9 +151,8 @@ def text_model(model: ModelLike) -> TextModel:
     folder = _READERS.get(model)
     if folder is None or not (folder / TOKENIZER).is_dir():
         raise CheckpointError(
-            "a model must come with its tokeniser to read text; got one that was made without. Load it with "
-            "segue.load from a folder that has one, or use segue.TextModel(model=..., tokenizer=..., "
-            "segment_length=...)."
+            "a model must have a tokeniser to read text; got one without. Load it with segue.load from a folder that "
+            "has one, or use segue.TextModel(model=..., tokenizer=..., segment_length=...)."
         )
     return TextModel(
         model=model.eval(),

@@ -22,7 +22,7 @@ def figure() -> tuple[Any, Any]:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError("plots need matplotlib; got an installation without. pip install matplotlib.") from None
+        raise ConfigError("plots need matplotlib; it is not installed. Install it: pip install matplotlib.") from None
     mpl.use("agg")
     mpl.rcParams["text.parse_math"] = False  # the name of a run may have dollar signs
     made = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
@@ -37,7 +37,9 @@ def check_picture(out: Path, *, replace: bool, inputs: Iterable[str | Path]) -> 
     made, _ = figure()
     known = sorted(made.canvas.get_supported_filetypes())
     if out.suffix and _format_of(out) not in known:
-        raise ConfigError(f"{out} must be a picture: {', '.join(known)}; got {out.suffix!r}. Name it .png, say.")
+        raise ConfigError(
+            f"{out} must be an image file ({', '.join(known)}); got {out.suffix!r}. Name it .png, for example."
+        )
 
 
 def write_picture(made: Any, out: Path, *, replace: bool, inputs: Iterable[str | Path]) -> None:
@@ -82,12 +84,12 @@ def _draw(runs: Sequence[Path], out: Path, *, replace: bool) -> None:
     made, axes = figure()
     for number, run in enumerate(runs):
         if not (run / METRICS).is_file():
-            raise DataError(f"a run must hold {METRICS}; got {run} without. Check the path.")
+            raise DataError(f"a run must contain {METRICS}; {run} does not. Check the path.")
         steps = read_metrics(run / METRICS)
         trained = [(line["step"], line["loss"]) for line in steps if _is_number(line, "loss")]
         validated = [(line["step"], line["validation_loss"]) for line in steps if _is_number(line, "validation_loss")]
         if not trained and not validated:
-            raise DataError(f"{run / METRICS} must have a loss to draw; got none. Check the path.")
+            raise DataError(f"{run / METRICS} must contain a loss to plot; got none. Check the path.")
         colour = f"C{number}"
         if trained:
             axes.plot(

@@ -214,7 +214,7 @@ def only_column(kind: TaskKind) -> str:
     if len(roles) != 1:
         names = ", ".join(column.role for column in kind.columns if not column.answer)
         raise DataError(
-            f"rows for the task {kind.name} must have columns ({names}); got texts alone. Use a list of dicts."
+            f"rows for the task {kind.name} must have columns ({names}); got plain texts. Use a list of dicts."
         )
     return roles[0]
 
@@ -235,7 +235,9 @@ def text_rows(model: str | Path | FinetunedModel | TaskModel, texts: Sequence[st
     name = made.kind.name
     roles = tuple(made.task.to_values()["roles"]) if name == "regress" else _TEXT_ROLES.get(name, ())
     if not roles:
-        raise ConfigError(f"a model for the task {name} must have a table; got texts alone. Give a file, or -.")
+        raise ConfigError(
+            f"a model for the task {name} needs a table; got plain texts. Give a file, or - for standard input."
+        )
     if len(texts) % len(roles):
         raise ConfigError(
             f"texts for the task {name} must come {len(roles)} for each row, {' then '.join(roles)}; got {len(texts)}. "

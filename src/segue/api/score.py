@@ -240,13 +240,14 @@ def _given(
 ) -> Iterator[ScoreRow]:
     """The texts after their contexts; only tokens of the texts are scored."""
     if settings.by == "line":
-        raise ConfigError('a context must go with by="document" or by="token"; got by="line". Use one of them.')
+        raise ConfigError('a context requires by="document" or by="token"; got by="line". Use one of them.')
     if settings.order != "forward":
-        raise ConfigError(f'a context must go with order="forward"; got {settings.order!r}. Leave the order out.')
+        raise ConfigError(f'a context requires order="forward"; got {settings.order!r}. Leave the order out.')
     contexts = [context] * len(texts) if isinstance(context, str) else list(context)
     if len(contexts) != len(texts):
         raise DataError(
-            f"context must be one text, or one for each of the {len(texts)} texts; got {len(contexts)}. Give as many."
+            f"context must be one text, or one for each of the {len(texts)} texts; got {len(contexts)}. Give one per "
+            "text."
         )
     whole = (before + text for before, text in zip(contexts, texts, strict=True))
     by_token = replace(settings, by="token")

@@ -89,7 +89,7 @@ def run_study(
         ([('memory', 'finished'), ('no memory', 'finished')], 'memory.html')
     """
     if budget is not None and budget < 1:
-        raise ConfigError(f"--budget must be at least 1 token; got {budget}. Use 1000000, say.")
+        raise ConfigError(f"--budget must be at least 1 token; got {budget}. Use 1000000, for example.")
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers must be at least 1; got {workers}. Use 1, or leave it out.")
     given = [*overrides(settings), *([] if budget is None else [f"budget.tokens={budget}"])]

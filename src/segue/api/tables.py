@@ -68,8 +68,8 @@ def rows_of(data: TableLike, *, name: str) -> list[dict[str, Any]]:
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             raise DataError(
-                f"{name} must have a dict for each row; row {number} is a {type(row).__name__}. Use "
-                '[{"text": ..., "label": ...}, ...], say.'
+                f"every row of {name} must be a dict; row {number} is a {type(row).__name__}. Use "
+                '[{"text": ..., "label": ...}, ...], for example.'
             )
     return [{str(key): plain(value) for key, value in row.items()} for row in rows]
 
@@ -94,7 +94,9 @@ def _from_columns(data: Mapping[str, Any], *, name: str) -> list[dict[str, Any]]
     lengths = {len(cells) for cells in columns.values()}
     if len(lengths) != 1:
         shown = ", ".join(f"{key}: {len(cells)}" for key, cells in columns.items()) or "no columns"
-        raise DataError(f"{name} must have columns of one length; got {shown}. Give as many values for each.")
+        raise DataError(
+            f"{name} must have columns of equal length; got {shown}. Give the same number of values for each."
+        )
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 

@@ -73,7 +73,7 @@ def _several(texts: Texts) -> Iterator[Any]:
     if not isinstance(texts, Iterable) or isinstance(texts, bytes):
         raise DataError(
             f"texts must be a str, a Path, a table, or several of them; got a {type(texts).__name__}. Use a list of "
-            "str, say."
+            "str, for example."
         )
     return iter(texts.to_pylist() if hasattr(texts, "to_pylist") else texts)
 
@@ -88,7 +88,7 @@ def _texts(several: Iterable[Any], field: str) -> Iterator[str]:
         text = one[field] if isinstance(one, Mapping) else one
         if not isinstance(text, str):
             got = "nothing" if text is None else f"a {type(text).__name__}"
-            raise DataError(f"text {number} must be a str; got {got}. Remove it, or put a text there.")
+            raise DataError(f"text {number} must be a str; got {got}. Remove it, or replace it with a text.")
         yield text
 
 

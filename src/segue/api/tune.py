@@ -124,7 +124,7 @@ def search_for(
 ) -> Search:
     """The search that `tune` runs."""
     if hours is not None and not 0 < hours < float("inf"):
-        raise ConfigError(f"--hours must be above 0; got {hours:g}. Use 0.5, say, or leave it out.")
+        raise ConfigError(f"--hours must be above 0; got {hours:g}. Use 0.5, for example, or leave it out.")
     kind = task_kind(task)
     check_has_weights(str(model))
     fixed = overrides(settings)

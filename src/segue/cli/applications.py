@@ -50,8 +50,8 @@ def check_reachable(host: str, keys: Path | None, *, what: str) -> None:
     """Raises where others can reach a server that has no keys."""
     if not is_local(host) and keys is None:
         raise ConfigError(
-            f"{what} that others can reach must have keys; got --host {host} without. Give --keys FILE, with lines "
-            "ROLE NAME KEY, or leave --host out."
+            f"{what} that other machines can reach must have keys; got --host {host} without --keys. Give --keys FILE, "
+            "with one ROLE NAME KEY per line, or leave --host out."
         )
 
 
@@ -67,7 +67,7 @@ def with_secret(webhook: str | None) -> tuple[str, str] | None:
 def folder_or_temporary(folder: Path | None, *, name: str, what: str, demo: bool) -> Path:
     """The folder to run; with --demo, one may be made."""
     if folder is None and not demo:
-        raise ConfigError(f"segue {name} run must have {what}; got none. Name its folder, or try --demo.")
+        raise ConfigError(f"segue {name} run needs {what}; got none. Give its folder, or try --demo.")
     return folder if folder is not None else Path(tempfile.mkdtemp(prefix=f"segue-{name}-")) / name
 
 

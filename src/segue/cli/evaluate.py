@@ -32,7 +32,7 @@ def check_options(*, modes: Mapping[str, bool], given: Mapping[str, object]) -> 
     each of the others by its name, None where it was not."""
     chosen = [name for name, wanted in modes.items() if wanted]
     if len(chosen) > 1:
-        raise ConfigError(f"{' and '.join(chosen)} measure different things; got both. Give one.")
+        raise ConfigError(f"{' and '.join(chosen)} cannot be combined; got both. Choose one.")
     mode = chosen[0] if chosen else None
     wrong = [
         name
@@ -41,10 +41,10 @@ def check_options(*, modes: Mapping[str, bool], given: Mapping[str, object]) -> 
     ]
     if wrong and mode is None:
         owners = [name for name, taken in TAKES.items() if set(wrong) & taken]
-        raise ConfigError(f"{', '.join(wrong)} must go with {' or '.join(owners)}; got no such option. Add one.")
+        raise ConfigError(f"{', '.join(wrong)} requires {' or '.join(owners)}; got neither. Add the option.")
     if wrong:
         raise ConfigError(
-            f"{mode} goes with {', '.join(sorted(TAKES[mode or '']))} only; got {', '.join(wrong)}. Leave it out."
+            f"{mode} accepts only {', '.join(sorted(TAKES[mode or '']))}; got {', '.join(wrong)}. Leave it out."
         )
 
 
@@ -54,7 +54,7 @@ def whole_numbers(text: str, *, option: str) -> list[int]:
         return [int(value) for value in text.split(",")]
     except ValueError:
         raise ConfigError(
-            f"{option} must be whole numbers with commas; got {text!r}. Write 100,200,300, say."
+            f"{option} must be comma-separated whole numbers; got {text!r}. Write 100,200,300, for example."
         ) from None
 
 
@@ -79,7 +79,7 @@ def run_evaluation(
     """Prints a table; with a sweep, a row for each memory length, and a plot."""
     console = Console(highlight=False)
     if data is None:
-        raise ConfigError("perplexity needs a store; got a model alone. Give the folder of one, or --speed.")
+        raise ConfigError("perplexity needs a store; got only a model. Give the folder of a store, or use --speed.")
     inputs = [data, path_of(source)]
     if plot is not None:
         check_picture(plot, replace=replace, inputs=inputs)
@@ -136,7 +136,8 @@ def _sweep_lengths(text: str) -> list[int | None]:
         lengths = []
     if name != "memory_length" or not lengths:
         raise ConfigError(
-            f"a sweep must read memory_length=N,N,...; got {text!r}. Write memory_length=64,128,256, say."
+            f"--sweep must have the form memory_length=N,N,...; got {text!r}. Write memory_length=64,128,256, for "
+            "example."
         )
     return lengths
 

@@ -46,7 +46,7 @@ def run_pairs(
 ) -> None:
     """Prints a row for each phenomenon, and the accuracy over all."""
     if data is not None:
-        raise ConfigError(f"--pairs goes without a store; got {data}. Leave it out.")
+        raise ConfigError(f"--pairs takes no store; got {data}. Leave it out.")
     inputs = [path_of(model), source]
     if out is not None:
         row_format(out, None)

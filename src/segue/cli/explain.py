@@ -172,7 +172,7 @@ def _text(text: str, encoding: str) -> str:
             whole += piece
             if len(whole) > MOST_BYTES:
                 raise DataError(
-                    f"a text to explain must have at most {MOST_BYTES:,} characters; got more. Give a part."
+                    f"a text to explain must have at most {MOST_BYTES:,} characters; got more. Give a part of it."
                 )
         return whole
     return text_file(path, encoding=encoding, most_bytes=MOST_BYTES)
@@ -187,7 +187,8 @@ def _row(row: str | None, text: str) -> str | dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise ConfigError(
-            f"""--row must be a JSON object; got {row[:60]!r}. Write '{{"context": "...", "question": "..."}}', say."""
+            f"""--row must be a JSON object; got {row[:60]!r}. Write '{{"context": "...", "question": "..."}}', for
+            example."""
         )
     return found
 

@@ -327,14 +327,16 @@ def finetune(
     """
     if task is None and (train is not None or out is not None):
         raise ConfigError(
-            "fine-tuning needs a task; got no --task. Give one of classify, pair, regress, tag, answer, "
-            "choose, rank or generate; `segue finetune MODEL` alone describes them."
+            "fine-tuning needs a task; got no --task. Give one of classify, pair, regress, tag, answer, choose, rank "
+            "or generate; `segue finetune MODEL` describes them."
         )
     if task is None:
         print_tasks()
         return
     if train is None or out is None:
-        raise ConfigError("fine-tuning needs examples and a folder; got none. Give --train FILE and --out RUN.")
+        raise ConfigError(
+            "fine-tuning needs training examples and a run folder; one is missing. Give --train FILE and --out RUN."
+        )
     stopped_by = run_finetuning(
         model,
         out,

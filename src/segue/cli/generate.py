@@ -119,7 +119,7 @@ def run_generation(model: str, prompt: str, options: GenerateOptions) -> None:
     """Writes to standard output."""
     check_options(options.given())
     if options.chat and prompt == STANDARD_INPUT:
-        raise ConfigError("--chat reads standard input line by line; got - for the prompt as well. Leave one out.")
+        raise ConfigError("--chat reads standard input line by line; got - as the prompt as well. Leave one out.")
     check_language_model(model)
     check_place(options.save, replace=options.replace, loaded=options.load, model=model)
     sampling = sampling_settings(options, show_alternatives=options.log_probabilities)
@@ -162,14 +162,14 @@ def check_options(given: Mapping[str, object]) -> None:
     for name, others in _NOT_WITH.items():
         wrong = [other for other in given if other in others]
         if name in given and wrong:
-            problems.append(f"{name} goes without {', '.join(wrong)}; got both. Leave one out.")
+            problems.append(f"{name} cannot be combined with {', '.join(wrong)}; got both. Leave one out.")
     for name, others_ in _ONLY_WITH.items():
         if name in given and not any(other in given for other in others_):
-            problems.append(f"{name} must go with {' or '.join(others_)}; got it alone. Add one, or leave it out.")
+            problems.append(f"{name} requires {' or '.join(others_)}; got it alone. Add one, or leave it out.")
     penalty = given.get("--length-penalty", 0.0)
     assert isinstance(penalty, float)
     if not 0 <= penalty <= MOST_PENALTY:
-        problems.append(f"--length-penalty must be from 0 to {MOST_PENALTY}; got {penalty}. Use 1, say.")
+        problems.append(f"--length-penalty must be from 0 to {MOST_PENALTY}; got {penalty}. Use 1, for example.")
     if problems:
         raise ConfigError(" ".join(problems))
 

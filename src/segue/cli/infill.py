@@ -52,7 +52,7 @@ def run_infilling(model: str, text: str, options: InfillOptions) -> None:
         if len(whole) > MOST_CHARACTERS:
             raise DataError(
                 f"a text with gaps must have at most {MOST_CHARACTERS:,} characters, since it is read at once; got "
-                "more. Cut it around the gaps."
+                "more. Shorten it around the gaps."
             )
     found = infilled(
         source,
@@ -80,7 +80,7 @@ def _choosing(options: InfillOptions) -> InfillOptions:
         if getattr(options, name) is not None
     ]
     if options.greedy and drawing:
-        raise ConfigError(f"--greedy goes without {', '.join(drawing)}; got both. Leave one out.")
+        raise ConfigError(f"--greedy cannot be combined with {', '.join(drawing)}; got both. Leave one out.")
     return replace(options, greedy=not drawing)
 
 

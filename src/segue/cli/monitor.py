@@ -239,7 +239,7 @@ def run(
 
         if data is None:
             raise ConfigError(
-                "--demo must have real texts; got none. Give --data FOLDER, with labelled.csv (text, sentiment) and "
+                "--demo needs real texts; got no --data. Give --data FOLDER, with labelled.csv (text, sentiment) and "
                 "texts.csv (text, time)."
             )
         listed = prepare_demo(folder, data, listed, told=lambda said: console.print(said, soft_wrap=True))

@@ -177,7 +177,9 @@ def chosen_columns(texts: list[str]) -> dict[str, str]:
     for text in texts:
         role, equals, name = text.partition("=")
         if not equals or not role or not name:
-            raise ConfigError(f"--column must read ROLE=COLUMN; got {text!r}. Write --column text=review, say.")
+            raise ConfigError(
+                f"--column must have the form ROLE=COLUMN; got {text!r}. Write --column text=review, for example."
+            )
         chosen[role] = name
     return chosen
 

@@ -94,8 +94,8 @@ def is_table(sources: Sequence[str]) -> bool:
     for source in sources:
         if source == STANDARD_INPUT or os.path.isfile(source):
             raise ConfigError(
-                f"several arguments are texts; got {source!r} among them, which is a table. Give it alone, or give the "
-                "texts as rows on standard input."
+                f"several arguments are read as texts; got {source!r} among them, which is a table. Give the table "
+                "alone, or give the texts as rows on standard input."
             )
     return False
 

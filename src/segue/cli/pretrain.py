@@ -181,14 +181,16 @@ def _tensorboard(run: Path) -> Callable[[], Board]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ConfigError("--tensorboard needs TensorBoard; it is not installed. pip install tensorboard.") from None
+        raise ConfigError(
+            "--tensorboard needs TensorBoard; it is not installed. Install it: pip install tensorboard."
+        ) from None
 
     def board() -> Board:
         try:
             writer = SummaryWriter(str(run / "tensorboard"))
         except OSError as error:
             raise DataError(
-                f"{run} must be a folder that can be written to; got {error.strerror or error}. Choose another --out."
+                f"{run} must be a writable folder; got {error.strerror or error}. Choose another --out."
             ) from None
         return lambda name, value, step: writer.add_scalar(name, value, step)
 
@@ -199,7 +201,9 @@ def _wandb(run: Path, config: Config) -> Callable[[], Board]:
     try:
         wandb = import_module("wandb")
     except ImportError:
-        raise ConfigError("--wandb needs Weights & Biases; it is not installed. pip install wandb.") from None
+        raise ConfigError(
+            "--wandb needs Weights & Biases; it is not installed. Install it: pip install wandb."
+        ) from None
 
     def board() -> Board:
         started = wandb.init(project="segue", name=run.name, dir=str(run), config=config.model_dump(mode="json"))
@@ -236,7 +240,7 @@ def pretrain(
       segue pretrain small-xlnet data.store=corpus --out run
     """
     if out is None:
-        raise ConfigError("a run needs a folder; got no --out. Give --out RUN.")
+        raise ConfigError("pretraining needs a run folder; got no --out. Give --out RUN.")
     if new_weights:
         raise ConfigError(
             "pretraining starts with new weights unless --from names a model; got --new-weights, which is for "

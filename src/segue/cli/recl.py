@@ -33,7 +33,7 @@ def run_recl(
     """Prints the perplexity of every model at every context length, then the effective lengths."""
     console = Console(highlight=False)
     if data is None:
-        raise ConfigError("--recl needs a store; got models alone. Give its folder after MODEL.")
+        raise ConfigError("--recl needs a store; got only models. Give the folder of a store after MODEL.")
     inputs = [data, *map(path_of, models)]
     if plot is not None:
         check_picture(plot, replace=replace, inputs=inputs)

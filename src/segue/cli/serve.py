@@ -40,15 +40,15 @@ def run_server(
     models = models or list(packaged_models())
     if not models:
         raise ConfigError(
-            "segue serve must have a model; got none, and none comes with this installation. Name a model folder, "
-            "a run folder, or a name on the hub."
+            "segue serve needs a model; got none, and this installation has no packaged models. Give a model folder, "
+            "a run folder, or a name on the Hub."
         )
     chosen = settings(ServeSettings, {}, overrides)
     local = is_local(host)
     if not local and keys is None:
         raise ConfigError(
-            f"a server that others can reach must have keys; got --host {host} without. Give --keys FILE, with a line "
-            "TENANT KEY for each, or leave --host out."
+            f"a server that other machines can reach must have keys; got --host {host} without --keys. Give --keys "
+            "FILE, with one TENANT KEY per line, or leave --host out."
         )
     known = None if keys is None else read_keys(keys)
     store: RedisStore | Path | None = None if sessions is None else Path(sessions)
@@ -89,8 +89,8 @@ def check_installed(program: str) -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"{program} needs fastapi, uvicorn and prometheus-client; got none of: {', '.join(missing)}. Install "
-            "them: pip install fastapi uvicorn prometheus-client."
+            f"{program} needs fastapi, uvicorn and prometheus-client; missing: {', '.join(missing)}. Install them: pip "
+            "install fastapi uvicorn prometheus-client."
         )
 
 

@@ -52,12 +52,14 @@ def study(
         return
     if show:
         if study not in studies():
-            raise ConfigError(f"--show is for a ready study: {', '.join(studies())}; got {study!r}. Check the name.")
+            raise ConfigError(
+                f"--show needs the name of a built-in study ({', '.join(studies())}); got {study!r}. Check the name."
+            )
         console.print(study_text(study), end="", markup=False, soft_wrap=True)
         return
     if out is None:
         check_study(study, overrides or [])
-        raise ConfigError("a study needs a folder for its report; got none. Give --out REPORT.")
+        raise ConfigError("a study needs a folder for its report; got no --out. Give --out REPORT.")
     found = run_study(study, out, budget=budget, settings=overrides, workers=workers)
     finished = sum(one.state == "finished" for one in found.results)
     diverged = sum(one.state == "diverged" for one in found.results)

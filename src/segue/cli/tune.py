@@ -165,7 +165,9 @@ def tune(
       segue tune run --train train.csv --out study --trials 30
     """
     if train is None or out is None:
-        raise ConfigError("a search needs examples and a folder; got none. Give --train FILE and --out STUDY.")
+        raise ConfigError(
+            "a search needs training examples and a study folder; one is missing. Give --train FILE and --out STUDY."
+        )
     stopped_by = run_search(
         model,
         out,

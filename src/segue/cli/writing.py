@@ -76,7 +76,7 @@ def _top_k(text: str) -> int | None:
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if number < 1:
         raise ConfigError(
-            f"--top-k must be a number from 1 on, or all; got {text!r}. Write --top-k 40, say, or --top-k all to draw "
+            f"--top-k must be a positive whole number, or all; got {text!r}. Use --top-k 40, or --top-k all to sample "
             "from the whole vocabulary."
         )
     return number
@@ -91,7 +91,8 @@ def _bias(text: str) -> tuple[str, float]:
         sign = ""
     if not sign or not token:
         raise ConfigError(
-            f"--bias must read TOKEN=NUMBER; got {text!r}. Write --bias the=-5, say; -inf forbids a token."
+            f"--bias must have the form TOKEN=NUMBER; got {text!r}. Write --bias the=-5, for example; -inf forbids a "
+            "token."
         )
     return token, number
 
@@ -105,8 +106,8 @@ def enough_memory() -> Iterator[None]:
         if not is_memory(error):
             raise
         raise ConfigError(
-            f"the model and the settings must fit into memory; got {first_line(error) or 'too little of it'}. Use a "
-            "shorter --memory-length or a smaller --beam."
+            f"the model must fit into memory with these settings; got {first_line(error) or 'an allocation failure'}. "
+            "Use a shorter --memory-length or a smaller --beam."
         ) from None
 
 

@@ -232,7 +232,7 @@ def evaluate_pseudo(
     A masked model needs the id of its mask token. It is not a probability of the text, and is compared with nothing but
     itself."""
     if model.config.objective == "causal":
-        raise DataError('pseudo-likelihood is for objective "masked" or "permutation"; got "causal". Use perplexity.')
+        raise DataError('pseudo-likelihood needs objective "masked" or "permutation"; got "causal". Use perplexity.')
     if model.config.objective == "masked" and mask is None:
         raise DataError("a masked model needs the id of its mask token; got none. Use its own tokeniser.")
     model = _for_evaluation(model, memory=False)

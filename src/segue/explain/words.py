@@ -139,7 +139,7 @@ def _units(documents: Sequence[TokenDocument], tokenizer: Tokenizer) -> tuple[Un
             words[-1][1].append(place)
             after_special = False
     if not words:
-        raise DataError("a text to explain must have a word; got none. Give another text.")
+        raise DataError("a text to explain must have at least one word; got none. Give another text.")
     size = -(-len(words) // MOST_UNITS)
     found = []
     for some in _alike(words, size):

@@ -50,8 +50,8 @@ class BeamSettings:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}. Use 1 or more.")
         if self.count > self.beam:
             raise ConfigError(
-                f"as many hypotheses as the beam has may be wanted; got {self.count} for a beam of {self.beam}. "
-                f"Use a beam of {self.count}."
+                f"count must be at most the beam width; got {self.count} for a beam of {self.beam}. Use a beam of "
+                f"{self.count}."
             )
         if not 0 <= self.length_penalty <= 10:
             raise ConfigError(f"length_penalty must be from 0 to 10; got {self.length_penalty}. 0.6 is usual.")

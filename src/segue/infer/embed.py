@@ -61,7 +61,7 @@ class EmbedSettings:
         if self.pool not in ("mean", "last", "first", "max", "cls"):
             raise ConfigError(f"pool must be mean, last, first, max or cls; got {self.pool!r}. Use one of them.")
         if self.pool == "cls" and self.by == "line":
-            raise ConfigError("a document has one CLS, so pool cls must be by document; got by line. Use mean.")
+            raise ConfigError("pool cls is for documents, which have one CLS each; got lines. Use mean.")
         for name in ("segment_length", "batch_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}. Use 1 or more.")

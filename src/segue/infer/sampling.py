@@ -157,8 +157,9 @@ class Sampler:
         """The logits as an array, in float64 if they are, else in float32; refused if no choice can come of them."""
         if tuple(logits_V.shape) != (self.vocabulary_size,):
             raise DataError(
-                f"a choice needs logits of shape [{self.vocabulary_size}], one for each id; got "
-                f"{list(logits_V.shape)}. Give those of one place, of the model that the sampler was made for."
+                f"sampling needs logits of shape [{self.vocabulary_size}], one per token id; got "
+                f"{list(logits_V.shape)}. Give the logits of one position, from the model that the sampler was made "
+                "for."
             )
         precise = logits_V.dtype == torch.float64
         raw_V: Floats = (logits_V if precise else logits_V.float()).detach().cpu().numpy()
@@ -166,8 +167,8 @@ class Sampler:
         if not math.isfinite(likeliest):
             what = {math.inf: "inf", -math.inf: "-inf for every token"}.get(likeliest, "NaN")
             raise DataError(
-                f"logits must be numbers, -inf for some tokens at most; the model gave {what}. "
-                "Check the weights of the model."
+                f"logits must be finite, or -inf for some tokens; the model gave {what}. Check the weights of the "
+                "model."
             )
         return raw_V
 

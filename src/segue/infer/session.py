@@ -379,13 +379,13 @@ class Session:
 def _check_memory_length(memory_length: int, config: ModelConfig) -> None:
     if not 1 <= memory_length <= _LONGEST_MEMORY:
         raise ConfigError(
-            f"memory_length must be from 1 to {_LONGEST_MEMORY:,}; got {memory_length:,}. Some times the length in "
-            "training is as much as helps."
+            f"memory_length must be from 1 to {_LONGEST_MEMORY:,}; got {memory_length:,}. Lengths beyond a few times "
+            "that of training do not help."
         )
     if config.learned_positions is not None:
         raise ConfigError(
-            f"memory_length is for models whose positions have no end; got one with {config.learned_positions} learned "
-            "positions. Leave it out."
+            f"memory_length needs a model without learned absolute positions; got one with {config.learned_positions} "
+            "learned positions. Leave it out."
         )
 
 

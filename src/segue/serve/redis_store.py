@@ -283,7 +283,7 @@ class RedisStore:
         except self._errors.OutOfMemoryError:
             raise ApiError(
                 507,
-                "the store of sessions must have room; Redis has none. Delete sessions, or give it more memory.",
+                "the session store is full. Delete sessions, or give Redis more memory.",
                 code="store_full",
                 retry_after=60.0,
             ) from None

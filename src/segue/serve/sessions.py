@@ -196,7 +196,7 @@ class Sessions:
             log.warning("a session cannot be read: %s", shown(str(error)))
             raise unavailable() from None
         if data is None:
-            raise ApiError(404, "a session must be in the store; it is gone.", code="session_not_found")
+            raise ApiError(404, "the session no longer exists.", code="session_not_found")
         kept = await self._store.run(partial(self._states.unpacked, session.model, data))
         self.restores += 1
         self._set(session, kept)

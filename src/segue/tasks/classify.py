@@ -223,7 +223,7 @@ def _labels_of(value: Any, settings: ClassifySettings) -> list[str]:
     if not settings.multiple:
         if isinstance(value, list | tuple):
             raise DataError(
-                f"a text of this task has one label; got a list, {value!r}. Set task.multiple=true for several."
+                f"each text must have one label; got a list, {value!r}. Set task.multiple=true for several labels."
             )
         return _not_missing([label_text(value)], settings)
     if isinstance(value, float):

@@ -87,7 +87,7 @@ def split_off(examples: Sequence[Example], *, share: float, seed: int) -> tuple[
     """The examples without a random part, and that part, each in its order."""
     count = max(1, round(len(examples) * share))
     if len(examples) < 2:
-        raise DataError("a validation part needs two examples or more; got one. Give --valid FILE.")
+        raise DataError("holding out validation examples needs at least two examples; got one. Give --valid FILE.")
     apart = set(np.random.default_rng(seed).permutation(len(examples))[:count].tolist())
     return (
         [example for number, example in enumerate(examples) if number not in apart],

@@ -290,8 +290,8 @@ def _list_of(value: Any) -> list[Any]:
     if isinstance(value, list | tuple):
         return list(value)
     raise DataError(
-        f"the documents of a query, and what they are worth, must be lists; got {str(value)[:80]!r}. Write lists in "
-        "JSON, or a row for each document with --column document=NAME."
+        f"the documents of a query and their relevance must be lists; got {str(value)[:80]!r}. Write lists in JSON, or "
+        "a row for each document with --column document=NAME."
     )
 
 
@@ -308,4 +308,4 @@ def _grade_of(value: Any) -> float:
             grade = float(value)
             if 0 <= grade <= MAX_GRADE:
                 return grade
-    raise UnusableRowError(f"a relevance that is no number from 0 to {MAX_GRADE}")
+    raise UnusableRowError(f"a relevance that is not a number from 0 to {MAX_GRADE}")

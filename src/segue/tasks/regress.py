@@ -209,4 +209,4 @@ def _number_of(value: Any) -> float:
             number = float(value)
             if math.isfinite(number):
                 return number
-    raise UnusableRowError("a label that is no finite number")
+    raise UnusableRowError("a label that is not a finite number")

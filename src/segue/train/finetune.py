@@ -230,8 +230,8 @@ def _events(
             yield replace(ended, stopped_by=end.stopped_by)
         except OSError as error:
             raise DataError(
-                f"{run} must be a folder that can be written to; got {error}. {keeper.rescue()} Make room, or choose "
-                "another --out."
+                f"{run} must be a writable folder; got {error}. {keeper.rescue()} Free some space, or choose another "
+                "--out."
             ) from None
         except DataError as error:
             raise DataError(f"{error} {keeper.rescue()}") from None

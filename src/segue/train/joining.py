@@ -46,12 +46,10 @@ def quality(task: Classify, gold_NC: NDArray[np.bool_], found_NC: Floats) -> flo
 def check_wide(request: Request, task: Task) -> None:
     """Raises where n-grams are asked for and cannot be had."""
     if request.wide and not isinstance(task, Classify):
-        raise ConfigError(
-            f"--wide is for tasks that give texts a class, classify and pair; got {request.kind.name}. Leave it out."
-        )
+        raise ConfigError(f"--wide applies only to the tasks classify and pair; got {request.kind.name}. Leave it out.")
     if request.wide and not request.baselines:
         raise ConfigError(
-            "--wide joins the n-grams that are fitted as a baseline; got --no-baselines too. Leave one of them out."
+            "--wide combines the classifier with the TF-IDF baseline; got --no-baselines too. Leave one of them out."
         )
 
 

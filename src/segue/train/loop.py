@@ -137,7 +137,7 @@ def train(state: TrainState, batches: BatchSource, settings: TrainConfig) -> Ite
         )
         if state.bad_steps >= settings.patience:
             raise DivergedError(
-                f"training must have a finite loss; got {state.bad_steps} steps in a row without, the last one step "
+                f"training must have a finite loss; it was not for {state.bad_steps} steps in a row, the last one step "
                 f"{state.step} at data position {position}. {REMEDY}"
             )
 

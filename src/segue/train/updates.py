@@ -84,8 +84,7 @@ class Training:
             weights = task.class_weights(train)
             if weights is None:
                 raise ConfigError(
-                    f"train.class_weights is for tasks with classes; got {made.kind.name}, which has none. "
-                    "Leave it out."
+                    f"train.class_weights applies only to tasks with classes; got {made.kind.name}. Leave it out."
                 )
             self._class_weights = weights.to(self._device)
 
@@ -143,10 +142,10 @@ class Training:
                 bad = 0 if update.finite else bad + 1
                 if bad >= PATIENCE:
                     raise DivergedError(
-                        f"fine-tuning must have a finite loss; got {bad} updates in a row without, the last one step "
-                        f"{self.step} with a rate of {self.rate:.2g}, after {settings.restarts} restarts. Use a lower "
-                        "train.learning_rate, or check the weights of the model. The best model before it, if there "
-                        "was a validation, is in best/."
+                        f"fine-tuning must have a finite loss; it was not for {bad} updates in a row, the last one "
+                        f"step {self.step} at learning rate {self.rate:.2g}, after {settings.restarts} restarts. Use a "
+                        "lower train.learning_rate, or check the weights of the model. The best model before it, if "
+                        "there was a validation, is in best/."
                     )
                 done = self.step % self.per_epoch
                 if done == 0 or (done % every == 0 and self.per_epoch - done >= every):

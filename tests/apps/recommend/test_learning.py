@@ -242,7 +242,7 @@ def test_learning_again_is_measured_before_it_is_used(rec: Path) -> None:
 
 
 def test_a_demo_learns_from_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(segue.SegueError, match="must have real events"):
+    with pytest.raises(segue.SegueError, match="needs real events"):
         prepare_demo(tmp_path / "rec", None, told=lambda _: None)
     for name, rows in (("ratings.csv", events(users=6)), ("movies.csv", items())):
         with (tmp_path / name).open("w", newline="") as file:

@@ -320,7 +320,7 @@ def _clean(text: str, limit: int, *, setting: str) -> str:
     if len(kept) > limit:
         raise too_large("text", len(kept), limit, what="characters", setting=setting)
     if not kept:
-        raise ApiError(400, "text must have a character that is seen; got none.", code="invalid_value", param="text")
+        raise ApiError(400, "text must have a visible character; got none.", code="invalid_value", param="text")
     return kept
 
 

@@ -88,8 +88,8 @@ def learn(
     items = len(features_VF) - 1
     if int(np.maximum(split.learned_U - 1, 0).sum()) == 0:
         raise DataError(
-            "a recommender must have users with at least two events before the time from which on events are held "
-            "back; got none. Give more events, or --set held_back=0.05."
+            "a recommender needs users with at least two events before the held-out period; got none. Give more "
+            "events, or --set held_back=0.05."
         )
     repeats = come_back(histories)
     started = time.perf_counter()

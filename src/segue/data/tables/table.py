@@ -198,8 +198,8 @@ def _format_of(file: InputFile) -> TableFormat:
     suffix = (Path(file.path.stem) if file.compression else file.path).suffix.lower()
     if suffix not in ENDINGS:
         raise DataError(
-            f"{file.path} must have an ending that tells its format ({' '.join(ENDINGS)}); got "
-            f"{suffix or 'none'!r}. Name its format with --format: {', '.join(FORMATS)}."
+            f"{file.path} must have an extension that tells its format ({' '.join(ENDINGS)}); got "
+            f"{suffix or 'none'!r}. Give the format with --format: {', '.join(FORMATS)}."
         )
     return ENDINGS[suffix]
 

@@ -105,7 +105,7 @@ def _ordered(grades: ArrayLike, scores: ArrayLike, query: int) -> Floats:
     if len(grades_D) != len(scores_D) or len(grades_D) == 0:
         raise DataError(
             f"a query needs a grade and a score for each of its documents; got {len(grades_D)} and {len(scores_D)} in "
-            f"query {query}. Leave out queries without documents."
+            f"query {query}. Remove queries without documents."
         )
     if grades_D.min() < 0 or grades_D.max() > MAX_GRADE:
         raise DataError(

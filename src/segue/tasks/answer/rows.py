@@ -138,7 +138,5 @@ def _truth(value: Any) -> bool | None:
     if not word:
         return None
     if word not in _YES + _NO:
-        raise DataError(
-            f"whether a question is impossible must be one of {', '.join(_YES + _NO)}; got {value!r}. Correct it."
-        )
+        raise DataError(f"the impossible column must hold one of {', '.join(_YES + _NO)}; got {value!r}. Correct it.")
     return word in _YES

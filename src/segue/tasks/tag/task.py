@@ -311,8 +311,8 @@ def learn(rows: Sequence[tuple[int, Row]], settings: TagSettings) -> Tag:
             raise DataError(f"record {number}: {error}") from None
     if 2 * mismatched > told:
         raise DataError(
-            f"the text of entities must stand at their offsets; got another for {mismatched:,} of {told:,}. Offsets "
-            f"count characters from 0; the end is {'the last one' if settings.end_inclusive else 'excluded'}: set "
+            f"the text of entities must match their offsets; it does not for {mismatched:,} of {told:,}. Offsets count "
+            f"characters from 0; the end is {'the last one' if settings.end_inclusive else 'excluded'}: set "
             f"task.end_inclusive={'false' if settings.end_inclusive else 'true'} if it is not."
         )
     scheme = settings.scheme or (scheme_of(tag_rows) if tag_rows else "iob2")
@@ -336,8 +336,8 @@ def _checked(types: set[str]) -> tuple[str, ...]:
         )
     if len(types) > MOST_TYPES:
         raise DataError(
-            f"entities may have {MOST_TYPES:,} types; got {len(types):,}. Check the column of the tags, and whether "
-            "types and texts are in each other's place."
+            f"entities may have at most {MOST_TYPES:,} types; got {len(types):,}. Check the column of the tags, and "
+            "whether types and texts are swapped."
         )
     return tuple(sorted(types))
 
