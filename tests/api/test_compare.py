@@ -100,7 +100,7 @@ def test_the_command(place: Path) -> None:
     (place / "rows.csv").write_text("\n".join(rows), encoding="utf-8")
     result = CliRunner().invoke(app, ["compare", "sentiment", "sentiment", "--data", "rows.csv"])
     assert result.exit_code == 0, result.output
-    assert "1 records that cannot be read, left out" in " ".join(result.output.split())
+    assert "1 unreadable records, skipped" in " ".join(result.output.split())
     strict = CliRunner().invoke(
         app, ["compare", "sentiment", "sentiment", "--data", "rows.csv", "--malformed-share", "0"]
     )

@@ -130,7 +130,7 @@ def test_of_a_long_prompt_only_the_end_is_read(place: Path, tmp_path: Path) -> N
     assert typed(long.encode(), place / "xl", "-", "--max-tokens", 8) == whole(text)
     told = typed(b"/load nothing\n", place / "xl", long, "--chat", code=2)
     assert told.startswith(f"Skipped the first {skipped:,} of {total:,} tokens of the prompt: ")
-    assert f"no more than the last {session.reach:,}." in told.replace("\n", " ")
+    assert f"at most the last {session.reach:,}." in told.replace("\n", " ")
     other = opened(place)
     other.score(long)  # which reads all of it
     assert "".join(other.stream(max_tokens=8)) == text
@@ -305,9 +305,9 @@ def test_commands_of_a_chat(place: Path, tmp_path: Path) -> None:
     saved, forgot, loaded, mistake = told.splitlines()
     count = re.fullmatch(r"Saved the session, (\d+) tokens, in .*a\.session\.", saved)
     assert count is not None
-    assert forgot == f"Forgot everything, {count[1]} tokens."
-    assert loaded == f"Loaded the session of {file}, {count[1]} tokens."
-    assert "must be a file; got" in mistake
+    assert forgot == f"Session reset, {count[1]} tokens forgotten."
+    assert loaded == f"Loaded the session from {file}, {count[1]} tokens."
+    assert "a saved session must be a file" in mistake
     assert "must not exist yet" in typed(f"/save {file}\n".encode(), *command, code=2)
     typed(f"/load {file}\n/reset\n/save {file}\n".encode(), *command)
     assert "must not exist yet" in typed(b"One.\n", *command, "--save", file, code=2)

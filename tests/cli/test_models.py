@@ -82,17 +82,17 @@ def test_the_card_of_one(names: Path, capsys: pytest.CaptureFixture[str]) -> Non
     card = capsys.readouterr().out
     assert card.startswith("---\nlicense: mit\n")
     assert "Six sentences." in card
-    assert "For segue alone" not in card
+    assert "segue only" not in card
 
 
 def test_what_is_for_segue_alone_says_so(names: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("models", "small-xlnet")
     shown = capsys.readouterr()
     assert "norm_first = true" in shown.out
-    assert "For segue alone: XLNet" in shown.err
+    assert "segue only: XLNet" in shown.err
     assert "model.norm_first must be False, got True" in shown.err
     run("models", "xlnet-base")
-    assert "For segue alone" not in capsys.readouterr().err
+    assert "segue only" not in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"Did you mean tiny-en\?"):
         run("models", "tiny-em")
 

@@ -56,7 +56,7 @@ def test_prepare_says_what_it_found(corpus: Path) -> None:
     result = segue("prepare", "*.jsonl", "--out", "s", "--kind", "bytes", "--field", "body", folder=corpus)
     assert result.returncode == 0, result.stderr
     assert "1 NUL characters, dropped; first: b.jsonl" in result.stdout
-    assert "1 documents without text, left out" in result.stdout
+    assert "1 documents without text, skipped" in result.stdout
     assert Store.open(corpus / "s").manifest.inputs[0].path == "b.jsonl"
 
 

@@ -112,7 +112,7 @@ def test_score_standard_input(place: Path) -> None:
     rows = list(csv.DictReader(done.stdout.splitlines()))
     assert [row["text"] for row in rows] == ["ab 中文", "天地 cd", "人字gh"]
     assert {row["source"] for row in rows} == {"-"}
-    assert "1 documents without text, left out" in done.stderr
+    assert "1 documents without text, skipped" in done.stderr
 
 
 def test_an_interrupt_leaves_no_file(

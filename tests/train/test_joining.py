@@ -56,7 +56,7 @@ def test_n_grams_that_are_better_are_joined_and_all_three_are_told(model: Path, 
         again = [one.value for one in answers_in_order(made, part.examples)]
         np.testing.assert_array_equal(again, [one.value for one in part.predictions])
     text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
-    assert f"| this model: n-grams joined | {both:.4f} |" in text
+    assert f"| this model, combined with n-grams | {both:.4f} |" in text
     assert f"| model alone | {alone:.4f} |" in text
     assert f"| {compared.methods[1].name} | {ngrams:.4f} |" in text
     assert "Chosen: n-grams answer with the model" in text

@@ -73,21 +73,21 @@ def folder_or_temporary(folder: Path | None, *, name: str, what: str, demo: bool
 
 def show_address(console: Console, address: str) -> None:
     """Where the server listens; the last line before it waits."""
-    console.print(f"serving on {address}  (Ctrl-C stops it)", soft_wrap=True)
+    console.print(f"serving on {address}  (Ctrl-C to stop)", soft_wrap=True)
 
 
 def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
     """What learning again has changed."""
     console = Console(highlight=False)
     if switched:
-        say(console, f"Model {model} is in use now. segue {name} roll-back {folder} goes back.")
+        say(console, f"Model {model} is now in use. To return to the previous one: segue {name} roll-back {folder}")
     else:
-        say(console, f"The model in use stays. The new one is kept as {model}.")
+        say(console, f"The current model stays in use. The new one is kept as {model}.")
 
 
 def show_rolled_back(model: str) -> None:
     """Which model is in use after a roll-back."""
-    say(Console(highlight=False), f"Model {model} is in use now.")
+    say(Console(highlight=False), f"Model {model} is now in use.")
 
 
 def show_copy(folder: Path, out: Path) -> None:
@@ -97,7 +97,7 @@ def show_copy(folder: Path, out: Path) -> None:
 
 def show_restored(copy: Path, out: Path) -> None:
     """What came of a restored back-up."""
-    say(Console(highlight=False), f"{out} is as it was when {copy} was made.")
+    say(Console(highlight=False), f"Restored {out} from {copy}.")
 
 
 def show_json(found: Any, *, indent: int | None = None) -> None:

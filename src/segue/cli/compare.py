@@ -73,8 +73,8 @@ def compare(
 
 def _print(found: ModelComparison) -> None:
     console = Console(highlight=False)
-    table = Table("model", "measure", box=None, pad_edge=False)
-    for name in ("value", "95 %", "minus first", "95 %"):
+    table = Table("model", "metric", box=None, pad_edge=False)
+    for name in ("value", "95 %", "difference", "95 %"):
         table.add_column(name, justify="right")
     for model in found.models:
         shown = model.name
@@ -87,9 +87,11 @@ def _print(found: ModelComparison) -> None:
     what = "documents" if found.task == "language modelling" else "examples"
     text = f"{found.task}, {found.examples:,} {what}. "
     if found.examples < FEWEST:
-        text += f"No intervals of fewer than {FEWEST}."
+        text += f"No intervals are given below {FEWEST}."
     else:
-        text += "A difference is settled on this data where its interval leaves out 0; other seeds may differ."
+        text += (
+            "A difference is significant on this data if its interval excludes 0; other seeds may give other results."
+        )
     say(console, text)
 
 

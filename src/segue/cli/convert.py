@@ -43,7 +43,7 @@ def run_conversion(
     say(console, first, hang=2, style="bold")
     for line in lines:
         say(console, line, indent=2, hang=2)
-    say(console, f"Every tensor: {out / REPORT}", indent=2, hang=2, style="dim")
+    say(console, f"Report on every tensor: {out / REPORT}", indent=2, hang=2, style="dim")
 
 
 def convert(

@@ -95,14 +95,14 @@ def learn(
 
 def _show(numbers: dict[str, object]) -> None:
     console = Console(highlight=False)
-    asked = "shortened questions" if numbers["shortened"] else "held-back questions"
+    asked = "shortened questions" if numbers["shortened"] else "held-out questions"
     say(console, f"{numbers['topics']:,} topics, {numbers['questions']:,} questions.")
-    say(console, f"{numbers['held_back']:,} {asked}: right topic first {numbers['right']:.1%}, in three "
+    say(console, f"{numbers['held_back']:,} {asked}: correct topic first {numbers['right']:.1%}, among the first three "
         f"{numbers['right_in_three']:.1%}.")  # fmt: skip
-    say(console, f"Accepted error {numbers['accepted_error']:.1%}: answers {numbers['answered']:.1%} of them, wrong "
-        f"{numbers['error_of_answered']:.1%}.")  # fmt: skip
+    say(console, f"Accepted error rate {numbers['accepted_error']:.1%}: answers {numbers['answered']:.1%} of them, "
+        f"{numbers['error_of_answered']:.1%} of these wrongly.")  # fmt: skip
     if numbers["outside_found"] is not None:
-        say(console, f"Told to be outside, of questions that are: {numbers['outside_found']:.1%}.")
+        say(console, f"Out-of-scope questions detected: {numbers['outside_found']:.1%}.")
 
 
 def ask(
@@ -147,7 +147,7 @@ def ask(
         else:
             say(console, found.answer if found.answer is not None else f"A person answers this: {found.reason}.")
         numbers = (("confidence", found.confidence), ("inside", found.inside))
-        shown = (f"{name} {value:.1%}, needs {found.needs[name]:.1%}" for name, value in numbers)
+        shown = (f"{name} {value:.1%}, threshold {found.needs[name]:.1%}" for name, value in numbers)
         say(console, "; ".join(shown), indent=2)
         for one in found.candidates[:3]:
             say(console, f"{one.probability:6.1%}  {one.topic.name}", indent=2, hang=8)
@@ -252,7 +252,7 @@ def improve(desk: DeskArgument, seed: HeldSeedOption = 0) -> None:
     say(console, f"{found.learned:,} accepted answers learned.")
     say(
         console,
-        f"Of {found.asked:,} held-back questions right: before {found.right_before:.1%}, now {found.right_now:.1%}.",
+        f"Accuracy on {found.asked:,} held-out questions: before {found.right_before:.1%}, now {found.right_now:.1%}.",
     )
     show_switch("desk", desk, model=found.model, switched=found.switched)
 
@@ -325,15 +325,15 @@ def person(
     found = person_in_desk(desk, person, delete=delete)
     console = Console(highlight=False)
     if delete and not found["conversations"] and not found.get("models"):
-        say(console, f"The desk keeps nothing of {person!r}; nothing was deleted.")
+        say(console, f"The desk stores nothing about {person!r}; nothing was deleted.")
     elif delete:
         say(console, f"{len(found['conversations']):,} conversations deleted.")
         if found["models"]:
             names = ", ".join(found["models"])
             say(
                 console,
-                f"Models deleted, which had learned from accepted questions of people who were deleted: {names}. "
-                f"Model {found['model']} is in use now.",
+                f"Models deleted, which were trained on accepted questions of deleted people: {names}. Model "
+                f"{found['model']} is now in use.",
             )
     else:
         show_json(found, indent=1)

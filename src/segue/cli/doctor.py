@@ -21,7 +21,7 @@ def examine(model: str | None) -> bool:
         fine = _report(console, title, checks) and fine
         if number == 0:  # after the installation
             _print_extras(console)
-    console.print("\nAll is well." if fine else "\n[bold red]Something failed: see above.[/]")
+    console.print("\nAll checks passed." if fine else "\n[bold red]Some checks failed; see above.[/]")
     return fine
 
 

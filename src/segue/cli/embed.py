@@ -73,7 +73,7 @@ def run_embedding(
             "documents": f"{totals.documents:,}",
             "tokens": f"{totals.tokens:,}",
             "vectors": f"{totals.vectors:,} of width {width:,}",
-            "texts without a token": f"{totals.empty:,}" + (", as zeros" if totals.empty else ""),
+            "texts without tokens": f"{totals.empty:,}" + (", as zeros" if totals.empty else ""),
             "time": f"{duration(seconds)}, {totals.tokens / max(seconds, 1e-9):,.0f} tokens/s",
         },
     )

@@ -209,7 +209,7 @@ def _summary(shown: Explanation) -> None:
         console.print(f"{shown.words.task}: {shown.words.whole or network}", markup=False)
         if shown.words.whole is not None:
             console.print(
-                f"  with the n-grams of the model; the network alone, which is explained, answers {network}",
+                f"  combined with n-grams; the network alone, which is explained, answers {network}",
                 markup=False,
             )
         for method in shown.words.faithfulness:

@@ -99,7 +99,7 @@ def learn(
     for name in ("sentiment", "topic"):
         if name in numbers:
             one = numbers[name]
-            say(console, f"{name}, {one['held_back']:,} held-back rows: right {one['accuracy']:.1%}, mean F1 "
+            say(console, f"{name}, {one['held_back']:,} held-out rows: accuracy {one['accuracy']:.1%}, macro F1 "
                 f"{one['macro_f1']:.1%}, calibration error {one['calibration_error']:.1%}.")  # fmt: skip
     if "network" in numbers:
         say(console, network_sentence(numbers["network"]))
@@ -327,7 +327,8 @@ def improve(
     console = Console(highlight=False)
     say(console, f"{found.learned:,} accepted corrections learned.")
     say(
-        console, f"Of {found.asked:,} held-back rows right: before {found.right_before:.1%}, now {found.right_now:.1%}."
+        console,
+        f"Accuracy on {found.asked:,} held-out rows: before {found.right_before:.1%}, now {found.right_now:.1%}.",
     )
     show_switch("monitor", monitor, model=found.model, switched=found.switched)
 
@@ -403,8 +404,8 @@ def person(
         for name in found["models"]:
             say(
                 console,
-                f"Model {name} has learned from corrections of these texts, and still has them: delete "
-                f"{monitor / 'models' / name} when another model is in use, or learn the monitor anew.",
+                f"Model {name} was trained on corrections of these texts, and still contains them: delete "
+                f"{monitor / 'models' / name} once another model is in use, or train the monitor again.",
             )
     else:
         show_json(found, indent=1)

@@ -30,14 +30,17 @@ def run_packaging(
     )
     for name, size in packed.files.items():
         console.print(f"{size:>14,}  {name}", soft_wrap=True, markup=False)
-    console.print(f"{sum(packed.files.values()):>14,}  bytes together")
+    console.print(f"{sum(packed.files.values()):>14,}  bytes in total")
     if packed.averaged:
-        say(console, "The weights are the averaged ones of the run, which no validation has judged.", hang=2)
+        say(console, "The weights are the averaged weights of the run, which were not validated.", hang=2)
     if packed.kept is not None:
-        text = f"{packed.kept:.1%} of the squared differences to {trunk} are kept. It is another model now: measure it."
+        text = (
+            f"{packed.kept:.1%} of the squared differences to {trunk} are kept. The result is a different model: "
+            "evaluate it."
+        )
         say(console, text, hang=2)
     if packed.unknown:
-        say(console, f"The card says nothing of: {', '.join(packed.unknown)}. Add it with --notes FILE.", hang=2)
+        say(console, f"The model card lacks: {', '.join(packed.unknown)}. Add it with --notes FILE.", hang=2)
     console.print(f"{packed.folder}", soft_wrap=True, markup=False)
 
 

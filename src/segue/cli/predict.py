@@ -108,14 +108,12 @@ def _warn(console: Console, table: Table, writer: PredictionWriter) -> None:
             say(console, f"{number:,} {MEANING[kind]}; first: {problems.first[kind]}", hang=2, style="yellow")
     if writer.escaped:
         text = (
-            f"{writer.escaped:,} cells that begin like a formula of a spreadsheet got a ' in front; "
-            "--no-escape-formulas leaves them as they are."
+            f"{writer.escaped:,} cells that look like spreadsheet formulas were prefixed with '; --no-escape-formulas "
+            "leaves them unchanged."
         )
         say(console, text, hang=2, style="yellow")
     for name, number in writer.left_out.items():
-        text = (
-            f"{number:,} rows have a field {name!r} that the first ones do not have; it is not written. Use --to jsonl."
-        )
+        text = f"{number:,} rows have a field {name!r} that the first rows lack; it is not written. Use --to jsonl."
         say(console, text, hang=2, style="yellow")
 
 

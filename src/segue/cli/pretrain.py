@@ -102,7 +102,7 @@ class LiveView:
         for change in event.changed:
             say(self.console, f"changed: {change}", indent=2)
         if event.step == 0 and (why := only_for_segue(self.model)):
-            say(self.console, f"For segue alone: {why}", indent=2, hang=2)
+            say(self.console, f"segue only: {why}", indent=2, hang=2)
         if self.console.is_terminal and event.step < event.steps:
             self.task = self.progress.add_task("pretrain", total=event.steps, completed=event.step, line="")
             self.progress.start()

@@ -31,7 +31,7 @@ def run_push(
             console.print(f"{_size(size):>10}  {file}", soft_wrap=True, markup=False)
         if upload.stripped:
             places = ", ".join(upload.stripped)
-            say(console, f"Paths of this machine stay here, and only their last names go up: {places}.", hang=2)
+            say(console, f"Local paths are reduced to their last component in: {places}.", hang=2)
 
     pushed = pushed_model(
         folder,
@@ -46,9 +46,9 @@ def run_push(
     )
     total = f"{len(pushed.files)} files of {pushed.folder}, {_size(sum(pushed.files.values()))}"
     if pushed.url is None:
-        say(console, f"{total}: would go to {name}. Nothing was written or sent.", hang=2)
+        say(console, f"{total}: would be uploaded to {name}. Nothing was written or sent.", hang=2)
         return
-    say(console, f"{total}: are at {pushed.url}, commit {pushed.commit}.", hang=2)
+    say(console, f"{total}: uploaded to {pushed.url}, commit {pushed.commit}.", hang=2)
     say(console, f'Next: segue.load("{name}", revision="{pushed.commit}")', hang=2, style="dim")
 
 

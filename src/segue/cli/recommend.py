@@ -108,9 +108,9 @@ def learn(
         say(console, f"Rows skipped: {count:,} ({reason})", indent=2)
     measured = {name: one for name, one in numbers["held_back"].items() if one["events"]}
     if not measured:
-        say(console, "Too few events to hold some back: nothing is measured.")
+        say(console, "Too few events to hold any out: nothing is evaluated.")
     for name, one in measured.items():
-        say(console, f"{name}, {one['events']:,} held-back events: NDCG@10 {one['ndcg']:.4f}, HR@10 "
+        say(console, f"{name}, {one['events']:,} held-out events: NDCG@10 {one['ndcg']:.4f}, HR@10 "
             f"{one['hit_rate']:.4f}.")  # fmt: skip
     say(console, f"Report: {found.page}, and report.md beside it.")
 
@@ -239,7 +239,7 @@ def improve(rec: RecArgument, seed: SeedOption = 0) -> None:
 
     found = improve_recommender(rec, seed=seed)
     console = Console(highlight=False)
-    say(console, f"{found.learned:,} events came since. NDCG@10 on {found.asked:,} held-back events: before "
+    say(console, f"{found.learned:,} new events. NDCG@10 on {found.asked:,} held-out events: before "
         f"{found.before:.4f}, now {found.now:.4f}.")  # fmt: skip
     show_switch("recommend", rec, model=found.model, switched=found.switched)
 
@@ -336,6 +336,6 @@ def person(
         say(console, f"{len(found['events']):,} events and {len(found['sessions']):,} sessions deleted.")
         if found["models"]:
             names = ", ".join(found["models"])
-            say(console, f"Models {names} were made when these events were there; learn again for one without them.")
+            say(console, f"Models {names} were trained on these events; retrain for a model without them.")
     else:
         show_json(found, indent=1)

@@ -21,7 +21,8 @@ def print_samples() -> None:
     console.print()
     say(
         console,
-        "`segue sample NAME --out FILE` writes one: documents parted by blank lines, or labelled texts as JSON lines.",
+        "`segue sample NAME --out FILE` writes one: documents separated by blank lines, or labelled texts as JSON "
+        "lines.",
     )
 
 

@@ -66,7 +66,7 @@ def run_server(
     def started() -> None:
         for one in served.values():
             console.print(f"{one.name}  {one.parameters / 1e6:.1f} M parameters  {', '.join(one.abilities)}")
-        ends = "--check: it stops now" if check else "Ctrl-C stops it"
+        ends = "--check: exiting" if check else "Ctrl-C to stop"
         console.print(f"serving on http://{shown}:{at}  ({ends})", soft_wrap=True)
 
     serve(make_app(serving), serving, listening, started=started, check=check)

@@ -67,7 +67,7 @@ def study(
     say(console, f"{finished} of {len(found.results)} runs finished{more}.")
     say(console, f"Report: {found.report}, and {found.report.stem}.md beside it.")
     if found.stopped_by is not None:
-        say(console, "Stopped. Nothing is lost: the same command goes on.")
+        say(console, "Stopped. Nothing is lost: the same command continues.")
         raise typer.Exit(128 + found.stopped_by)
     if found.problems:
         for name, problem in found.problems.items():

@@ -91,7 +91,7 @@ class _View:
                 value = validated.metrics[self.metric].value
                 say(self.console, f"step {validated.step}: {self.metric} {value:.4f}", indent=2)
             case Restarted() as restarted:
-                say(self.console, f"step {restarted.step}: collapsed: {restarted.reason}. Starting again.", indent=2)
+                say(self.console, f"step {restarted.step}: collapsed: {restarted.reason}. Restarting.", indent=2)
 
     def _ended(self, event: SearchEnded) -> None:
         console = Console(highlight=False)
@@ -99,11 +99,11 @@ class _View:
         if event.stopped_by is not None:
             say(
                 console,
-                f"Nothing is lost: {self.folder} keeps what is over ({len(event.trials)} so far); a trial cut short is "
-                "made again. The same command goes on.",
+                f"Nothing is lost: {self.folder} keeps the finished trials ({len(event.trials)} so far); an "
+                "interrupted trial is repeated. The same command continues.",
             )
         if event.best is None or event.command is None:
-            say(console, "No trial has come to its end yet.")
+            say(console, "No trial has finished yet.")
             return
         best = self.folder / "trials" / f"{event.best.number:04d}" / "best"
         value = f"{self.metric or 'a validation of'} {event.best.value:.4f}"
@@ -112,7 +112,7 @@ class _View:
             f"The best is trial {event.best.number}, with {value}. Its model is {best}; the weights of the other "
             "trials are deleted.",
         )
-        say(console, f"Report: {self.folder / 'report.html'}, and report.md beside it. The same run again:")
+        say(console, f"Report: {self.folder / 'report.html'}, and report.md beside it. To repeat the run:")
         console.print(event.command, soft_wrap=True, markup=False)
 
 

@@ -129,14 +129,14 @@ def prompt_pieces(prompt: str, *, encoding: str) -> Iterator[str]:
 def feed(session: Session, pieces: Iterable[str]) -> None:
     """Reads a prompt; where that takes long, says how far it is, and where some of it cannot matter, how much."""
     before = session.tokens_read
-    with reporting("read the prompt, tokens") as report:
+    with reporting("reading the prompt, tokens") as report:
         skipped = session.feed(pieces, progress=report)
     if skipped:
         total = session.tokens_read - before
         say(
             Console(stderr=True, highlight=False),
-            f"Skipped the first {skipped:,} of {total:,} tokens of the prompt: what this model writes can depend on no "
-            f"more than the last {session.reach:,}.",
+            f"Skipped the first {skipped:,} of {total:,} tokens of the prompt: the output of this model can depend on "
+            f"at most the last {session.reach:,}.",
             style="dim",
         )
 

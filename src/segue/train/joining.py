@@ -1,7 +1,7 @@
 """Joins n-grams to a classifier while it is trained: at every validation that is the best so far, and at the end.
 
 In: fitted n-grams, and answers of the model to the validation examples. Out: a Wide to be saved with the weights, what
-a card says of the measures, and the end of a run with three answers: the model's, the n-grams' and both together.
+a card says of the measures, and the end of a run with three answers: the model's, the n-grams' and both combined.
 """
 
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ class Joiner:
         return fit_wide(self._classifier, network_NC, self._scores_NC, self._gold_NC, score=self._measure)
 
     def measures(self, wide: Wide, predictions: Sequence[Prediction]) -> dict[str, Metric]:
-        """Measures of both together on the validation examples."""
+        """Measures of both combined on the validation examples."""
         found_NC = wide.combined([one.value for one in predictions], self._scores_NC)
         return self.task.measure(self._valid, [Prediction(value=row_C, columns={}) for row_C in found_NC])
 

@@ -258,7 +258,7 @@ async def review(
 
 @router.get("/v1/agent/statistics", tags=["agent"], dependencies=[needs("agent")])
 async def read_statistics(request: Request, days: Annotated[float, Query(gt=0, le=3650)] = 30) -> Response:
-    """Share answered, share right by feedback, time, topics, and what lacks an answer."""
+    """Share answered, share correct by feedback, time, topics, and what lacks an answer."""
     service = service_of(request)
     found = await service.database.run(lambda connection: reviews.statistics(connection, days=days))
     return answer({**found, "streams": service.streams, "decision": service.decision()})

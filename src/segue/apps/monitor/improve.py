@@ -123,7 +123,7 @@ def _right(
     seed: int,
     told: Callable[[str], object],
 ) -> float:
-    """Share of the held-back rows that are told rightly by what is learned without them, with a network if it helps."""
+    """Share of the held-out rows that are told rightly by what is learned without them, with a network if it helps."""
     built = build(gathered(rest), entities, seed=seed, told=told, model=model)
     found = built.model.read_all([row.text for row in held])
     right = sum(SENTIMENTS.index(one.sentiment.label) == row.sentiment for one, row in zip(found, held, strict=True))

@@ -62,7 +62,7 @@ class Learned:
     chosen: float
     """NDCG on the events that chose."""
     held: dict[str, NDArray[np.float64]]
-    """The ranks of the held-back events by each method."""
+    """The ranks of the held-out events by each method."""
     wanted: list[tuple[int, int]]
 
     def qualities(self) -> dict[str, Quality]:
