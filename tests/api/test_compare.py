@@ -73,7 +73,7 @@ def test_language_models_with_different_tokenisers(place: Path) -> None:
 def test_what_cannot_be_compared(place: Path) -> None:
     with pytest.raises(ConfigError, match="two or more models"):
         segue.compare(["model"], "a text", progress=False)
-    with pytest.raises(ConfigError, match="all be fine-tuned, or none; got model"):
+    with pytest.raises(ConfigError, match="all be fine-tuned or none; got model"):
         segue.compare(["sentiment", "model"], "a text", progress=False)
     with pytest.raises(DataError, match="never seen"):
         segue.compare(["sentiment"] * 2, [{"text": "The room.", "label": "never seen"}], progress=False)

@@ -128,7 +128,7 @@ def test_a_name_is_downloaded_once_and_pinned(hub, folder) -> None:
 
 def test_offline_is_what_was_there_last(hub, folder, monkeypatch) -> None:
     commit = hub.add("someone/model", contents(folder))
-    with pytest.raises(CheckpointError, match="within reach; got offline mode"):
+    with pytest.raises(CheckpointError, match="on a reachable Hub; got offline mode"):
         segue.load("someone/model", offline=True)
     segue.load("someone/model")
     hub.requests.clear()

@@ -41,11 +41,14 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
             PermissionError(errno.EACCES, "no", "a/b"),
             r"a/b must be usable; got Permission denied. Check its permissions",
         ),
-        (OSError(errno.ENOSPC, "full"), "got No space left on device. Make room"),
+        (OSError(errno.ENOSPC, "full"), "got No space left on device. Free some space"),
         (OSError(errno.ENAMETOOLONG, "long", "n" * 300), "Use a shorter name."),
         (IsADirectoryError(errno.EISDIR, "folder", "x"), "x must be usable; got Is a directory. Name a file."),
         (OSError(errno.ELOOP, "links", "x"), "Remove the link that leads to itself."),
-        (OSError("libnative.so: failed to map segment"), "got libnative.so: failed to map segment. Check the disk"),
+        (
+            OSError("libnative.so: failed to map segment"),
+            "a system call failed: libnative.so: failed to map segment. Check the disk",
+        ),
         (MemoryError(), "the work must fit into memory; got an allocation failure."),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes\nmore"),

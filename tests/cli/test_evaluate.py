@@ -70,7 +70,7 @@ def test_effective_lengths_of_two_models(work: Path) -> None:
     output = segue("evaluate", *models, "--lengths", "4,8,64", "--limit", 200, "--plot", work / "recl.png")
     assert "contexts by memory" in output
     assert "at most its 48 positions" in output
-    assert "136 tokens predicted, from token 64" in output
+    assert "136 tokens predicted, starting at token 64" in output
     assert [row[0] for row in rows(output, columns=3)] == ["4", "8", "64"]
     assert [row[0] for row in rows(output, columns=4)] == ["1", "2"]
     assert (work / "recl.png").stat().st_size > 5000
@@ -84,7 +84,7 @@ def test_effective_lengths_of_two_models(work: Path) -> None:
     [
         (("{xl}",), "perplexity needs a store"),
         (("{xl}", "--speed", "--recl"), "Choose one"),
-        (("{xl}", "{store}", "--lengths", "8"), "must go with --speed or --recl"),
+        (("{xl}", "{store}", "--lengths", "8"), "requires --speed or --recl"),
         (("{xl}", "--speed", "--lengths", "long"), "whole numbers"),
         (("{xl}", "--speed", "--lengths", "0"), "at least 1"),
         (("{xl}", "--speed", "--sweep", "memory_length=8"), "got --sweep"),

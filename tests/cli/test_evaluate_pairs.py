@@ -94,8 +94,8 @@ def test_columns_are_named(work: Path) -> None:
         (("{xl}", "--pairs", "{work}/pairs.jsonl", "--speed"), "Choose one"),
         (("{xl}", "--pairs", "{work}/pairs.jsonl", "--out", "{work}/rows.txt"), "must end in .jsonl"),
         (("{xl}", "--pairs", "{work}/pairs.jsonl", "--out", "{work}/pairs.jsonl", "--replace"), "must not be an input"),
-        (("{xl}", "{work}", "--json"), "--json must go with --pairs"),
-        (("{xl}", "{work}", "--seed", "0"), "--seed must go with --pairs"),
+        (("{xl}", "{work}", "--json"), "--json requires --pairs"),
+        (("{xl}", "{work}", "--seed", "0"), "--seed requires --pairs"),
         (("{work}/silent", "--pairs", "{work}/pairs.jsonl"), "must have a tokeniser"),
     ],
 )

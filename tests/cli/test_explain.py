@@ -73,7 +73,10 @@ def test_standard_input_and_a_fine_tuned_model_alone(models: Path, tmp_path: Pat
     ("arguments", "message"),
     [
         (["{}/xl", "The room", "--order", "random", "--out", "{}/a.html"], "a factorization order needs"),
-        (["{}/xl", "The room", "--order", "first", "--out", "{}/a.html"], "--order must be whole numbers"),
+        (
+            ["{}/xl", "The room", "--order", "first", "--out", "{}/a.html"],
+            "--order must be comma-separated whole numbers",
+        ),
         (["{}/xlnet", "The room", "--order", "1,1", "--out", "{}/a.html"], "every position once"),
         (["{}/xl", "The room", "--layers", "7", "--out", "{}/a.html"], "layers must be among the 2"),
         (["{}/pairs", "The room", "--out", "{}/a.html"], "must have columns"),

@@ -38,5 +38,5 @@ def test_export_says_what_it_checked(model: Path, tmp_path: Path) -> None:
 def test_export_refuses_in_one_line(model: Path, tmp_path: Path) -> None:
     result = segue("export", str(model), "--what", "encoder", "--rows", "2", "--out", str(tmp_path / "out"))
     assert result.returncode == 2
-    assert "rows is for the export of a step" in " ".join(result.stderr.split())
+    assert "rows applies only to a step" in " ".join(result.stderr.split())
     assert not (tmp_path / "out").exists()

@@ -69,7 +69,7 @@ def test_what_packaging_says(names: Path, sources: Path, capsys: pytest.CaptureF
     text = said(capsys)
     assert "of the squared differences to tiny-en are kept. It is another model now: measure it." in text
     assert "The card says nothing of: Training data, Metrics, Command. Add it with --notes FILE." in text
-    with pytest.raises(ConfigError, match="rank must go with trunk") as caught:
+    with pytest.raises(ConfigError, match="rank requires trunk") as caught:
         run("package", sources / "classify", "other", *licence, "--rank", "4")
     assert "--rank requires --trunk" in caught.value.on_command_line
     with pytest.raises(SegueError, match="must not exist yet"):

@@ -210,7 +210,7 @@ def test_nonsense_is_refused_before_any_work(tmp_path: Path) -> None:
     for kind in ("bytes", "unigram"):
         with pytest.raises(DataError, match=r"text to train|at least one document"):
             prepare([tmp_path / "empty.txt"], out=tmp_path / "store", kind=kind)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"of 3 documents, a share of 1e-09 left none for validation"):
+    with pytest.raises(DataError, match=r"with 3 documents, a share of 1e-09 left none for validation"):
         prepare(inputs, out=tmp_path / "store", kind="bytes", validation_share=1e-9)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "empty.txt"]
 

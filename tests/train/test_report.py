@@ -105,7 +105,7 @@ def test_a_report_says_what_its_numbers_are_worth(model: Path, tmp_path: Path) -
     assert "TF-IDF of words, logistic regression 1.0000)" in lines[2]
     assert lines.index("## Before you trust these numbers") < lines.index("## Comparison with baselines")
     assert any(line.startswith("| TF-IDF of words, logistic regression | 1.0000 | ") for line in lines)
-    assert ("The model is not better than a simple method" in text) == (own < 1)
+    assert ("The model is not better than a baseline" in text) == (own < 1)
     gold = np.array([example.gold for example in end.judged[0].examples])
     predicted = np.array([int(one.value.argmax()) for one in end.judged[0].predictions])
     recall = ((gold == 0) & (predicted == 0)).sum() / (gold == 0).sum()

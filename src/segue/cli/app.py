@@ -42,7 +42,7 @@ VERBS = {
     "package": "Package a model: 16-bit weights and a model card, loadable by name.",
     "push": "Upload a model folder and its model card to the Hugging Face Hub.",
 }
-"""Each with the first line of its help, which is also that of its docstring."""
+"""Commands by name, with the first line of their help, which is also that of their docstring."""
 APPLICATIONS = {
     "desk": {
         "learn": "Train a desk on questions and answers, and evaluate it.",
@@ -79,7 +79,7 @@ APPLICATIONS = {
         "person": "Show, export or delete what a recommender stores about a person.",
     },
 }
-"""Verbs that have verbs of their own, each with the first line of its help."""
+"""Commands with subcommands, each with the first line of its help."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -127,7 +127,7 @@ def command_of(verb: str) -> Any:
 
 
 def _say_default(parameter: Any) -> None:
-    """Defaults are said in the words of the help, all in one way."""
+    """Appends the default to the help text, in one form for all options."""
     text, default = getattr(parameter, "help", None), parameter.default
     known = isinstance(default, str | int | float | PurePath) and not isinstance(default, bool) and default != ""
     if text and known and "Default:" not in text:

@@ -1,4 +1,4 @@
-"""What the verbs of applications share: options, checks before a server starts, and what is said."""
+"""Shared parts of the application commands: options, checks before a server starts, and messages."""
 
 import json
 import logging
@@ -77,7 +77,7 @@ def show_address(console: Console, address: str) -> None:
 
 
 def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
-    """What learning again has changed."""
+    """Reports the result of retraining."""
     console = Console(highlight=False)
     if switched:
         say(console, f"Model {model} is now in use. To return to the previous one: segue {name} roll-back {folder}")
@@ -91,12 +91,12 @@ def show_rolled_back(model: str) -> None:
 
 
 def show_copy(folder: Path, out: Path) -> None:
-    """What came of a back-up."""
+    """Reports a back-up."""
     say(Console(highlight=False), f"{out} is a copy of {folder}, and can be restored or run.")
 
 
 def show_restored(copy: Path, out: Path) -> None:
-    """What came of a restored back-up."""
+    """Reports a restored back-up."""
     say(Console(highlight=False), f"Restored {out} from {copy}.")
 
 

@@ -42,7 +42,8 @@ def run_chat(
     loaded: Path | None,
     model: str,
 ) -> None:
-    """Until the input ends. In a terminal a mistake is told and the session goes on; in a pipe it ends the command."""
+    """Chats until the input ends. In a terminal an error is printed and the chat continues; in a pipe it ends the
+    command."""
     terminal = sys.stdin.isatty()
     replies = 0
     file = loaded

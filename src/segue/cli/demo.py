@@ -161,7 +161,7 @@ def _reviews(
 
 
 def _results(run: Path) -> dict[str, Any] | None:
-    """What a finished run measured; None if there is none."""
+    """The results of a finished run; None if there are none."""
     try:
         results: dict[str, Any] = json.loads((run / "results.json").read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -41,7 +41,7 @@ def check_options(*, modes: Mapping[str, bool], given: Mapping[str, object]) -> 
     ]
     if wrong and mode is None:
         owners = [name for name, taken in TAKES.items() if set(wrong) & taken]
-        raise ConfigError(f"{', '.join(wrong)} requires {' or '.join(owners)}; got neither. Add the option.")
+        raise ConfigError(f"{', '.join(wrong)} requires {' or '.join(owners)}; none was given. Add one.")
     if wrong:
         raise ConfigError(
             f"{mode} accepts only {', '.join(sorted(TAKES[mode or '']))}; got {', '.join(wrong)}. Leave it out."

@@ -91,7 +91,7 @@ def _print(accuracy: PairAccuracy, way: str) -> None:
 
 
 def _inside(accuracy: PairAccuracy) -> dict[str, int]:
-    """How many paradigms each phenomenon has."""
+    """Number of paradigms of each phenomenon."""
     return {
         name: len({paradigm for paradigm, of in accuracy.phenomenon_of.items() if of == name})
         for name in accuracy.phenomena

@@ -194,7 +194,7 @@ def _row(row: str | None, text: str) -> str | dict[str, Any]:
 
 
 def _summary(shown: Explanation) -> None:
-    """What a reader of the terminal wants to know first."""
+    """Prints a short summary of the explanation."""
     console = Console(stderr=True, highlight=False)
     if shown.reading is not None and shown.loss is not None:
         console.print(

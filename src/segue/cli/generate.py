@@ -47,7 +47,7 @@ _OF_SAMPLING = {
     "--greedy",
 }
 _DRAWING = {"--temperature", "--top-k", "--top-p", "--min-p", "--typical", "--seed"}
-"""What makes no difference where nothing is drawn."""
+"""Options without effect when nothing is sampled."""
 _NOT_WITH = {
     "--beam": {*_OF_SAMPLING, "--stop", "--choice", "--count", "--log-probabilities", "--alternatives", "--chat"},
     "--count": {"--choice", "--greedy", "--save", "--chat"},
@@ -62,7 +62,7 @@ _ONLY_WITH |= {"--replace": ("--save", "--chat")}
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateOptions(SamplingOptions):
-    """What `segue generate` was asked to do; None is what was left out."""
+    """Options of `segue generate`; None if not given."""
 
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of tokens to generate. Default: 200, with --beam 64.")

@@ -25,7 +25,7 @@ MOST_CHARACTERS = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class InfillOptions(SamplingOptions):
-    """What `segue infill` was asked to do; None is what was left out."""
+    """Options of `segue infill`; None if not given."""
 
     gap: Annotated[str, typer.Option(metavar="MARK", help="Marker of a gap.")] = "___"
     length: Annotated[

@@ -31,7 +31,7 @@ def run_inspection(path: Path, *, tensors: bool) -> None:
 
 
 def _family(family: str | None) -> str:
-    """What follows the kind: a family of checkpoints, or that a model was fine-tuned."""
+    """Text after the kind: the family of the checkpoint, or the fine-tuned task."""
     if family is None:
         return ""
     return f", {family}" if family.startswith("fine-tuned") else f": {family}"

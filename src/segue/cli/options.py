@@ -82,7 +82,7 @@ SeedOption: TypeAlias = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """How files of text are read, and how the model reads them."""
+    """Options for reading text files, and for the model that reads them."""
 
     documents: DocumentsOption = None
     field: FieldOption = "text"
@@ -115,7 +115,7 @@ class TextOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """How tables are written, and what their columns mean."""
+    """Format and columns of tables."""
 
     column: ColumnOption = None
     format: Annotated[
@@ -158,7 +158,7 @@ class TableOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelledTableOptions(TableOptions):
-    """The same for labelled tables, of which some rows may be unreadable."""
+    """Options of labelled tables, some rows of which may be unreadable."""
 
     malformed_share: Annotated[
         float,
@@ -172,7 +172,7 @@ class LabelledTableOptions(TableOptions):
 
 
 def chosen_columns(texts: list[str]) -> dict[str, str]:
-    """Options ROLE=COLUMN as a table of them."""
+    """Columns by role, from options ROLE=COLUMN."""
     chosen = {}
     for text in texts:
         role, equals, name = text.partition("=")
@@ -186,7 +186,7 @@ def chosen_columns(texts: list[str]) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """How tokens are chosen, as it was asked for; None is what was left out."""
+    """Sampling options; None if not given."""
 
     temperature: Annotated[
         float | None, typer.Option(help="Sampling temperature; values below 1 favour likely tokens. Default: 1.")

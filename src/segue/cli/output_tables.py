@@ -43,7 +43,7 @@ class RowWriter(Protocol):
 
 
 def row_format(out: Path | None, to: RowFormat | None) -> RowFormat:
-    """As asked for, or by the name of the file; JSON lines for standard output."""
+    """The output format: as given, or by the file name; JSON lines for standard output."""
     found = to or ("jsonl" if out is None else out.suffix.removeprefix(".").lower())
     if found not in get_args(RowFormat):
         raise ConfigError(
@@ -171,7 +171,7 @@ def written(out: Path | None, *, replace: bool, inputs: Iterable[str | Path]) ->
 
 
 class Meter:
-    """How far the reading is and how fast: a line that moves in a terminal, elsewhere a line now and then."""
+    """Progress and speed of reading: a status line in a terminal, elsewhere a line every few seconds."""
 
     def __init__(self, progress: Progress, files: TextFiles) -> None:
         self.progress, self.files = progress, files
@@ -215,7 +215,7 @@ def summarise(console: Console, files: TextFiles, values: Mapping[str, str]) -> 
 
 
 def warn(console: Console, files: TextFiles) -> None:
-    """What was wrong with the text and how it was mended."""
+    """Warns about problems found in the text, and how they were corrected."""
     for kind, number in files.problems.counts.items():
         if kind != "cut_lines":  # long lines are put together again
             say(console, f"{number:,} {MEANING[kind]}; first: {files.problems.first[kind]}", hang=2, style="yellow")

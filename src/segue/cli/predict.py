@@ -101,7 +101,7 @@ def is_table(sources: Sequence[str]) -> bool:
 
 
 def _warn(console: Console, table: Table, writer: PredictionWriter) -> None:
-    """What else is not as it was in the table."""
+    """Warns about other differences from the input table."""
     problems = table.problems
     for kind, number in problems.counts.items():
         if kind != "malformed_records":  # they are among the rows without an answer

@@ -1,4 +1,5 @@
-"""What the verbs that write text share: settings from options, prompts of any size, text on the screen, Ctrl-C.
+"""Shared parts of the commands that generate text: settings from options, prompts of any size, text on the screen,
+Ctrl-C.
 
 In: options as the user gave them, and a Session. What is written, and when, is for the verbs.
 """
@@ -65,7 +66,7 @@ def sampling_settings(options: SamplingOptions, *, show_alternatives: bool) -> S
 
 
 def biased(settings: SamplingSettings, bias: Sequence[str] | None, tokenizer: Tokenizer) -> SamplingSettings:
-    """With --bias, which only the tokeniser understands."""
+    """The settings with --bias, whose tokens are looked up in the tokeniser."""
     pairs = [_bias(one) for one in bias or ()]
     return replace(settings, logit_bias={token_id(token, tokenizer): number for token, number in pairs})
 
@@ -183,7 +184,7 @@ class Screen:
             self._fresh = text.endswith("\n")
 
     def end_line(self) -> None:
-        """What follows begins a line."""
+        """Ensures that further output begins on a new line."""
         if not self._fresh:
             self.show("\n")
 

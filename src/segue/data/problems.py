@@ -1,4 +1,4 @@
-"""What was wrong with the text and how it was mended: counted, with the first place of each kind."""
+"""Problems found in text and how they were corrected: counts, with the first place of each kind."""
 
 from collections.abc import Mapping
 

@@ -27,7 +27,7 @@ Piece = tuple[str, bool, bool]  # text without line end; whether its line ends h
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSettings:
-    """How files become documents."""
+    """Settings for reading documents from files."""
 
     document: DocumentRule | None = None
     """block: up to a blank line; line; file; record: a field of a record. Default: blocks of text files, records of

@@ -1,4 +1,4 @@
-"""How surprised a model is by a text: perplexity, and bits for each token, character and byte.
+"""Perplexity of a model on a text, and bits per token, character and byte.
 
 A text is cut into segments on one grid. Lanes are runs of segments that are read side by side to save time; each lane
 first reads, without counting, as much of what precedes it as its states can depend on. So the result does not depend on

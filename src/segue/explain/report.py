@@ -28,7 +28,7 @@ LARGEST_MAPS = 256 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What a model does with a text."""
+    """Explanation of a model on a text."""
 
     name: str
     text: str

@@ -147,7 +147,7 @@ class _Scorer:
             )
         if settings.pseudo and (self.objective == "causal" or settings.order != "forward"):
             raise ConfigError(
-                'pseudo-likelihood is for objective "permutation" or "masked", and has no order; got '
+                'pseudo-likelihood needs objective "permutation" or "masked", and has no order; got '
                 f'"{self.objective}" and order {settings.order!r}. Leave one of them out.'
             )
         if self.objective == "masked" and self.mask is None:

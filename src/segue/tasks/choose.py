@@ -54,7 +54,7 @@ class Choose:
     """One of the options of each question."""
 
     settings: ChooseSettings
-    """With `answers` and `first_number` as the training rows show them."""
+    """Settings, with `answers` and `first_number` inferred from the training rows."""
 
     def to_values(self) -> dict[str, Any]:
         return {"settings": self.settings.model_dump(exclude_none=True)}
@@ -166,7 +166,7 @@ def with_option(question: str, option: str) -> str:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: ChooseSettings) -> Choose:
-    """With the way of giving answers by which most training rows can be understood."""
+    """Makes the task with the form of answers that fits most training rows."""
     understood: list[tuple[Row, list[str]]] = []
     for _, row in rows:
         with suppress(UnusableRowError):  # counted when the row becomes an example
@@ -187,7 +187,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: ChooseSettings) -> Choose:
 
 
 def restore(values: Mapping[str, Any]) -> Choose:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Choose(settings=ChooseSettings.model_validate(values["settings"]))
 
 

@@ -173,7 +173,7 @@ class Classify:
 
 
 def learn(roles: tuple[str, ...], rows: Sequence[tuple[int, Row]], settings: ClassifySettings) -> Classify:
-    """With the labels of the training rows."""
+    """Makes the task with the labels of the training rows."""
     found: list[tuple[int, str]] = []
     for number, row in rows:
         with suppress(UnusableRowError):  # counted when the row becomes an example
@@ -184,7 +184,7 @@ def learn(roles: tuple[str, ...], rows: Sequence[tuple[int, Row]], settings: Cla
 
 
 def restore(values: Mapping[str, Any]) -> Classify:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Classify(
         roles=tuple(values["roles"]),
         labels=tuple(values["labels"]),

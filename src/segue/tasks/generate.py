@@ -265,7 +265,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: GenerateSettings) -> Genera
 
 
 def restore(values: Mapping[str, Any]) -> Generate:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Generate(settings=GenerateSettings.model_validate(values["settings"]))
 
 

@@ -1,5 +1,5 @@
-"""What makes measures too good: texts that are in the training examples and in those they are measured on, equal texts
-with different answers, and too few examples.
+"""Checks for optimistic metrics: texts shared by training and evaluation examples, equal texts with different answers,
+and too few examples.
 
 In: examples by the part they belong to. Out: warnings for people. Texts are equal if they differ at most in upper and
 lower case, in white space, and in forms of characters that Unicode calls compatible (NFKC).

@@ -187,7 +187,7 @@ def _counts(grades: Sequence[float], most: int) -> tuple[int, int]:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: RankSettings) -> Rank:
-    """With the highest grade of the training rows."""
+    """Makes the task with the highest grade of the training rows."""
     golds: list[tuple[float, ...]] = []
     for number, row in rows:
         with suppress(UnusableRowError):  # counted when the row becomes an example
@@ -202,7 +202,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: RankSettings) -> Rank:
 
 
 def restore(values: Mapping[str, Any]) -> Rank:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Rank(highest_grade=int(values["highest_grade"]), settings=RankSettings.model_validate(values["settings"]))
 
 

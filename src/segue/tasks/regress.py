@@ -165,7 +165,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: RegressSettings) -> Regress
 
 
 def restore(values: Mapping[str, Any]) -> Regress:
-    """As it was saved."""
+    """Restores the task from saved values."""
     mean, scale = float(values["mean"]), float(values["scale"])
     if not (math.isfinite(mean) and math.isfinite(scale) and scale > 0):
         raise ValueError(f"mean and scale must be finite, the scale above 0, and are {mean} and {scale}")

@@ -64,7 +64,7 @@ class TrainState:
 
 @dataclass(frozen=True, kw_only=True)
 class StepReport:
-    """What one update did."""
+    """Report of one update."""
 
     step: int
     loss: float

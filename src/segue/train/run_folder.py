@@ -1,4 +1,4 @@
-"""What every training run does with its folder and its signals: one run at a time, lines of metrics, a clean stop."""
+"""Run folders and signals, shared by all training runs: one run at a time, lines of metrics, a clean stop."""
 
 import fcntl
 import json

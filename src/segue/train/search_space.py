@@ -1,4 +1,4 @@
-"""What a search may set: expressions of a person to ranges and choices, checked against the settings there are.
+"""Search space: parses expressions into ranges and choices, checked against the existing settings.
 
 train.learning_rate=1e-5..1e-3:log    a range, on a logarithmic scale
 train.epochs=2..6                     a range of whole numbers, where the setting is one

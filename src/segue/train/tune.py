@@ -46,7 +46,7 @@ UNPRUNED_TRIALS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What is searched for."""
+    """Definition of a search."""
 
     request: Request
     """With its settings as far as they are fixed; without test examples."""
@@ -89,7 +89,7 @@ class SearchEnded:
     """No more trials are made."""
 
     reason: str
-    """In words, for people."""
+    """Reason of the end, for display."""
     stopped_by: signal.Signals | None = None
     """The signal that ended the search before its time."""
     trials: list[Trial]

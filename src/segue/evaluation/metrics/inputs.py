@@ -1,4 +1,4 @@
-"""What every metric asks of its input: as many predictions as examples, at least one, and no NaN."""
+"""Input checks shared by all metrics: as many predictions as examples, at least one, and no NaN."""
 
 from collections.abc import Sized
 

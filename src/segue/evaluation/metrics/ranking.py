@@ -1,4 +1,4 @@
-"""How well documents are ordered for each query.
+"""Ranking metrics: how well documents are ordered for each query.
 
 In: for each query the gold grades of its documents (0 = not relevant) and the scores a model gave them. Out: ndcg, err
 (both at k), mrr, map, precision_at_1, as means over the queries, and how many queries could not be judged.

@@ -42,7 +42,7 @@ class Gold:
 
 
 def given_answers(row: Row) -> Given:
-    """What a row says of its answers."""
+    """The answers of a row."""
     answers = _listed(row.get("answer"), row.get("answer_start"))
     impossible = _truth(row.get("impossible"))
     if impossible is None and _is_unmarked(row.get("answer")) and not answers:

@@ -68,7 +68,7 @@ class Answered:
 
     text: str
     no_answer: float | None
-    """How much speaks against any answer; None where every question has one."""
+    """No-answer score; None if every question has an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Answer:
     """Spans of passages for questions."""
 
     settings: AnswerSettings
-    """With `unanswerable` and `script` known."""
+    """Settings, with `unanswerable` and `script` resolved."""
 
     def to_values(self) -> dict[str, Any]:
         return {"settings": self.settings.model_dump(exclude_none=True)}
@@ -322,7 +322,8 @@ class Answer:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: AnswerSettings) -> Answer:
-    """With what the training rows show: whether questions may have no answer, and which script counts."""
+    """Makes the task from the training rows: whether questions may have no answer, and which evaluation script
+    applies."""
     if settings.stride >= settings.window:
         raise ConfigError(
             f"task.stride must be less than task.window, or parts of the passage are never read; got {settings.stride} "
@@ -352,7 +353,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: AnswerSettings) -> Answer:
 
 
 def restore(values: Mapping[str, Any]) -> Answer:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Answer(settings=AnswerSettings.model_validate(values["settings"]))
 
 

@@ -286,7 +286,7 @@ class Tag:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: TagSettings) -> Tag:
-    """With the types and the scheme of the training rows."""
+    """Makes the task with the entity types and the scheme of the training rows."""
     tag_rows: list[list[str]] = []
     texts: list[str] = []
     types: set[str] = set()
@@ -343,7 +343,7 @@ def _checked(types: set[str]) -> tuple[str, ...]:
 
 
 def restore(values: Mapping[str, Any]) -> Tag:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Tag(
         types=tuple(values["types"]),
         scheme=values["scheme"],
