@@ -88,7 +88,7 @@ def test_a_full_disk_while_metrics_are_written(work: Path) -> None:
     assert size > (work / "metrics/config.toml").stat().st_size
     with (
         full_disk(size),
-        pytest.raises(DataError, match=r"metrics.jsonl must be writable; got File too large. Make room"),
+        pytest.raises(DataError, match=r"metrics.jsonl must be writable; got File too large. Free some space"),
     ):
         train(work, "metrics", 12)
     assert state(work / "metrics") == state(work / "short")

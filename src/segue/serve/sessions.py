@@ -75,7 +75,7 @@ class Sessions:
         if unsaved and self._store.store.lasting:
             raise DataError(
                 f"all sessions must be saved when the server stops; {unsaved:,} of {len(self._all):,} could not be "
-                f"({self._refusal}), and what they read since they were last saved is lost. Make room, or name another "
+                f"({self._refusal}), and what they read since they were last saved is lost. Free some space, or name another "
                 "file with --sessions."
             )
 
@@ -293,7 +293,7 @@ class Sessions:
             raise ApiError(
                 507,
                 "the store of sessions must take them; it refuses them now, and what is read would be lost. Delete "
-                "sessions, or make room on the disk of the server.",
+                "sessions, or free disk space on the server.",
                 code="store_full",
                 retry_after=60.0,
             )

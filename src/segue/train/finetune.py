@@ -137,7 +137,7 @@ def _write_report(record: Record, run: Path, end: Ended) -> None:
         write_report(record, run)
     except (OSError, DataError) as error:
         raise DataError(
-            f"the report must be written; got: {error} The fine-tuned model is in {end.place}; make room and "
+            f"the report must be written; got: {error} The fine-tuned model is in {end.place}; free some space and "
             "use segue predict with it."
         ) from None
 
