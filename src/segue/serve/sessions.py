@@ -75,8 +75,8 @@ class Sessions:
         if unsaved and self._store.store.lasting:
             raise DataError(
                 f"all sessions must be saved when the server stops; {unsaved:,} of {len(self._all):,} could not be "
-                f"({self._refusal}), and what they read since they were last saved is lost. Free some space, or name another "
-                "file with --sessions."
+                f"({self._refusal}), and what they read since they were last saved is lost. Free some space, or name "
+                "another file with --sessions."
             )
 
     # ------------------------------------------------------------------------------------------- what requests want
