@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
 from segue.api.predict import FinetunedModel, prediction_table, task_model_of
-from segue.api.progress import Progress, Tell, told
+from segue.api.progress import Progress, Tell, progress_callback
 from segue.api.score import score
 from segue.api.texts import documents_of
 from segue.checkpoint.find import find, model_folder
@@ -110,7 +110,7 @@ def compare(
         raise ConfigError(
             f"compared models must either all be fine-tuned or none; got {other}, which is not. Fine-tune it too."
         )
-    with told("compare", unit="models", progress=progress, on_event=on_event) as tell:
+    with progress_callback("compare", unit="models", progress=progress, on_event=on_event) as tell:
         if all(finetuned):
             return _tasks(models, names, data, columns or {}, tables or TableSettings(), batch_size, tell)
         return _texts(models, names, data, field=field, documents=documents, tell=tell)

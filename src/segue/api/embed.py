@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
-from segue.api.progress import Progress, counted, streamed, told
+from segue.api.progress import Progress, counted, progress_callback, streamed
 from segue.api.texts import Texts, documents_of
 from segue.data.readers import DocumentRule
 from segue.infer.embed import Embedding, EmbedSettings, EmbedTotals, Pooling
@@ -162,7 +162,7 @@ def embed_each(
     )
     totals = EmbedTotals()
     held = ExitStack()
-    count = counted(held.enter_context(told("embed", unit="tokens", progress=progress, on_event=on_event)))
+    count = counted(held.enter_context(progress_callback("embed", unit="tokens", progress=progress, on_event=on_event)))
     parts = documents_of(texts, field=field, documents=documents, encoding=encoding)
     rows = embeddings(source.model, source.tokenizer, parts, settings, totals=totals, progress=count)
     return EmbeddingStream(rows=streamed(rows, held), totals=totals, width=source.model.config.hidden_width)

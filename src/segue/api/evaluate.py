@@ -8,7 +8,7 @@ from shlex import quote
 
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, with_folder
-from segue.api.progress import Progress, told
+from segue.api.progress import Progress, progress_callback
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import CONFIG, TOKENIZER
 from segue.config import load as load_config
@@ -120,7 +120,7 @@ def evaluate(
     check_tokenizer(store, folder, whole)
     segment = min(segment_length or _trained_segment(folder), max(1, store.length))
     reader = _adjusted(whole, memory_length=memory_length, attention_span=attention_span, clamp_distance=clamp_distance)
-    with told("evaluate", unit="steps", progress=progress, on_event=on_event) as tell:
+    with progress_callback("evaluate", unit="steps", progress=progress, on_event=on_event) as tell:
         score: Score
         if pseudo:
             mask = store.specials.get("mask")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from segue.api.errors import python_errors
 from segue.api.evaluate import check_tokenizer, open_store
 from segue.api.models import ModelLike, with_folder
-from segue.api.progress import Progress, told
+from segue.api.progress import Progress, progress_callback
 from segue.checkpoint.folder import parameters_of
 from segue.data.store import Store
 from segue.evaluation.recl import (
@@ -109,7 +109,7 @@ def evaluate_context(
     losses = []
     for number, model in enumerate(group, start=1):
         what = f"model {number} of {len(group)}"
-        with told(what, unit="tokens", progress=progress, on_event=on_event) as tell:
+        with progress_callback(what, unit="tokens", progress=progress, on_event=on_event) as tell:
             losses.append(context_losses(model, store, contexts=chosen, limit=stop, exact=exact, progress=tell))
     losses_NCT = np.stack(losses)
     return ContextEvaluation(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
-from segue.api.progress import Progress, told
+from segue.api.progress import Progress, progress_callback
 from segue.data.pairs import Pair, read_pairs
 from segue.errors import DataError
 from segue.evaluation.metrics.pairs import PairAccuracy, pair_accuracy
@@ -74,7 +74,7 @@ def evaluate_pairs(
         segment_length=source.segment_length if segment_length is None else segment_length,
     )
     sentences = [(pair.good, pair.bad) for pair in chosen]
-    with told("evaluate", unit="sentences", progress=progress, on_event=on_event) as tell:
+    with progress_callback("evaluate", unit="sentences", progress=progress, on_event=on_event) as tell:
         scores = score_pairs(source.model, source.tokenizer, sentences, settings, progress=tell)
     accuracy = pair_accuracy(
         *scores.values_N2.T,

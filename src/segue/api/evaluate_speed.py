@@ -9,7 +9,7 @@ import torch
 from segue.api.errors import python_errors
 from segue.api.evaluate import check_tokenizer, open_store
 from segue.api.models import ModelLike, model_or_random
-from segue.api.progress import Progress, told
+from segue.api.progress import Progress, progress_callback
 from segue.config import ModelConfig
 from segue.data.store import Store
 from segue.evaluation.speed import PUBLISHED, SpeedRow, measure_speed
@@ -68,7 +68,7 @@ def evaluate_speed(
     store = data if data is None or isinstance(data, Store) else open_store(Path(data), folder)
     if store is not None:
         check_tokenizer(store, folder, reader)
-    with told("time", unit="tokens", progress=progress, on_event=on_event) as tell:
+    with progress_callback("time", unit="tokens", progress=progress, on_event=on_event) as tell:
         rows = measure_speed(
             reader,
             attention_lengths=list(PUBLISHED) if lengths is None else list(lengths),

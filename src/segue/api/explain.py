@@ -11,7 +11,7 @@ from torch import nn
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model, with_folder
 from segue.api.predict import FinetunedModel, only_column, task_model_of
-from segue.api.progress import Progress, told
+from segue.api.progress import Progress, progress_callback
 from segue.data.decode import check_encoding
 from segue.errors import DataError
 from segue.explain.decision import decide
@@ -121,7 +121,7 @@ def explain_text(
     """
     source = text_model(model)
     done = 0
-    with told("explain", unit="readings", progress=progress, on_event=on_event) as tell:
+    with progress_callback("explain", unit="readings", progress=progress, on_event=on_event) as tell:
 
         def count(what: str) -> None:
             nonlocal done

@@ -9,7 +9,7 @@ from shutil import copytree
 from typing import Any, NamedTuple
 
 from segue.api.errors import python_errors
-from segue.api.progress import Progress, Tell, streamed, told
+from segue.api.progress import Progress, Tell, progress_callback, streamed
 from segue.api.tables import TableLike, memory_table, rows_of
 from segue.checkpoint.find import find, model_folder
 from segue.data.tables import Record, TableSettings, Unread, open_table
@@ -182,7 +182,7 @@ def predict_each(
     made = task_model_of(model)
     table = prediction_table(made.kind, rows, tables or TableSettings())
     held = ExitStack()
-    tell = held.enter_context(told("predict", unit="rows", progress=progress, on_event=on_event))
+    tell = held.enter_context(progress_callback("predict", unit="rows", progress=progress, on_event=on_event))
     names = column_names(made.kind, table, columns or {}, labelled=False)
     found = _answers(made, table, names, batch_size=batch_size, tell=tell)
     return PredictionStream(rows=streamed(found, held), table=table)

@@ -75,7 +75,7 @@ class StatusLine:
 
 
 @contextmanager
-def told(
+def progress_callback(
     what: str, *, unit: str, progress: bool, on_event: Callable[[Progress], object] | None = None
 ) -> Iterator[Tell]:
     """Yields a callback for the work to report its progress with."""

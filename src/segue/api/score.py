@@ -8,7 +8,7 @@ from typing import Literal, overload
 
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
-from segue.api.progress import Progress, counted, streamed, told
+from segue.api.progress import Progress, counted, progress_callback, streamed
 from segue.api.texts import Texts, documents_of, texts_of
 from segue.data.readers import DocumentRule
 from segue.errors import ConfigError, DataError
@@ -219,7 +219,7 @@ def score_each(
     )
     totals = ScoreTotals()
     held = ExitStack()
-    count = counted(held.enter_context(told("score", unit="tokens", progress=progress, on_event=on_event)))
+    count = counted(held.enter_context(progress_callback("score", unit="tokens", progress=progress, on_event=on_event)))
     if context is None:
         parts = documents_of(texts, field=field, documents=documents, encoding=encoding)
         rows: Iterable[ScoreRow] = scores(

@@ -35,7 +35,7 @@ class Reader:
     def _read(
         self, trunk: Trunk, documents: Sequence[TokenDocument], *, gradient_segments: int | None
     ) -> DocumentStates | GroupedStates:
-        groups = alike([len(document) for document in documents])
+        groups = length_groups([len(document) for document in documents])
         parts = []
         for group in groups:
             reading = read_documents(
@@ -53,7 +53,7 @@ class Reader:
         return GroupedStates(parts=tuple(parts), order=np.argsort(np.concatenate(groups), kind="stable"))
 
 
-def alike(lengths: Sequence[int]) -> list[list[int]]:
+def length_groups(lengths: Sequence[int]) -> list[list[int]]:
     """Groups of document indices to batch: documents of similar length, as many as `PADDING` allows."""
     groups: list[list[int]] = []
     tokens = 0

@@ -45,8 +45,8 @@ from segue.train.adapt import adapt, training_texts
 from segue.train.comparison import compare
 from segue.train.distributed import (
     collected,
-    dealt,
     first_of_machine_first,
+    own_share,
     processes,
     rank,
     weights_of_first,
@@ -412,7 +412,7 @@ def _end(
         if saved is not None:
             made.model.load_state_dict(saved.model.state_dict())
         weights_of_first(made.model)
-        predictions = collected(answers_in_order(made, dealt(data.test)))
+        predictions = collected(answers_in_order(made, own_share(data.test)))
         judged.append(
             Judged(
                 name="test",

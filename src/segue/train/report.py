@@ -124,7 +124,7 @@ def report(record: Record, run: Path) -> list[Block]:
         for made in (class_blocks, confusion_blocks, calibration_blocks):
             blocks += made(record.ended.task, part)
     blocks += _mistakes(record)
-    return [*blocks, *_data(record), *_asked(record, run), *_time(record)]
+    return [*blocks, *_data(record), *_settings(record, run), *_time(record)]
 
 
 # ------------------------------------------------------------------------------------------------------ results
@@ -316,7 +316,7 @@ def _data(record: Record) -> list[Block]:
     return [Heading(text="Data"), Bullets(texts=texts)]
 
 
-def _asked(record: Record, run: Path) -> list[Block]:
+def _settings(record: Record, run: Path) -> list[Block]:
     request, prepared = record.request, record.prepared
     assert prepared is not None
     rows = [["model", request.model], ["task", request.kind.name]]

@@ -289,7 +289,7 @@ def _open(optuna: Any, search: Search, folder: Path) -> Any:
             f"{path} must be a study as segue tune writes it; got {str(error).splitlines()[0][:200]}. Choose another "
             "--out, or move the file away."
         ) from None
-    asked, before = _asked(search), study.user_attrs.get("asked")
+    asked, before = _fixed_values(search), study.user_attrs.get("asked")
     if before is None:
         study.set_user_attr("asked", asked)
     elif before != asked:
@@ -305,7 +305,7 @@ def _open(optuna: Any, search: Search, folder: Path) -> Any:
     return study
 
 
-def _asked(search: Search) -> dict[str, Any]:
+def _fixed_values(search: Search) -> dict[str, Any]:
     request = search.request
     return {
         "model": request.model,

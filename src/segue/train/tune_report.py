@@ -50,7 +50,7 @@ def write_study_report(
     command = None if best is None else _command(request, best, folder)
     blocks: list[Block] = [*_best(best, command, counted, folder), *_table(ranked, space)]
     blocks += [*_over_trials(counted, best), *_against_settings(counted, best, space, importance)]
-    blocks += _asked(request, space, counted)
+    blocks += _settings(request, space, counted)
     title = f"Search for settings: {request.kind.name}, {folder.name}"
     write_file(folder / "report.md", to_markdown(title, blocks))
     write_file(folder / "report.html", to_html(title, blocks))
@@ -160,7 +160,7 @@ def _against_settings(
     return blocks
 
 
-def _asked(request: Request, space: Sequence[Dimension], counted: Sequence[Trial]) -> list[Block]:
+def _settings(request: Request, space: Sequence[Dimension], counted: Sequence[Trial]) -> list[Block]:
     texts = [f"model: {request.model}", f"task: {request.kind.name}", f"train: {request.train}"]
     texts.append(f"valid: {request.valid or 'a part of the training examples, the same for all trials'}")
     texts += [f"searched: {one}" for one in space]

@@ -22,7 +22,7 @@ from segue.tasks.likelihood import mean_loss
 from segue.tasks.predict import answers_in_order
 from segue.tasks.task import Example, Item, Prediction, Task
 from segue.train.collapse import CollapseDetector
-from segue.train.distributed import add_gradients, collected, dealt, rank, sum_over_processes, world
+from segue.train.distributed import add_gradients, collected, own_share, rank, sum_over_processes, world
 from segue.train.events import Event, Judged, Restarted, Updated, Validated
 from segue.train.loop import DivergedError
 from segue.train.optim import layered_optimizer, warm_up_then_line
@@ -159,7 +159,7 @@ class Training:
 
     def _update(self, optimizer: torch.optim.Optimizer, group: Sequence[Item]) -> "_Update":
         """Each process reads its part of the batch; the loss is the mean over the whole of it."""
-        model, reader, own = self.made.model, self.made.reader(), dealt(group)
+        model, reader, own = self.made.model, self.made.reader(), own_share(group)
         model.train()
         optimizer.zero_grad(set_to_none=True)
         whole = sum(item.weight for item in group)
@@ -179,7 +179,7 @@ class Training:
 
     def _validate(self) -> Generator[Event, None, int]:
         """Yields the measures; returns how many different answers there were."""
-        self._predictions = collected(answers_in_order(self.made, dealt(self.valid)))
+        self._predictions = collected(answers_in_order(self.made, own_share(self.valid)))
         metrics = self.task.measure(self.valid, self._predictions)
         loss = mean_loss(self.task, self.valid, self._predictions)
         yield Validated(step=self.step, metrics=metrics, best=False, loss=loss)
