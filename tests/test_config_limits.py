@@ -117,7 +117,10 @@ def test_divisors_are_found_at_once_however_large_the_width() -> None:
 
 def test_a_model_larger_than_the_machine_is_refused_before_it_is_built() -> None:
     config = model_config(vocabulary={"size": 2**24}, width=2**20, num_heads=2**10, num_layers=2**11)
-    with within(10), pytest.raises(ConfigError, match=r"must fit into the [\d,.]+ GiB of memory .* got [\d,]+ million"):
+    with (
+        within(10),
+        pytest.raises(ConfigError, match=r"must fit into the [\d,.]+ GiB of available memory; got [\d,]+ million"),
+    ):
         LanguageModel(config)
     layers = machine_memory() // (4 * 2**24 * 64) + 1  # each with a key of 64 numbers for every distance
     positions = {"kind": "learned_relative", "max_distance": 2**24}

@@ -132,7 +132,7 @@ def test_a_full_disk_leaves_the_file_before(tmp_path: Path) -> None:
         try:
             write_file(tmp_path / "a", bytes(5000))
         except DataError as error:
-            os._exit(7 if "a must be writable; got File too large. Make room" in str(error) else 8)
+            os._exit(7 if "a must be writable; got File too large. Free some space" in str(error) else 8)
 
     assert in_child(full) == 7
     assert tree(tmp_path) == {"a": b"old"}
@@ -442,7 +442,7 @@ for attempt in (lambda: write_file(disk / "file", bytes(500_000)),
         attempt()
         sys.exit("no error")
     except SegueError as error:
-        assert "must be writable; got No space left on device. Make room" in str(error), error
+        assert "must be writable; got No space left on device. Free some space" in str(error), error
 assert (disk / "file").read_bytes() == b"old"
 assert (disk / "folder" / "data").stat().st_size == 50_000
 assert sorted(path.name for path in disk.iterdir()) == ["file", "folder"]

@@ -1,37 +1,37 @@
 """Transformer-XL and XLNet, from raw text to a served model.
 
-Functions, one for each thing that the command line does (docs/python.md shows each in a few lines):
+There is one function for each command of the command line (docs/python.md shows each in a few lines):
 
-    sample, samples             a real corpus for a first try; what there is
-    prepare                     text files -> a store of ids on disk, with its tokeniser
-    pretrain, plan              a config and a store -> a run with its best model; what that will need
-    plot                        the losses of runs as a picture
-    finetune, task_kinds        a model and labelled examples -> a model that does a job; what jobs there are
-    tune                        the best settings for that, by search
-    run_study, studies          variants compared at equal budgets, over several seeds; what studies there are
-    load_finetuned, predict     its answers for texts, rows, tables, files
+    sample, samples             write a sample corpus; list the sample corpora
+    prepare                     text files -> a store of token ids, with its tokeniser
+    pretrain, plan              a config and a store -> a run with its best model; what the run needs
+    plot                        loss curves of runs, as an image
+    finetune, task_kinds        a model and labelled examples -> a model for a task; list the tasks
+    tune                        search for the best fine-tuning settings
+    run_study, studies          compare variants at equal budgets, over several seeds; list the built-in studies
+    load_finetuned, predict     predictions of a fine-tuned model for texts, rows, tables, files
     load, open                  a language model as an nn.Module; as a session that reads, writes, forks and saves
     score, embed                texts -> log-probabilities; texts -> an array of vectors
     score_each, embed_each, predict_each        the same row by row, in constant memory
-    evaluate                    a model and a store -> perplexity, and bits for each token, character and byte
-    evaluate_pairs, evaluate_context, evaluate_speed    minimal pairs; effective context length; what memory saves
-    compare                     models on the same data, with intervals of their differences
-    generate, infill            text after a prompt; text in the gaps of a text
-    attention, explain_text     what the heads look at, term by term; what each term counts, what is lost without it
-    explain_answer, save_explanation    which words decided an answer; all of it as a page
-    convert, export, inspect    checkpoints of other libraries; ONNX; what a file is
-    package, push               a model for others: in a small folder; on the hub
-    learn_desk, open_desk, describe_desk    questions and answers -> a desk that answers, and knows when not to
-    improve_desk, roll_back_desk, copy_desk, person_in_desk     keeping it good, safe, and the data of people theirs
-    learn_monitor, open_monitor, describe_monitor   labelled texts -> a monitor that tells sentiment, topic and entities
-    feed_monitor, export_monitor, report_monitor    texts into it, with alarms where they turn; tables and reports
+    evaluate                    a model and a store -> perplexity, and bits per token, character and byte
+    evaluate_pairs, evaluate_context, evaluate_speed    minimal pairs; effective context length; time per token
+    compare                     models on the same data, with confidence intervals of their differences
+    generate, infill            continue a prompt; fill gaps in a text
+    attention, explain_text     attention by head and term; the share of each term, and the loss without it
+    explain_answer, save_explanation    the words behind a prediction; explanations as a web page
+    convert, export, inspect    checkpoints of other libraries; ONNX and torch.export; describe a file or folder
+    package, push               publish a model: as a small folder; on the Hugging Face Hub
+    learn_desk, open_desk, describe_desk    questions and answers -> a desk that answers, or hands over to people
+    improve_desk, roll_back_desk, copy_desk, person_in_desk     retrain, return to an earlier model, back up, privacy
+    learn_monitor, open_monitor, describe_monitor   labelled texts -> a monitor of sentiment, topics and entities
+    feed_monitor, export_monitor, report_monitor    read texts and raise alarms; export tables; daily reports
     improve_monitor, roll_back_monitor, copy_monitor, person_in_monitor     as for a desk
     learn_recommender, open_recommender, describe_recommender   events and items -> a recommender
-    recommend, compare_recommenders     what a user may want next, and why; two models on replayed events
+    recommend, compare_recommenders     items for a user, with reasons; two models on replayed events
     improve_recommender, roll_back_recommender, copy_recommender, person_in_recommender     as for a desk
-    models, named, doctor       what has a name; the config of a published model; checks of a model
+    models, named, doctor       list named models and configs; the config of a published model; check a model
 
-`help(segue.score)` describes one of them. Torch is loaded when it is first needed.
+Use `help(segue.score)` for help on a function. Torch is loaded on first use.
 """
 
 from importlib import import_module
@@ -233,7 +233,7 @@ _HOME = {
     "task_kinds": "segue.api.finetune",
     "tune": "segue.api.tune",
 }
-"""Where each name is: it is imported when it is first used."""
+"""Module of each public name, imported on first use."""
 
 __all__ = [
     "AttentionReading",

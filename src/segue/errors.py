@@ -1,30 +1,30 @@
-"""The errors a user can cause. Each message names the thing, the rule, the value and the remedy."""
+"""Errors that user input can cause. Each message names the thing, the rule, the value and the remedy."""
 
 
 class SegueError(Exception):
-    """Something the user gave cannot be used; the command line prints the message alone and exits with 2."""
+    """Base class of errors caused by user input. The command line prints only the message and exits with status 2."""
 
     exit_at_once = False
-    """Whether the command line must end the process without freeing what it holds."""
+    """Whether the command line must exit the process at once, without cleaning up."""
 
     def __init__(self, message: str = "", *, remedy: str = "", option: str = "") -> None:
-        """`remedy` ends the message for callers of the library, `option` ends it on the command line: where an argument
-        of a function would help the one, and an option of a command the other."""
+        """`remedy` ends the message in Python, `option` ends it on the command line, where the fix is an argument in
+        one and an option in the other."""
         super().__init__(f"{message} {remedy}".rstrip())
         self.on_command_line = f"{message} {option or remedy}".rstrip()
 
 
 class SegueWarning(UserWarning):
-    """Something to know that stops nothing; the command line prints it as a note."""
+    """A warning about something that does not stop the work; the command line prints it as a note."""
 
 
 class ConfigError(SegueError):
-    """A setting is unknown, out of range, or does not fit another one."""
+    """A setting is unknown, out of range, or inconsistent with another."""
 
 
 class DataError(SegueError):
-    """A batch, a memory or a text does not fit the model or the rules for it."""
+    """A batch, memory, text, table or store is invalid, or does not fit the model."""
 
 
 class CheckpointError(SegueError):
-    """A model folder is missing, broken, or not of this project's format."""
+    """A checkpoint is missing, damaged, or in an unsupported format."""

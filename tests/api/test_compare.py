@@ -71,9 +71,9 @@ def test_language_models_with_different_tokenisers(place: Path) -> None:
 
 
 def test_what_cannot_be_compared(place: Path) -> None:
-    with pytest.raises(ConfigError, match="two models or more"):
+    with pytest.raises(ConfigError, match="two or more models"):
         segue.compare(["model"], "a text", progress=False)
-    with pytest.raises(ConfigError, match="all be fine-tuned, or none; got model"):
+    with pytest.raises(ConfigError, match="all be fine-tuned or none; got model"):
         segue.compare(["sentiment", "model"], "a text", progress=False)
     with pytest.raises(DataError, match="never seen"):
         segue.compare(["sentiment"] * 2, [{"text": "The room.", "label": "never seen"}], progress=False)
@@ -100,7 +100,7 @@ def test_the_command(place: Path) -> None:
     (place / "rows.csv").write_text("\n".join(rows), encoding="utf-8")
     result = CliRunner().invoke(app, ["compare", "sentiment", "sentiment", "--data", "rows.csv"])
     assert result.exit_code == 0, result.output
-    assert "1 records that cannot be read, left out" in " ".join(result.output.split())
+    assert "1 unreadable records, skipped" in " ".join(result.output.split())
     strict = CliRunner().invoke(
         app, ["compare", "sentiment", "sentiment", "--data", "rows.csv", "--malformed-share", "0"]
     )

@@ -57,7 +57,7 @@ def test_pandas_tables_are_read(place: Path) -> None:
         (["a", Path("b")], "text 2 must be a str; got a PosixPath"),
         ([Path("texts.txt"), "a"], "texts and files must not be mixed"),
         ([{"review": "a"}], "row 1 of the texts must have the field 'text'; got 'review'"),
-        ({"text": ["a"], "label": []}, "must have columns of one length; got text: 1, label: 0"),
+        ({"text": ["a"], "label": []}, "must have columns of equal length; got text: 1, label: 0"),
     ],
 )
 def test_what_are_no_texts_is_refused(texts: Any, message: str, place: Path) -> None:

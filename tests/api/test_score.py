@@ -101,5 +101,5 @@ def test_a_loaded_model_gives_the_same(place: Path) -> None:
     model = segue.load("model")
     assert segue.score(model, TEXT, progress=False) == segue.score("model", TEXT, progress=False)
     alone = LanguageModel(model.config)
-    with pytest.raises(segue.SegueError, match="must come with its tokeniser"):
+    with pytest.raises(segue.SegueError, match="must have a tokeniser"):
         segue.score(alone, TEXT, progress=False)

@@ -138,7 +138,7 @@ def test_accepted_answers_join_their_topics(learned: Path) -> None:
 
 
 def test_a_table_without_words_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="must have words to go by"):
+    with pytest.raises(DataError, match="needs words to learn from"):
         segue.learn_desk([{"question": "???", "answer": "🙂"}], tmp_path / "desk", model="none", progress=False)
     rows = [{"question": "???", "answer": "Ask with words."}, {"question": "!", "answer": "Shout less."}]
     segue.learn_desk(rows, tmp_path / "desk", model="none", progress=False)
@@ -168,7 +168,7 @@ def test_the_verbs(desk: Path, tmp_path: Path) -> None:
     assert command("desk", "back-up", desk, "--out", tmp_path / "copy").returncode == 0
     assert command("desk", "restore", tmp_path / "copy", "--out", tmp_path / "again").returncode == 0
     assert json.loads(command("desk", "person", desk, "ann").stdout) == {"person": "ann", "conversations": []}
-    assert "keeps nothing of 'ann'" in command("desk", "person", desk, "ann", "--delete").stdout
+    assert "stores nothing about 'ann'" in command("desk", "person", desk, "ann", "--delete").stdout
     assert command("desk", "improve", desk).returncode == 2
     assert "must have a desk" in command("desk", "run").stderr
     assert "must have keys" in " ".join(command("desk", "run", desk, "--host", "0.0.0.0").stderr.split())

@@ -76,7 +76,7 @@ def test_a_table_without_answers_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("name,age\nann,3\n")
     with pytest.raises(DataError, match="must have a column question, answer or turns; got name, age"):
         read_knowledge([tmp_path / "bad.csv"])
-    with pytest.raises(DataError, match="must have something to answer"):
+    with pytest.raises(DataError, match="must have a column answer or intent"):
         segue.learn_desk([{"question": "hello"}], tmp_path / "desk", model="none", progress=False)
     assert not (tmp_path / "desk").exists()
 
@@ -197,7 +197,7 @@ def test_a_desk_is_read_as_it_was_written(learned: Path, tmp_path: Path) -> None
     assert numbers.numbers["right"] > 0.6
     assert not numbers.numbers["shortened"]
     text = numbers.page.with_suffix(".md").read_text(encoding="utf-8")
-    for part in ("What it knows", "Where it confuses", "When it answers", "lack an answer", "complaint"):
+    for part in ("What it knows", "Confused topics", "When it answers", "without an answer", "complaint"):
         assert part in text
     assert "<script" not in numbers.page.read_text(encoding="utf-8")
     again = tmp_path / "again"
@@ -227,7 +227,7 @@ def test_vectors_of_any_model(tmp_path: Path) -> None:
 
 
 def test_a_network_is_tried_where_there_are_enough_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here twelve held-back questions are enough, and any network is good enough."""
+    """Here twelve held-out questions are enough, and any network is good enough."""
     monkeypatch.setattr(rounds, "MANY", 12)
     monkeypatch.setattr(rounds, "ENOUGH", 5)
     monkeypatch.setattr(learn, "ENOUGH", 5)

@@ -262,7 +262,7 @@ def test_pages_come_without_a_key(visitor: httpx.Client) -> None:
     ["http://127.0.0.1:99999/x", "http://shop.example/路", "http://ex..ample/", "ftp://a/", "http://", "http://a/ b"],
 )
 def test_addresses_of_webhooks_are_checked(url: str) -> None:
-    with pytest.raises(ConfigError, match="the address of webhooks must begin with"):
+    with pytest.raises(ConfigError, match="a webhook URL must begin with"):
         check_webhook(url, "a secret of sixteen")
     assert check_webhook("https://shop.example:8443/hook?a=1", "a secret of sixteen").port == 8443
 

@@ -86,7 +86,7 @@ def test_a_licence_that_was_unknown() -> None:
 
 @pytest.mark.parametrize("licence", ["MIT License", "mit\nlicense: gpl", "", "a" * 100])
 def test_licences_are_identifiers(licence: str) -> None:
-    with pytest.raises(CheckpointError, match="a licence must be written as hubs do"):
+    with pytest.raises(CheckpointError, match="a licence must be a lower-case identifier"):
         updated_card("", licence=licence)
 
 

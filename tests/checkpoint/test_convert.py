@@ -484,7 +484,7 @@ def test_what_is_not_a_checkpoint(tmp_path: Path) -> None:
     for path, seen in (("text.txt", "a file that starts with b'hello'"), ("empty", "an empty folder")):
         with pytest.raises(CheckpointError, match=f"got none of these but {seen}"):
             detect(tmp_path / path)
-    with pytest.raises(CheckpointError, match="there is none"):
+    with pytest.raises(CheckpointError, match="does not exist"):
         detect(tmp_path / "nowhere")
     (tmp_path / "vocab.txt").write_text("the\na\n")
     assert detect(tmp_path / "vocab.txt").kind == "vocabulary"

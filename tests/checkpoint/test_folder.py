@@ -118,7 +118,7 @@ def test_one_changed_bit_of_a_weight(folder) -> None:
     data = bytearray((folder / WEIGHTS).read_bytes())
     data[-3] ^= 1
     (folder / WEIGHTS).write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"model\.safetensors must be as it was written"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors must be unchanged since it was written"):
         load(folder)
     load(folder, check=False)
 
@@ -126,7 +126,7 @@ def test_one_changed_bit_of_a_weight(folder) -> None:
 def test_a_config_edited_by_hand_is_seen_and_may_be_wanted(folder) -> None:
     text = (folder / CONFIG).read_text()
     (folder / CONFIG).write_text(text.replace("norm_epsilon = 1e-12", "norm_epsilon = 1e-5"))
-    with pytest.raises(CheckpointError, match=r"config\.toml must be as it was written"):
+    with pytest.raises(CheckpointError, match=r"config\.toml must be unchanged since it was written"):
         load(folder)
     assert load(folder, check=False).config.norm_epsilon == 1e-5
 
@@ -157,7 +157,7 @@ def test_links_out_of_the_folder(folder, tmp_path, name: str) -> None:
     (folder / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CheckpointError, match="links to a place outside"):
         load(folder)
-    with pytest.raises(CheckpointError, match="must be as it was written"):
+    with pytest.raises(CheckpointError, match="must be unchanged since it was written"):
         verify(folder)
 
 

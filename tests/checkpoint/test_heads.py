@@ -73,7 +73,7 @@ def test_a_config_of_a_monster_is_refused_before_it_is_built(folder) -> None:
 def test_changed_and_hostile_files(folder, tmp_path) -> None:
     text = (folder / HEAD).read_text()
     (folder / HEAD).write_text(text + "\n")
-    with pytest.raises(CheckpointError, match="must be as it was written"):
+    with pytest.raises(CheckpointError, match="must be unchanged since it was written"):
         load_head(folder)
     for nonsense, message in (
         ("kind = 1", "head.kind"),

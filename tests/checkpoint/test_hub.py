@@ -101,7 +101,9 @@ def test_revisions(revision: str) -> None:
 def test_without_huggingface_hub(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub.errors", None)
     monkeypatch.delenv("SEGUE_MIRROR", raising=False)
-    with pytest.raises(CheckpointError, match=r"not installed. pip install huggingface_hub, or use a mirror"):
+    with pytest.raises(
+        CheckpointError, match=r"not installed\. Install it \(pip install huggingface_hub\), or use a mirror"
+    ):
         segue.load("owner/name")
 
 
@@ -126,7 +128,7 @@ def test_a_name_is_downloaded_once_and_pinned(hub, folder) -> None:
 
 def test_offline_is_what_was_there_last(hub, folder, monkeypatch) -> None:
     commit = hub.add("someone/model", contents(folder))
-    with pytest.raises(CheckpointError, match="within reach; got offline mode"):
+    with pytest.raises(CheckpointError, match="on a reachable Hub; got offline mode"):
         segue.load("someone/model", offline=True)
     segue.load("someone/model")
     hub.requests.clear()
@@ -160,7 +162,7 @@ def test_redirects_are_followed(hub, folder) -> None:
         ("/api/models", 500, "500.*Try again later"),
         ("/resolve/", 500, "500.*Try again later"),
         ("/resolve/.*safetensors", 404, "404.*Check the name"),
-        ("/resolve/.*safetensors", "short", "must come whole from the hub.*Try again"),
+        ("/resolve/.*safetensors", "short", "must download completely from the Hub.*Try again"),
     ],
 )
 def test_what_can_go_wrong(hub, folder, tmp_path, pattern: str, kind: int | str, message: str) -> None:
@@ -175,22 +177,26 @@ def test_what_can_go_wrong(hub, folder, tmp_path, pattern: str, kind: int | str,
 
 
 def test_names_and_revisions_that_are_not_there(hub, folder) -> None:
-    with pytest.raises(CheckpointError, match="no/body must be a folder here or a model on the hub; there is none"):
+    with pytest.raises(
+        CheckpointError, match="no/body must be a local folder or a model on the Hub; it does not exist"
+    ):
         segue.load("no/body")
     hub.add("someone/model", contents(folder))
-    with pytest.raises(CheckpointError, match="someone/model at v2 must be a revision on the hub; there is none"):
+    with pytest.raises(CheckpointError, match="someone/model at v2 must be a revision on the Hub; it does not exist"):
         segue.load("someone/model", revision="v2")
 
 
 def test_nobody_there(hub, monkeypatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(CheckpointError, match=r"on the hub within reach; got .*refused.*SEGUE_MIRROR"):
+    with pytest.raises(CheckpointError, match=r"on a reachable Hub; got .*refused.*SEGUE_MIRROR"):
         segue.load("xlnet-base-cased")
 
 
 def test_a_model_without_weights(hub) -> None:
     commit = hub.add("someone/model", {"config.json": b"{}", "README.md": b""})
-    with pytest.raises(CheckpointError, match=f"must have weights that segue reads.*got none, at commit {commit}"):
+    with pytest.raises(
+        CheckpointError, match=f"must have weights in a format that segue reads.*got none, at commit {commit}"
+    ):
         segue.load("someone/model")
 
 
@@ -206,7 +212,7 @@ def test_damage_on_the_way(hub, folder) -> None:
     files = contents(folder)
     files[WEIGHTS] = files[WEIGHTS][:-1] + b"\x77"
     hub.add("someone/model", files)
-    with pytest.raises(CheckpointError, match="must be as it was written"):
+    with pytest.raises(CheckpointError, match="must be unchanged since it was written"):
         segue.load("someone/model")
 
 
@@ -419,7 +425,7 @@ def test_push_checks_first(hub, folder, tmp_path) -> None:
         hubs.plan_push(folder, "me/model")
     (folder / CARD).unlink()
     (folder / "tokenizer" / "tokenizer.json").write_text("changed")
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json must be as it was written"):
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json must be unchanged since it was written"):
         hubs.plan_push(folder, "me/model")
     assert not [request for request in hub.requests if "me" in request]
 
@@ -427,6 +433,6 @@ def test_push_checks_first(hub, folder, tmp_path) -> None:
 @pytest.mark.parametrize(("pattern", "status"), [("/api/repos/create", 401), ("/commit/", 403), ("/preupload/", 500)])
 def test_a_push_that_is_refused(hub, folder, pattern: str, status: int) -> None:
     hub.broken = [(pattern, status)]
-    with pytest.raises(CheckpointError, match=f"me/model: the hub must answer; got .*{status}"):
+    with pytest.raises(CheckpointError, match=f"me/model: the Hub must respond; got .*{status}"):
         hubs.push(hubs.plan_push(folder, "me/model"))
     assert not any(files for commits in hub.commits.values() for files in commits.values())

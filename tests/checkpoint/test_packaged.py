@@ -144,7 +144,9 @@ def test_every_file_is_checked(name: str, models: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"must be as it was written; it is missing or changed\. Copy the model"):
+    with pytest.raises(
+        CheckpointError, match=r"must be unchanged since it was written; it is missing or changed\. Copy the model"
+    ):
         segue.load("tiny-en")
     path.unlink()
     with pytest.raises(CheckpointError):
@@ -193,9 +195,9 @@ def test_the_averaged_weights_of_a_stopped_run_are_taken(made: Path, tmp_path: P
 
 
 def test_what_cannot_be_packaged(models: Path, made: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="small letters"):
+    with pytest.raises(CheckpointError, match="lower-case letters"):
         package(made / "source", tmp_path / "My Model", licence="mit", languages=["en"])
-    with pytest.raises(CheckpointError, match="a licence must be written"):
+    with pytest.raises(CheckpointError, match="a licence must be a lower-case identifier"):
         package(made / "source", tmp_path / "model", licence="My own", languages=["en"])
     with pytest.raises(CheckpointError, match="must not exist yet"):
         package(made / "source", models / "tiny-en", licence="mit", languages=["en"])

@@ -70,7 +70,9 @@ def test_two_formats_in_one_folder_are_a_question(tmp_path: Path, monkeypatch: p
     reshaped(folder, "bin")
     (folder / "model.safetensors").write_bytes(weights)
     got = r"got safetensors \(model.safetensors\) and a file of torch.save \(pytorch_model.bin\)"
-    with pytest.raises(CheckpointError, match=rf"{got}\. Say which .*{folder}/model.safetensors"):
+    with pytest.raises(
+        CheckpointError, match=rf"{got}\. Give the path of the file to use: .*{folder}/model.safetensors"
+    ):
         convert(folder, tmp_path / "again", compare=False)
     with pytest.raises(CheckpointError, match=got):
         segue.load(folder)
@@ -182,7 +184,7 @@ def test_without_a_tokeniser_the_path_of_the_user_is_named(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(CheckpointError) as caught:
         segue.open(theirs)
-    assert str(caught.value).startswith(f"{theirs} must come with a tokeniser to read text; got none.")
+    assert str(caught.value).startswith(f"{theirs} must have a tokeniser to read text; got none.")
     assert f"convert('{theirs}', OUT, vocabulary=FILE)" in str(caught.value)
     assert f"segue convert {theirs} OUT --vocabulary FILE" in caught.value.on_command_line
     assert "cache" not in str(caught.value)

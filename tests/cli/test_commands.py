@@ -43,7 +43,7 @@ def test_models_prints_a_config_that_loads(tmp_path) -> None:
 def test_doctor_on_small_models_in_a_narrow_terminal() -> None:
     result = command("doctor", width=44)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "All is well." in result.stdout
+    assert "All checks passed." in result.stdout
     assert "FAILED" not in result.stdout
     assert result.stderr == ""
     assert max(len(line) for line in result.stdout.splitlines()) <= 44

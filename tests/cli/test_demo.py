@@ -40,7 +40,7 @@ def test_the_demo_goes_from_packaged_models_to_tables(
         folder = tmp_path / "demo" / reviews.sample
         assert "Left out: " in output or (
             f"{reviews.model}, fine-tuned" in output
-            and "both together" in output
+            and "both combined" in output
             and all(text in output for text in reviews.examples)
             and (folder / "best" / "task.toml").exists()
         )

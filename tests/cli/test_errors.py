@@ -41,12 +41,15 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
             PermissionError(errno.EACCES, "no", "a/b"),
             r"a/b must be usable; got Permission denied. Check its permissions",
         ),
-        (OSError(errno.ENOSPC, "full"), "got No space left on device. Make room"),
+        (OSError(errno.ENOSPC, "full"), "got No space left on device. Free some space"),
         (OSError(errno.ENAMETOOLONG, "long", "n" * 300), "Use a shorter name."),
         (IsADirectoryError(errno.EISDIR, "folder", "x"), "x must be usable; got Is a directory. Name a file."),
         (OSError(errno.ELOOP, "links", "x"), "Remove the link that leads to itself."),
-        (OSError("libnative.so: failed to map segment"), "got libnative.so: failed to map segment. Check the disk"),
-        (MemoryError(), "the work must fit into memory; got too little of it."),
+        (
+            OSError("libnative.so: failed to map segment"),
+            "a system call failed: libnative.so: failed to map segment. Check the disk",
+        ),
+        (MemoryError(), "the work must fit into memory; got an allocation failure."),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes\nmore"),
             "9 bytes. Use",
@@ -82,7 +85,7 @@ def test_a_fault_of_ours_asks_for_a_report_and_keeps_the_traceback(
     assert ended(fail) == 70
     printed = capsys.readouterr().err
     (report,) = tmp_path.glob("segue-fault-*.txt")
-    assert "this is a fault of segue, not yours (KeyError: 'a name that is not there')." in printed
+    assert "this is a bug in segue (KeyError: 'a name that is not there')." in printed
     assert f"The traceback is in {report}; please report it" in printed
     assert "Traceback (most recent call last)" not in printed
     assert 'raise KeyError("a name that is not there")' in report.read_text()
@@ -153,7 +156,7 @@ def test_rows_are_not_lost_in_a_closed_output(tmp_path: Path) -> None:
     process = forked_call(predict)
     _, errors = process.communicate(120)
     assert process.returncode == 2
-    assert "got one that is closed. Give --out FILE." in " ".join(errors.split())
+    assert "standard output is closed. Give --out FILE." in " ".join(errors.split())
 
 
 def test_a_misspelt_store_does_not_ask_for_the_vocabulary() -> None:
@@ -282,7 +285,7 @@ def test_plots_of_numbers_that_cannot_be_drawn(metrics: Path) -> None:
 
 def test_a_plot_into_no_picture(metrics: Path) -> None:
     metrics.write_text('{"step": 1, "loss": 1.0}\n')
-    assert "must be a picture" in segue("plot", metrics.parent, "--out", "a.txt", code=2)
+    assert "must be an image file" in segue("plot", metrics.parent, "--out", "a.txt", code=2)
     assert "must be in a folder that exists" in segue("plot", metrics.parent, "--out", "/nowhere/a.png", code=2)
 
 

@@ -70,7 +70,7 @@ def test_effective_lengths_of_two_models(work: Path) -> None:
     output = segue("evaluate", *models, "--lengths", "4,8,64", "--limit", 200, "--plot", work / "recl.png")
     assert "contexts by memory" in output
     assert "at most its 48 positions" in output
-    assert "136 tokens predicted, from token 64" in output
+    assert "136 tokens predicted, starting at token 64" in output
     assert [row[0] for row in rows(output, columns=3)] == ["4", "8", "64"]
     assert [row[0] for row in rows(output, columns=4)] == ["1", "2"]
     assert (work / "recl.png").stat().st_size > 5000
@@ -83,8 +83,8 @@ def test_effective_lengths_of_two_models(work: Path) -> None:
     ("arguments", "message"),
     [
         (("{xl}",), "perplexity needs a store"),
-        (("{xl}", "--speed", "--recl"), "Give one"),
-        (("{xl}", "{store}", "--lengths", "8"), "must go with --speed or --recl"),
+        (("{xl}", "--speed", "--recl"), "Choose one"),
+        (("{xl}", "{store}", "--lengths", "8"), "requires --speed or --recl"),
         (("{xl}", "--speed", "--lengths", "long"), "whole numbers"),
         (("{xl}", "--speed", "--lengths", "0"), "at least 1"),
         (("{xl}", "--speed", "--sweep", "memory_length=8"), "got --sweep"),
@@ -128,7 +128,7 @@ def test_a_group_has_one_tokeniser(work: Path) -> None:
 def test_a_damaged_store_or_a_text_is_no_store(work: Path, way: tuple[object, ...]) -> None:
     message = segue("evaluate", work / "gpt", work / "text.txt", *way, code=2)
     command = f"segue prepare {work / 'text.txt'} --out {work / 'text.store'} --tokenizer {work / 'gpt' / 'tokenizer'}"
-    assert f"got the file {work / 'text.txt'}. Make a store of it first: {command}." in unquoted(message)
+    assert f"got the file {work / 'text.txt'}. Prepare a store from it first: {command}." in unquoted(message)
     shutil.copytree(work / "store", work / "damaged", dirs_exist_ok=True)
     path = work / "damaged" / "tokens-00000.bin"
     path.write_bytes(path.read_bytes()[2:] + b"\1\0")
@@ -148,7 +148,7 @@ def test_a_plot_that_cannot_be_made_is_refused_before_the_work(work: Path, monke
     model, store = work / "transformer-xl-enwik8-base", work / "store"
     for way in (("--segment-length", 8, "--sweep", "memory_length=4,8"), ("--recl", "--lengths", "4,8")):
         refused = {
-            work / "plot.xyz": "must be a picture",
+            work / "plot.xyz": "must be an image file",
             work / "nowhere" / "plot.png": "must be in a folder that exists",
             work: "must be a file or not exist yet",
         }

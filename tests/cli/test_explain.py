@@ -72,13 +72,16 @@ def test_standard_input_and_a_fine_tuned_model_alone(models: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{}/xl", "The room", "--order", "random", "--out", "{}/a.html"], "an order is for"),
-        (["{}/xl", "The room", "--order", "first", "--out", "{}/a.html"], "--order must be whole numbers"),
+        (["{}/xl", "The room", "--order", "random", "--out", "{}/a.html"], "a factorization order needs"),
+        (
+            ["{}/xl", "The room", "--order", "first", "--out", "{}/a.html"],
+            "--order must be comma-separated whole numbers",
+        ),
         (["{}/xlnet", "The room", "--order", "1,1", "--out", "{}/a.html"], "every position once"),
         (["{}/xl", "The room", "--layers", "7", "--out", "{}/a.html"], "layers must be among the 2"),
         (["{}/pairs", "The room", "--out", "{}/a.html"], "must have columns"),
         (["{}/pairs", "The room", "--row", "[1]", "--out", "{}/a.html"], "--row must be a JSON object"),
-        (["{}/xl", "The room", "--out", "{}/a.docx"], "must be a picture"),
+        (["{}/xl", "The room", "--out", "{}/a.docx"], "must be an image file"),
         (["{}/xl", "The room", "--show", "u", "--out", "{}/a.png"], "shows one of"),
         (["{}/xl", "The room", "--layer", "9", "--out", "{}/a.png"], "one of the 2 layers"),
         (["{}/xl", "", "--out", "{}/a.html"], "got 0"),

@@ -22,8 +22,8 @@ def test_export_says_what_it_checked(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = segue("export", str(model), "--what", "step", "--out", str(out), "--memory-length", "5", "--rows", "3")
     assert result.returncode == 0, result.stderr
-    assert "Largest difference to the model on random input:" in result.stdout
-    assert "ms a step here" in result.stdout
+    assert "Largest difference from the model on random input:" in result.stdout
+    assert "ms per step on this machine" in result.stdout
     assert result.stderr == ""
     for name in ("model.onnx", "model.onnx.data", "initial.npz", "export.json", "README.md"):
         assert f"  {name}" in result.stdout
@@ -38,5 +38,5 @@ def test_export_says_what_it_checked(model: Path, tmp_path: Path) -> None:
 def test_export_refuses_in_one_line(model: Path, tmp_path: Path) -> None:
     result = segue("export", str(model), "--what", "encoder", "--rows", "2", "--out", str(tmp_path / "out"))
     assert result.returncode == 2
-    assert "rows is for the export of a step" in " ".join(result.stderr.split())
+    assert "rows applies only to a step" in " ".join(result.stderr.split())
     assert not (tmp_path / "out").exists()

@@ -35,7 +35,7 @@ def test_a_tagger_without_entities_is_not_praised(tags: bool, value: float, said
 def test_a_config_in_place_of_a_model_is_explained(model: str, options: tuple[str, ...], tmp_path: Path) -> None:
     words = ["finetune", model, "--task", "classify", "--train", "x.csv", "--out", tmp_path / "run", *options]
     message = segue(*words, code=2)
-    assert f"{model} is a config: it has neither weights nor a tokeniser" in message
+    assert f"{model} is a config, with neither weights nor a tokeniser" in message
     assert f"segue pretrain {model}" in message
     message = segue("pretrain", "small-xlnet", "--from", model, "--out", tmp_path / "run", code=2)
     assert f"{model} is a config" in message

@@ -130,7 +130,7 @@ def test_of_a_long_prompt_only_the_end_is_read(place: Path, tmp_path: Path) -> N
     assert typed(long.encode(), place / "xl", "-", "--max-tokens", 8) == whole(text)
     told = typed(b"/load nothing\n", place / "xl", long, "--chat", code=2)
     assert told.startswith(f"Skipped the first {skipped:,} of {total:,} tokens of the prompt: ")
-    assert f"no more than the last {session.reach:,}." in told.replace("\n", " ")
+    assert f"at most the last {session.reach:,}." in told.replace("\n", " ")
     other = opened(place)
     other.score(long)  # which reads all of it
     assert "".join(other.stream(max_tokens=8)) == text
@@ -305,9 +305,9 @@ def test_commands_of_a_chat(place: Path, tmp_path: Path) -> None:
     saved, forgot, loaded, mistake = told.splitlines()
     count = re.fullmatch(r"Saved the session, (\d+) tokens, in .*a\.session\.", saved)
     assert count is not None
-    assert forgot == f"Forgot everything, {count[1]} tokens."
-    assert loaded == f"Loaded the session of {file}, {count[1]} tokens."
-    assert "must be a file; got" in mistake
+    assert forgot == f"Session reset, {count[1]} tokens forgotten."
+    assert loaded == f"Loaded the session from {file}, {count[1]} tokens."
+    assert "a saved session must be a file" in mistake
     assert "must not exist yet" in typed(f"/save {file}\n".encode(), *command, code=2)
     typed(f"/load {file}\n/reset\n/save {file}\n".encode(), *command)
     assert "must not exist yet" in typed(b"One.\n", *command, "--save", file, code=2)
@@ -406,38 +406,38 @@ def test_the_space_before_a_gap_stays(place: Path, tmp_path: Path) -> None:
         (("generate", "{}/xl", "a", "--temperature", "-1", "--top-p", "2", "--seed", "-3"),
          ("temperature must be", "top_p must be", "seed must be")),
         (("generate", "{}/xl", "a", "--temperature", "nan"), ("temperature must be",)),
-        (("generate", "{}/xl", "a", "--top-k", "0"), ("a number from 1 on, or all; got '0'", "--top-k all")),
-        (("generate", "{}/xl", "a", "--top-k", "many"), ("--top-k must be a number from 1 on, or all",)),
+        (("generate", "{}/xl", "a", "--top-k", "0"), ("a positive whole number, or all; got '0'", "--top-k all")),
+        (("generate", "{}/xl", "a", "--top-k", "many"), ("--top-k must be a positive whole number, or all",)),
         (("generate", "{}/xl", "a", "--load", "{}/none"), ("a saved session must be a file",)),
         (("generate", "{}/xl", "a", "--load", "{}/xl/model.safetensors"), ("must have format segue-session",)),
         (("generate", "{}/xl", "a", "--save", "{}"), ("got a folder",)),
         (("generate", "{}/xl", "a", "--max-tokens", "1", "--save", "{}/xl/config.toml/a"), ("must be writable; got",)),
         (("generate", "{}/xl", "a", "--n-best", "2", "--alternatives", "1"),
-         ("--n-best must go with --beam", "--alternatives must go with")),
+         ("--n-best requires --beam", "--alternatives requires")),
         (("generate", "{}/xl", "a", "--beam", "2", "--temperature", "0", "--stop", "x"),
-         ("--beam goes without --temperature, --stop",)),
+         ("--beam cannot be combined with --temperature, --stop",)),
         (("generate", "{}/xl", "a", "--beam", "2", "--n-best", "3"), ("got 3 for a beam of 2",)),
         (("generate", "{}/xl", "a", "--beam", "2", "--length-penalty", "nan"), ("must be from 0 to 10; got nan",)),
         (("generate", "{}/xl", "a", "--memory-length", str(10**13)), ("memory_length must be from 1 to 1,000,000",)),
-        (("generate", "{}/xl", "a", "--count", "2", "--greedy"), ("--count goes without --greedy",)),
-        (("generate", "{}/xl", "a", "--choice", "x", "--max-tokens", "1"), ("--choice goes without --max-tokens",)),
+        (("generate", "{}/xl", "a", "--count", "2", "--greedy"), ("--count cannot be combined with --greedy",)),
+        (("generate", "{}/xl", "a", "--choice", "x", "--max-tokens", "1"), ("cannot be combined with --max-tokens",)),
         (("generate", "{}/xl", "-", "--chat"), ("--chat reads standard input",)),
         (("generate", "{}/xl", "a", "--choice", "no", "--choice", "no"), ("choices must be different",)),
-        (("generate", "{}/xl", "a", "--stop", ""), ("a stop string must have a character",)),
+        (("generate", "{}/xl", "a", "--stop", ""), ("a stop string must not be empty",)),
         (("generate", "{}/xl", "a", "--stop", "\udcff"), ("half a character",)),
-        (("generate", "{}/xl", "a", "--bias", "x"), ("--bias must read TOKEN=NUMBER",)),
-        (("generate", "{}/xl", "a", "--bias", "two young men=1"), ("--bias must be for one token",)),
+        (("generate", "{}/xl", "a", "--bias", "x"), ("--bias must have the form TOKEN=NUMBER",)),
+        (("generate", "{}/xl", "a", "--bias", "two young men=1"), ("--bias must name a single token",)),
         (("generate", "{}/xl", "a", "--bias", "#99999=1"), ("logit_bias must be for ids",)),
         (("generate", "{}/xl", "a", "--bias", ".=inf"), ("logit_bias must be finite",)),
         (("generate", "{}/bert", "a"), ('got "masked"',)),
-        (("generate", "{}/tuned", "a"), ("fine-tuned for the task generate", "segue predict")),
+        (("generate", "{}/tuned", "a"), ("fine-tuned on the task generate", "segue predict")),
         (("generate", "{}/nothing", "a"), ("a model must be a folder",)),
         (("generate", "{}/xl", "-", "--encoding", "klingon"), ("the encoding must be",)),
-        (("infill", "{}/xlnet", "a ___", "--greedy", "--top-k", "3"), ("--greedy goes without --top-k",)),
+        (("infill", "{}/xlnet", "a ___", "--greedy", "--top-k", "3"), ("--greedy cannot be combined with --top-k",)),
         (("infill", "{}/xl", "a ___"), ('objective "permutation"',)),
         (("infill", "{}/tuned", "a ___"), ("segue predict",)),
         (("infill", "{}/xlnet", "a"), ("infilling needs a gap",)),
-        (("infill", "{}/xlnet", "a ___", "--length", "x"), ("--length must be whole numbers",)),
+        (("infill", "{}/xlnet", "a ___", "--length", "x"), ("--length must be comma-separated whole numbers",)),
         (("infill", "{}/xlnet", "a ___", "--length", "1,2"), ("a length for each gap",)),
         (("infill", "{}/xlnet", "a" * 30_000 + "___"), ("at most 20,000 characters",)),
     ],

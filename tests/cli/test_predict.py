@@ -248,7 +248,7 @@ def test_formulas_are_escaped_unless_told_otherwise(
     assert [row["'=n"] for row in found] == ["-7"] * 3
     assert {row["prediction"] for row in found} <= {"good", "'=bad"}
     assert all(float(row["probability"]) > 0 for row in found)
-    assert "got a ' in front; --no-escape-formulas" in " ".join(capsys.readouterr().err.split())
+    assert "were prefixed with '; --no-escape-formulas" in " ".join(capsys.readouterr().err.split())
     found = predict(models["classify"], tmp_path / "in.jsonl", tmp_path / f"plain.{to}", escape_formulas=False)
     assert [row["text"] for row in found] == ["=a room", "a film", "\t@x"]
     assert [row["=n"] for row in found] == ["-7"] * 3

@@ -56,7 +56,7 @@ def test_prepare_says_what_it_found(corpus: Path) -> None:
     result = segue("prepare", "*.jsonl", "--out", "s", "--kind", "bytes", "--field", "body", folder=corpus)
     assert result.returncode == 0, result.stderr
     assert "1 NUL characters, dropped; first: b.jsonl" in result.stdout
-    assert "1 documents without text, left out" in result.stdout
+    assert "1 documents without text, skipped" in result.stdout
     assert Store.open(corpus / "s").manifest.inputs[0].path == "b.jsonl"
 
 
@@ -66,8 +66,8 @@ def test_prepare_says_what_it_found(corpus: Path) -> None:
         (("gone.txt", "--out", "s"), "gone.txt must exist"),
         (("a.txt", "--out", "a.txt"), "must be a store that segue wrote, or not exist yet"),
         (("a.txt", "--out", "s", "--vocabulary-size", "9999"), "vocabulary_size must be at most"),
-        (("a.txt", "--out", "s", "--encoding", "klingon"), "the encoding must be one that Python knows"),
-        (("a.txt", "--out", "s", "--documents", "record"), "must have records"),
+        (("a.txt", "--out", "s", "--encoding", "klingon"), "the encoding must be a text encoding that Python knows"),
+        (("a.txt", "--out", "s", "--documents", "record"), "needs a file of records"),
         (("a.txt", "--out", "s", "--tokenizer", "."), "tokenizer.json"),
     ],
 )

@@ -67,7 +67,7 @@ def test_causal(work: Path) -> None:
     segue("evaluate", run / "last", work / "store-valid", "--attention-span", 20, "--clamp-distance", 10)
     segue("plot", run, "--out", work / "runs.png")
     assert (work / "runs.png").stat().st_size > 5000
-    assert "All is well." in segue("doctor", run / "best")
+    assert "All checks passed." in segue("doctor", run / "best")
     message = segue("evaluate", run / "best", work / "store-valid", "--sweep", "nonsense", code=2)
     assert "memory_length=N,N" in message
 
@@ -83,7 +83,7 @@ def test_permutation(work: Path, spans: str) -> None:
     run = work / f"xlnet-{spans}"
     stores = [f"data.store={work / 'store'}", f"data.validation={work / 'store-valid'}"]
     _, progress = both("pretrain", "small-xlnet", *stores, *SMALL, *extra, "--out", run)
-    assert progress.count("For segue alone: ") == 1  # its norms come first: said before it is trained
+    assert progress.count("segue only: ") == 1  # its norms come first: said before it is trained
     assert "model.norm_first must be False" in " ".join(progress.split())
     for options in ((), ("--order", "random"), ("--pseudo", "--limit", 40)):
         assert "perplexity" in segue("evaluate", run / "best", work / "store-valid", *options)

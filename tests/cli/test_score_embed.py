@@ -112,7 +112,7 @@ def test_score_standard_input(place: Path) -> None:
     rows = list(csv.DictReader(done.stdout.splitlines()))
     assert [row["text"] for row in rows] == ["ab 中文", "天地 cd", "人字gh"]
     assert {row["source"] for row in rows} == {"-"}
-    assert "1 documents without text, left out" in done.stderr
+    assert "1 documents without text, skipped" in done.stderr
 
 
 def test_an_interrupt_leaves_no_file(
@@ -167,12 +167,12 @@ def test_embed_by_line_with_choices(place: Path, tmp_path: Path, segue: Callable
         (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/scores.xls"), "must end in .jsonl, .csv, .tsv"),
         (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/no/scores.csv"), "must be in a folder that exists"),
         (("score", "{}/xlnet-base", "{}/text.txt", "--to", "parquet"), "parquet must go to a file"),
-        (("score", "{}/silent", "{}/text.txt"), "must come with a tokeniser to read text"),
+        (("score", "{}/silent", "{}/text.txt"), "must have a tokeniser to read text"),
         (("score", "{}/nothing", "{}/text.txt"), "a model must be a folder"),
         (("score", "{}/transformer-xl-enwik8-base", "{}/text.txt", "--order", "random"), 'objective "permutation"'),
         (("embed", "{}/xlnet-base", "{}/text.txt", "--out", "{}/vectors.txt"), "must end in .npy, .parquet or .jsonl"),
         (("embed", "{}/xlnet-base", "{}/text.txt", "--out", "{}/v.npy", "--layer", "9"), "the layer must be from 0"),
-        (("embed", "{}/xlnet-base", "{}/empty.txt", "--out", "{}/v.npy"), "must hold text; got none"),
+        (("embed", "{}/xlnet-base", "{}/empty.txt", "--out", "{}/v.npy"), "must contain text; got none"),
     ],
 )
 def test_errors_are_one_message_and_leave_nothing(

@@ -26,7 +26,7 @@ def test_it_lists_and_shows_the_ready_studies() -> None:
     ("arguments", "message"),
     [
         (["study.toml"], "Give --out REPORT"),
-        (["study.toml", "--show"], "--show is for a ready study"),
+        (["study.toml", "--show"], "--show needs the name of a built-in study"),
         (["long-txt", "--out", "out"], "Did you mean long-text?"),
         (["study.toml", "seeds=[]", "base.modle.width=3", "--out", "out"], "base.modle is not a setting"),
     ],

@@ -201,7 +201,7 @@ def test_nonsense_is_refused_before_any_work(tmp_path: Path) -> None:
         "workers must be at least 1": {"workers": 0},
         "validation_share must be above 0": {"validation_share": 1.0},
         "the kind must be one of": {"kind": "syllables"},
-        "must have records": {"document": "record"},
+        "needs a file of records": {"document": "record"},
         "vocabulary_size must be": {"vocabulary_size": 100_000},
     }.items():
         with pytest.raises(DataError, match=problem):
@@ -210,7 +210,7 @@ def test_nonsense_is_refused_before_any_work(tmp_path: Path) -> None:
     for kind in ("bytes", "unigram"):
         with pytest.raises(DataError, match=r"text to train|at least one document"):
             prepare([tmp_path / "empty.txt"], out=tmp_path / "store", kind=kind)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"of 3 documents, a share of 1e-09 left none for validation"):
+    with pytest.raises(DataError, match=r"with 3 documents, a share of 1e-09 left none for validation"):
         prepare(inputs, out=tmp_path / "store", kind="bytes", validation_share=1e-9)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "empty.txt"]
 

@@ -64,7 +64,7 @@ def test_what_a_document_is(tmp_path: Path) -> None:
     assert documents(path, document="block") == [" one\ntwo ", "three"]
     assert documents(path, document="line") == [" one", "two ", "three"]
     assert documents(path, document="file") == [" one\ntwo \n \t \n\nthree\n\n"]
-    with pytest.raises(DataError, match="must have records"):
+    with pytest.raises(DataError, match="needs a file of records"):
         documents(path, document="record")
 
 
@@ -227,7 +227,7 @@ def test_other_encodings_are_asked_for(tmp_path: Path) -> None:
         documents(path)
     assert documents(path, encoding="gb18030") == [text]
     for wrong in ("klingon", "rot13", "zlib", ""):
-        with pytest.raises(DataError, match="the encoding must be one"):
+        with pytest.raises(DataError, match="the encoding must be a text encoding"):
             ReadSettings(encoding=wrong)
 
 

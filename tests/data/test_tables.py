@@ -556,8 +556,8 @@ def test_parquet_with_names_of_classes(tmp_path: Path) -> None:
 
 def test_parquet_that_is_none(tmp_path: Path) -> None:
     whole = parquet({"text": ["a"] * 1000})
-    assert "must be a whole Parquet file" in refused(tmp_path, "a.parquet", whole[:-20])
-    assert "must be a whole Parquet file" in refused(tmp_path, "a.parquet", b"text,label\n1,2")
+    assert "must be a complete Parquet file" in refused(tmp_path, "a.parquet", whole[:-20])
+    assert "must be a complete Parquet file" in refused(tmp_path, "a.parquet", b"text,label\n1,2")
     assert "must have rows" in refused(tmp_path, "a.parquet", parquet({"text": pyarrow.array([], "string")}))
     assert "Leave --columns out" in refused(tmp_path, "a.parquet", whole, columns=("a",))
     broken = pyarrow.Array.from_buffers(
@@ -695,7 +695,7 @@ def test_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(open_table("datasets:o/glue/sst2")) == [(1, {"text": "b", "label": None})]
     with pytest.raises(DataError, match=r"one of its splits \(train, test\); got none. Write datasets:imdb@SPLIT"):
         open_table("datasets:imdb")
-    with pytest.raises(DataError, match="must not name a split"):
+    with pytest.raises(DataError, match="has no splits"):
         open_table("datasets:one@train")
     with pytest.raises(DataError, match="got 'dev'"):
         open_table("datasets:imdb@dev")

@@ -87,7 +87,7 @@ def test_a_long_text_is_watched_at_its_end_after_its_memory(xlnet: TextModel) ->
 def test_orders_that_cannot_be_watched(xlnet: TextModel, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="positions that are watched once"):
         watch_order(xlnet, TEXT, order=[0, 1])
-    with pytest.raises(DataError, match="must have a token"):
+    with pytest.raises(DataError, match="must have at least one token"):
         watch_order(xlnet, "")
     causal = load_text_model(write_model(tmp_path / "causal", objective="causal"))
     with pytest.raises(ConfigError, match="Use an XLNet"):

@@ -64,7 +64,7 @@ def test_blocks_hold_queries_and_keys(made: Explanation) -> None:
 def test_the_page_of_words_alone(made: Explanation) -> None:
     page = explanation_page([Explanation(name="words", text=TEXT)])
     assert "block-" not in page.partition("<script>")[0].partition('id="values"')[2]
-    with pytest.raises(ConfigError, match="one explanation, or two"):
+    with pytest.raises(ConfigError, match="one or two explanations"):
         explanation_page([])
 
 
@@ -88,7 +88,7 @@ def test_a_picture_is_the_attention(source: TextModel) -> None:
     expected = last.reading.scores(1, heads=1).position_bias_BHQK
     assert expected is not None
     assert position_TT[-1, -1] == pytest.approx(float(expected[0, 0, -1, -1]))
-    with pytest.raises(DataError, match="a picture of this model shows one of probability, score, content"):
+    with pytest.raises(DataError, match="an image of this model shows one of probability, score, content"):
         head_map(reading, layer=0, head=0, shown="u")
 
 

@@ -174,5 +174,5 @@ def test_what_is_not_there_is_said() -> None:
         reading.scores(0, heads=[0, 2])
     with pytest.raises(ConfigError, match="query stream"):
         reading.scores(0, stream="query")
-    with pytest.raises(ConfigError, match="a model of segue"):
+    with pytest.raises(ConfigError, match="a segue model"):
         attention(torch.nn.Linear(2, 2), batch_for(model, 0))

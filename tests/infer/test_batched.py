@@ -48,7 +48,7 @@ def test_sessions_that_cannot_form_a_batch() -> None:
         write_batched([one, one])
     with pytest.raises(DataError, match="share their weights"):
         write_batched([one, session("xl")])
-    with pytest.raises(DataError, match="one for each"):
+    with pytest.raises(DataError, match="one per session"):
         write_batched([one], sampling=[])
 
 

@@ -122,7 +122,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
         TextFiles(["-"], standard_input="parquet")
     empty = tmp_path / "empty.txt"
     empty.write_text("\n \n")
-    with pytest.raises(DataError, match=r"must hold text; got none in .*empty\.txt"):
+    with pytest.raises(DataError, match=r"must contain text; got none in .*empty\.txt"):
         list(TextFiles([empty]))
     chinese = tmp_path / "chinese.txt"
     chinese.write_bytes(("中文字" * 200).encode("gb18030"))

@@ -281,7 +281,9 @@ def test_nan_is_not_written(tmp_path: Path) -> None:
 
 def test_without_the_packages(folders: dict[str, Path], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(ConfigError, match=r"without onnxscript. pip install onnx onnxscript onnxruntime"):
+    with pytest.raises(
+        ConfigError, match=r"onnxscript is not installed. Install them: pip install onnx onnxscript onnxruntime"
+    ):
         export(folders["xlnet"], tmp_path / "out", ExportSettings(what="encoder"))
 
 
@@ -297,8 +299,8 @@ def test_a_folder_that_is_in_the_way(folders: dict[str, Path], tmp_path: Path) -
 
 def test_settings_that_mean_nothing(folders: dict[str, Path], tmp_path: Path) -> None:
     cases = [
-        (ExportSettings(what="encoder", rows=2), "rows is for the export of a step"),
-        (ExportSettings(what="encoder", memory_length=2), "memory_length is for the export of a step"),
+        (ExportSettings(what="encoder", rows=2), "rows applies only to a step"),
+        (ExportSettings(what="encoder", memory_length=2), "memory_length applies only to a step"),
         (ExportSettings(what="step", memory_length=0), "memory_length must be at least 1; got 0"),
         (ExportSettings(what="step", memory_length=10**9, format="torch"), "at most 4,294,967,296 bytes"),
     ]

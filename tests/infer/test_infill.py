@@ -252,7 +252,7 @@ def test_models_and_texts_that_cannot_be_filled() -> None:
         arguments: dict[str, Any] = {"text": "a ___ b ___", **wrong}
         with pytest.raises(DataError, match=message):
             infill_text(wide, tokenizer, arguments.pop("text"), **arguments)
-    with pytest.raises(ConfigError, match="the mark of a gap"):
+    with pytest.raises(ConfigError, match="the marker of a gap"):
         infill_text(wide, tokenizer, "a ___", gap="")
     with pytest.raises(DataError, match="Use the tokeniser of the model"):
         infill_text(model, tokenizer, "a ___")

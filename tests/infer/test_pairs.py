@@ -111,13 +111,13 @@ def test_progress_counts_distinct_sentences() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ConfigError, match='orders are for objective "permutation"'):
+    with pytest.raises(ConfigError, match='random orders need objective "permutation"'):
         score_pairs(noisy(MODELS["gpt"]), TOKENIZER, PAIRS, PairSettings(orders=2))
     with pytest.raises(ConfigError, match="at least 1"):
         PairSettings(orders=0)
     with pytest.raises(DataError, match="must have a token; got ''"):
         score_pairs(noisy(MODELS["gpt"]), TOKENIZER, [("ab", "")])
-    with pytest.raises(ConfigError, match="pseudo-likelihood is for"):
+    with pytest.raises(ConfigError, match="pseudo-likelihood needs"):
         values(noisy(MODELS["gpt"]), ["ab"], pseudo=True)
     with pytest.raises(ConfigError, match="has no order"):
         values(noisy(MODELS["xlnet-base"]), ["ab"], pseudo=True, order="backward")

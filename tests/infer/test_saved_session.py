@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_refused_with_a_checksum_that_does(tmp_path: Path) 
 
     def refuse(changed: dict[str, torch.Tensor], notes: dict[str, str]) -> None:
         file.write_bytes(b"".join(sealed(tensors | changed, metadata | notes)))
-        with pytest.raises(CheckpointError, match="whole saved session"):
+        with pytest.raises(CheckpointError, match="complete saved session"):
             one.load(file)
 
     for name, value in (

@@ -95,11 +95,11 @@ def test_sessions_that_write_together_are_not_used_otherwise(tmp_path: Path) -> 
     first.feed(TEXT)
     group = [first.fork(), first.fork()]
     written = write_batched(group, max_tokens=30, sampling=SamplingSettings(greedy=True))
-    with pytest.raises(DataError, match="writes together with others"):
+    with pytest.raises(DataError, match="in a batched generation"):
         write_batched(group[1:])  # before the first token, too
     given = [next(written) for _ in range(4)]
     for use in uses(tmp_path).values():
-        with pytest.raises(DataError, match="writes together with others"):
+        with pytest.raises(DataError, match="in a batched generation"):
             use(group[0])
     del written
     alone = first.fork()
@@ -117,7 +117,7 @@ def test_one_that_is_busy_leaves_the_others_free() -> None:
     group = [first.fork(), first.fork()]
     busy = write_batched(group[1:], max_tokens=9)
     next(busy)
-    with pytest.raises(DataError, match="writes together with others"):
+    with pytest.raises(DataError, match="in a batched generation"):
         write_batched(group)
     group[0].feed("ab")
 

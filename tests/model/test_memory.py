@@ -140,7 +140,7 @@ def test_a_memory_that_does_not_fit_is_refused() -> None:
     memory = model(Batch(ids_BQ=random_ids(2, 4))).memory
     with pytest.raises(DataError, match=r"got 2 and 3.*memory\.select"):
         model(batch, memory)
-    with pytest.raises(DataError, match="without one"):
+    with pytest.raises(DataError, match="without memory"):
         noisy(changed(XL, memory=None))(batch, model.new_memory(3))
     with pytest.raises(DataError, match="same model"):
         noisy(changed(XL, width=14))(batch, model.new_memory(3))

@@ -74,7 +74,7 @@ def test_equal_texts_in_several_parts_are_counted() -> None:
 def test_too_few_examples_are_said() -> None:
     train = examples(*((f"x{n}", n % 2) for n in range(50)))
     (few,) = warnings_of(learned(["a", "b"]), train, {"valid": examples(("new", 0)), "test": []})
-    assert few.startswith("1 validation example is too few for the model to be chosen and measured by")
+    assert few.startswith("1 validation example is too few to select and evaluate the model")
 
 
 def test_sources_may_have_several_targets() -> None:

@@ -171,7 +171,7 @@ def test_rows_that_cannot_serve_are_counted(english_model: Path, tmp_path: Path)
     assert len(found.examples) == 2
     assert found.unusable == {
         "an empty text": (2, 6),
-        "a relevance that is no number from 0 to 30": (3, 8),
+        "a relevance that is not a number from 0 to 30": (3, 8),
         "a query without a relevant document": (1, 11),
         "not one relevance for each document of a query": (1, 13),
         "a query without documents": (1, 14),

@@ -12,12 +12,12 @@ from segue.checkpoint.folder import load
 from segue.config import ReadConfig
 from segue.model import LanguageModel
 from segue.model.reading import DocumentStates, GroupedStates, TokenDocument, read_documents
-from segue.tasks.reader import FREE, PADDING, TOGETHER, Reader, alike
+from segue.tasks.reader import FREE, PADDING, TOGETHER, Reader, length_groups
 
 
 @given(st.lists(st.integers(1, 2000), min_size=1, max_size=120))
 def test_groups_have_little_padding(lengths: list[int]) -> None:
-    groups = alike(lengths)
+    groups = length_groups(lengths)
     assert sorted(n for group in groups for n in group) == list(range(len(lengths)))
     for group in groups:
         own = [lengths[n] for n in group]
@@ -27,9 +27,9 @@ def test_groups_have_little_padding(lengths: list[int]) -> None:
 
 
 def test_documents_of_one_length_are_read_at_once() -> None:
-    assert alike([50, 49, 50, 48]) == [[0, 1, 2, 3]]
-    assert alike([3, 9, 1]) == [[0, 1, 2]]  # a few positions are cheaper than another reading
-    assert alike([500, 100]) == [[0], [1]]
+    assert length_groups([50, 49, 50, 48]) == [[0, 1, 2, 3]]
+    assert length_groups([3, 9, 1]) == [[0, 1, 2]]  # a few positions are cheaper than another reading
+    assert length_groups([500, 100]) == [[0], [1]]
 
 
 @pytest.mark.parametrize("objective", ["permutation", "causal", "masked"])

@@ -119,7 +119,7 @@ def test_rows_that_cannot_serve_are_counted(english_model: Path, tmp_path: Path)
     assert isinstance(made.task, Regress)
     assert (made.task.mean, made.task.scale) == (1.5, 0.5)  # of the rows that serve
     found = examples_of(made, rows, tmp_path)
-    assert found.unusable == {"an empty text": (1, 3), "a label that is no finite number": (len(bad), 4)}
+    assert found.unusable == {"an empty text": (1, 3), "a label that is not a finite number": (len(bad), 4)}
     assert [example.number for example in found.examples] == [1, 2]
     assert made.task.describe(found.examples) == [
         "2 numbers from 1 to 2, mean 1.5, standard deviation 0.5; one text each"

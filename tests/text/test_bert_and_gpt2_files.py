@@ -74,8 +74,8 @@ HOSTILE: dict[str, tuple[str, Any, str]] = {
     "growth": ("normalizer", {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}, "normalisation"),
     "no tokens": ("model.vocab", {}, "no table of at most"),
     "ids with gaps": ("model.vocab", {"[UNK]": 0, "a": 7}, "ids with gaps"),
-    "a number": ("model.vocab", {"[UNK]": 0, "a": "1"}, "an id that is no number"),
-    "empty token": ("model.vocab", {"": 0}, "no text of 1 to"),
+    "a number": ("model.vocab", {"[UNK]": 0, "a": "1"}, "an id that is not a number"),
+    "empty token": ("model.vocab", {"": 0}, "not a text of 1 to"),
     "added": (
         "added_tokens",
         [{"id": 3, "content": "tower", "special": False}],

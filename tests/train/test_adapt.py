@@ -198,7 +198,7 @@ def test_other_texts_are_refused_on_resume(work: Path, tmp_path: Path) -> None:
 
 
 def test_new_weights_cannot_be_adapted(work: Path) -> None:
-    with pytest.raises(ConfigError, match="--adapt goes on from the weights of the model; got --new-weights too"):
+    with pytest.raises(ConfigError, match="--adapt continues from the weights of the model; got --new-weights too"):
         go(work, "new", new_weights=True)
     assert not (work / "new").exists()
 

@@ -274,11 +274,11 @@ def test_rows_of_a_stream_get_their_answers_in_order(model: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([{"text": "a", "label": "x"}] * 4, "two classes or more; got only 'x'"),
+        ([{"text": "a", "label": "x"}] * 4, "at least two classes; got only 'x'"),
         ([{"txt": "a", "label": "x"}, {"txt": "b", "label": "y"}], "column"),
         ([{"text": "", "label": "x"}, {"text": " ", "label": "y"}], "2 with an empty text"),
         ([{"text": "a", "label": ["x", "y"]}] * 2, "task.multiple=true"),
-        ([{"text": "a", "label": "x"}, {"text": "", "label": "y"}], "two examples or more"),
+        ([{"text": "a", "label": "x"}, {"text": "", "label": "y"}], "at least two examples"),
     ],
 )
 def test_wrong_tables_are_named(rows: list[dict[str, Any]], words: str, model: Path, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_n_grams_that_are_better_are_joined_and_all_three_are_told(model: Path, 
         again = [one.value for one in answers_in_order(made, part.examples)]
         np.testing.assert_array_equal(again, [one.value for one in part.predictions])
     text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
-    assert f"| this model: n-grams joined | {both:.4f} |" in text
+    assert f"| this model, combined with n-grams | {both:.4f} |" in text
     assert f"| model alone | {alone:.4f} |" in text
     assert f"| {compared.methods[1].name} | {ngrams:.4f} |" in text
     assert "Chosen: n-grams answer with the model" in text
@@ -134,7 +134,7 @@ def test_several_labels_at_once_are_joined_too(model: Path, tmp_path: Path) -> N
 
 
 def test_what_cannot_be_joined_is_refused_before_anything_is_done(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--wide joins the n-grams .* --no-baselines"):
+    with pytest.raises(ConfigError, match=r"--wide combines the classifier with the TF-IDF .* --no-baselines"):
         finished(asked(model, tmp_path, SHORT, wide=True, baselines=False), tmp_path / "run")
     rows = [{"text": "a film", "score": n} for n in range(40)]
     wanted = request(model, table(tmp_path / "scores.jsonl", rows), task="regress", wide=True)

@@ -109,7 +109,7 @@ def test_a_run_folder_that_cannot_be_written_at_the_end_leaves_the_model_elsewhe
 
 def test_room_is_checked_before_training(tmp_path: Path) -> None:
     check_room(tmp_path, 1000)
-    with pytest.raises(DataError, match=r"must have room for two copies of the model.*MB free\. Make room"):
+    with pytest.raises(DataError, match=r"must have room for two copies of the model.*MB free\. Free some space"):
         check_room(tmp_path, 1 << 62)
 
 
@@ -123,7 +123,7 @@ def test_updates_that_stay_not_finite_end_the_last_attempt(model: Path, tmp_path
     settings = finetune_settings(KIND, {}, ["train.batch_size=4", "train.restarts=1", "train.epochs=2"])
     asked = Request(model=str(tmp_path / "broken"), kind=KIND, train=train, valid=train, settings=settings)
     events: list[Event] = []
-    words = rf"got {PATIENCE} updates in a row without.*Use a lower train.learning_rate"
+    words = rf"it was not for {PATIENCE} updates in a row.*Use a lower train.learning_rate"
     with pytest.raises(DivergedError, match=words), pytest.warns(SegueWarning, match="holds NaN"):
         events.extend(finetune(asked, tmp_path / "run"))
     assert sum(isinstance(event, Restarted) for event in events) == 1

@@ -19,7 +19,7 @@ def write_best(run: Path) -> None:
 
 def test_a_folder_belongs_to_one_kind_of_run_and_one_run_at_a_time(tmp_path: Path) -> None:
     run = tmp_path / "a" / "run"
-    with one_at_a_time(run, "pretrain"), pytest.raises(DataError, match="one run at a time"):
+    with one_at_a_time(run, "pretrain"), pytest.raises(DataError, match="in use by another run"):
         one_at_a_time(run, "pretrain").__enter__()
     (run / "notes.txt").write_text("theirs")
     with one_at_a_time(run, "pretrain"):

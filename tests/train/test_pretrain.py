@@ -83,13 +83,13 @@ def test_a_run_can_be_made_longer_and_says_what_changed(work: Path, straight: Pa
     assert "changed: train.steps: 6 -> 8" in errors
     code, _, errors = done(work, "straight", "train.steps=62")
     assert code == 2
-    assert "must keep the learning rates of the 60 steps that it has done; got train.steps = 62" in errors
+    assert "must keep the learning rates of the 60 steps already done; got train.steps = 62" in errors
 
 
 def test_other_data_or_another_model_is_refused(work: Path, straight: Path) -> None:
     code, _, errors = done(work, "straight", "model.width=32")
     assert code == 2
-    assert "same [model]; got other values for width" in errors
+    assert "keep its [model] settings; got other values for width" in errors
 
 
 def test_two_runs_in_one_folder_are_refused(work: Path) -> None:
@@ -97,7 +97,7 @@ def test_two_runs_in_one_folder_are_refused(work: Path) -> None:
     wait_for_step(work / "shared", 2, first)
     code, _, errors = done(work, "shared", "train.steps=5000")
     assert code == 2
-    assert "one run at a time" in errors
+    assert "in use by another run" in errors
     first.send_signal(signal.SIGTERM)
     assert finish(first)[0] == 143
 

@@ -89,8 +89,8 @@ def test_a_report_says_what_its_numbers_are_worth(model: Path, tmp_path: Path) -
     assert isinstance(compared, Compared)
     assert isinstance(end, Ended)
     assert prepared.warnings == [
-        "4 of 44 validation examples have the text of a training example: a measure on them says nothing of new texts. "
-        "Remove them from one of the two."
+        "4 of 44 validation examples have the text of a training example: metrics on them say nothing about new "
+        "texts. Remove them from one of the two."
     ]
     majority, counted = compared.methods
     good = [json.loads(line)["label"] == "=good" for line in Path(valid).read_text().splitlines()]
@@ -103,9 +103,9 @@ def test_a_report_says_what_its_numbers_are_worth(model: Path, tmp_path: Path) -
     own = end.judged[0].metrics["accuracy"].value
     assert f"accuracy: {own:.4f} on 44 validation examples (most frequent class " in lines[2]
     assert "TF-IDF of words, logistic regression 1.0000)" in lines[2]
-    assert lines.index("## Before you trust these numbers") < lines.index("## Beside simple methods")
+    assert lines.index("## Before you trust these numbers") < lines.index("## Comparison with baselines")
     assert any(line.startswith("| TF-IDF of words, logistic regression | 1.0000 | ") for line in lines)
-    assert ("The model is not better than a simple method" in text) == (own < 1)
+    assert ("The model is not better than a baseline" in text) == (own < 1)
     gold = np.array([example.gold for example in end.judged[0].examples])
     predicted = np.array([int(one.value.argmax()) for one in end.judged[0].predictions])
     recall = ((gold == 0) & (predicted == 0)).sum() / (gold == 0).sum()

@@ -88,7 +88,7 @@ def test_a_full_disk_while_metrics_are_written(work: Path) -> None:
     assert size > (work / "metrics/config.toml").stat().st_size
     with (
         full_disk(size),
-        pytest.raises(DataError, match=r"metrics.jsonl must be writable; got File too large. Make room"),
+        pytest.raises(DataError, match=r"metrics.jsonl must be writable; got File too large. Free some space"),
     ):
         train(work, "metrics", 12)
     assert state(work / "metrics") == state(work / "short")
@@ -199,7 +199,9 @@ def test_a_run_without_its_state_does_not_write_over_its_best_model(work: Path) 
     list(pretrain(config_of(work, *steps), work / "lost"))
     best = (work / "lost/best/model.safetensors").read_bytes()
     shutil.rmtree(work / "lost/last")
-    with pytest.raises(DataError, match=r"must hold last/ to be resumed; it has best/ and metrics up to step 6 alone"):
+    with pytest.raises(
+        DataError, match=r"must contain last/ to be resumed; it has only best/ and metrics up to step 6"
+    ):
         list(pretrain(config_of(work, *steps), work / "lost"))
     assert (work / "lost/best/model.safetensors").read_bytes() == best
 

@@ -197,9 +197,13 @@ def test_resumed_without_the_model_equals_never_stopped(work: Path) -> None:
 
 def test_another_model_on_resume_is_refused(work: Path) -> None:
     run(work, "one", "first/last", "model.dropout=0", "train.schedule=constant")
-    with pytest.raises(ConfigError, match=r"goes on from the model it started from, first/last .*; got one/best"):
+    with pytest.raises(
+        ConfigError, match=r"must be resumed with the model it started from, first/last .*; got one/best"
+    ):
         stage(work, "straight", "one")
-    with pytest.raises(ConfigError, match=r"it started from new weights\. Leave --from out"):
+    with pytest.raises(
+        ConfigError, match=r"started from new weights, so it cannot be resumed with --from\. Leave --from out"
+    ):
         stage(work, "first", "straight")
     _, origin = stage(work, "straight", "first/../first/last")  # the same, by another name
     assert origin is not None

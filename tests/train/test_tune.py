@@ -97,7 +97,9 @@ def test_a_search_goes_on_and_makes_the_trials_that_it_would_have_made(request_o
     assert last.judged[0].metrics["accuracy"].value == whole.best.value
 
     other = (Range(key="train.epochs", low=1, high=2, whole=True),)
-    with pytest.raises(ConfigError, match=r"must go on with what it began with; got search \['train.epochs=1..2'\]"):
+    with pytest.raises(
+        ConfigError, match=r"must be continued with its original settings; got search \['train.epochs=1..2'\]"
+    ):
         ended(tune(Search(request=request_of, space=other, trials=6), tmp_path / "a"))
 
 
@@ -264,9 +266,9 @@ def test_expressions_are_understood(text: str, expected: Dimension) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("train.epochs", "must read section.key=low..high"),
-        ("epochs=1..2", "must read section.key=low..high"),
-        ("train.epochs=", "must read section.key=low..high"),
+        ("train.epochs", "must have the form section.key=low..high"),
+        ("epochs=1..2", "must have the form section.key=low..high"),
+        ("train.epochs=", "must have the form section.key=low..high"),
         ("train.epochs=5..2", "from a lower number to a higher one; got '5..2'"),
         ("train.epochs=1.5..3", "from one whole number to another"),
         ("train.learning_rate=a..b", "from one number to another; got 'a..b'"),
@@ -275,13 +277,13 @@ def test_expressions_are_understood(text: str, expected: Dimension) -> None:
         ("train.learning_rate=1..inf", "from a lower number to a higher one"),
         ("train.learning_rate=1e-4..1e-3:exp", "must be log or nothing; got 'exp'"),
         ("train.batch_size=8,16:log", "choices, which have no scale"),
-        ("train.batch_size=8", "two different values or more; got '8'"),
-        ("train.batch_size=8,8", "two different values or more"),
+        ("train.batch_size=8", "at least two different values; got '8'"),
+        ("train.batch_size=8,8", "at least two different values"),
         ("train.batch_size=8,,16", "on each side of a comma"),
         ("train.batch_size=8,0", "train.batch_size must be"),
         ("train.layer_decay=0.5..1.5", "train.layer_decay must be"),
         ("train.epoch=1..2", "Did you mean train.epochs?"),
-        ("train.class_weights=0..1", "no number"),
+        ("train.class_weights=0..1", "not a number"),
         ("read.pool=last,firsst", "read.pool must be"),
         ("train.seed=1,2", "may not set train.seed"),
         ("train.weight_decay=0..1", "searched or fixed; got both"),

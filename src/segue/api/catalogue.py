@@ -1,4 +1,4 @@
-"""What has a name: models with weights on this machine, configs of published models, presets of whole runs."""
+"""Named models and configs: packaged models with weights, configs of published models, presets of whole runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,23 +19,23 @@ from segue.model.named import NamedModel, named_models
 
 @dataclass(frozen=True, kw_only=True)
 class PackagedModel:
-    """A model with weights that is used by its name."""
+    """A packaged model: one with weights, loaded by name."""
 
     name: str
     folder: Path
     comes_with_segue: bool
-    """Otherwise it is in the folder that SEGUE_MODELS names."""
+    """Whether it is part of the installation; otherwise it is in the folder that SEGUE_MODELS names."""
     bytes: int
-    """Size of its files."""
+    """Total size of the files in bytes."""
     licence: str
     languages: Sequence[str]
     config: ModelConfig
     task: str | None
-    """What it was fine-tuned for; None for a language model."""
+    """Task that it was fine-tuned on; None for a language model."""
     labels: Sequence[str]
-    """The classes of its task."""
+    """Labels of the task."""
     trunk: str | None
-    """The packaged model to which only the differences are kept; None for a whole model."""
+    """Packaged model to which it stores low-rank differences; None for a complete model."""
 
     @property
     def parameters(self) -> int:
@@ -44,13 +44,13 @@ class PackagedModel:
 
     @property
     def only_for_segue(self) -> str | None:
-        """Why other libraries cannot have it; None if they can."""
+        """Why it cannot be converted for other libraries; None if it can."""
         return only_for_segue(self.config)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """All that has a name, by kind."""
+    """All named models and configs, by kind."""
 
     packaged: Mapping[str, PackagedModel]
     """Models with weights."""
@@ -64,7 +64,7 @@ class Catalogue:
 
 @python_errors
 def models() -> Catalogue:
-    """List the models and configs that have a name. Torch is not loaded for it.
+    """List the named models and configs, without loading torch.
 
     Returns:
         The models with weights (`packaged`), the configs of published models (`configs`), and the `presets`.
@@ -86,7 +86,7 @@ def models() -> Catalogue:
 
 
 def packaged_names() -> list[str]:
-    """Names of the models with weights; nothing of them is read."""
+    """Names of the packaged models; their files are not read."""
     return sorted(packaged_models())
 
 
@@ -96,24 +96,24 @@ def config_names() -> list[str]:
 
 
 def all_names() -> list[str]:
-    """All that `models` lists."""
+    """All names that `models` lists."""
     return sorted({*packaged_models(), *named_models(), *preset_names()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedText:
-    """What there is to read under a name."""
+    """The card or config that a name stands for."""
 
     text: str
     """The card of a model, or a config as TOML."""
     is_card: bool
     only_for_segue: str | None
-    """Why other libraries cannot have the model; None if they can."""
+    """Why the model cannot be converted for other libraries; None if it can."""
 
 
 @python_errors
 def card_or_config(name: str) -> NamedText:
-    """The card of a packaged model, whose files are verified, or the config that has this name, as TOML."""
+    """The card of a packaged model, after verifying its files, or the config of this name as TOML."""
     model = packaged_model(name)
     if model is not None:
         model.verify()
@@ -132,7 +132,7 @@ def card_or_config(name: str) -> NamedText:
 
 
 def _preset_model(text: str, name: str) -> ModelConfig:
-    """Whatever size its vocabulary will have: where it is left out, the store of a run knows it."""
+    """The model of a preset. The vocabulary size may be absent, since the store of a run determines it."""
     values = toml(text, source=name)["model"]
     values.setdefault("vocabulary", {}).setdefault("size", 32000)
     return model_config(**values)

@@ -1,4 +1,4 @@
-"""Models side by side on the same data, with intervals of their differences."""
+"""Comparison of models on the same data, with confidence intervals of their differences."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
 from segue.api.predict import FinetunedModel, prediction_table, task_model_of
-from segue.api.progress import Progress, Tell, told
+from segue.api.progress import Progress, Tell, progress_callback
 from segue.api.score import score
 from segue.api.texts import documents_of
 from segue.checkpoint.find import find, model_folder
@@ -39,22 +39,23 @@ class ComparedModel:
 
     name: str
     metrics: dict[str, Metric]
-    """Its measures with their intervals."""
+    """Metrics with confidence intervals."""
     differences: dict[str, Metric]
-    """Its measures minus those of the first model, with intervals of the difference; empty for the first model."""
+    """Metrics minus those of the first model, with confidence intervals of the difference; empty for the first
+    model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelComparison:
-    """Models on the same examples."""
+    """Results of several models on the same examples."""
 
     task: str
     """The task of fine-tuned models, or "language modelling"."""
     examples: int
-    """How many examples, or documents, all of them were measured on."""
+    """Number of examples, or documents, that all models were evaluated on."""
     models: tuple[ComparedModel, ...]
     notes: tuple[str, ...] = ()
-    """What to know before the numbers are compared."""
+    """Caveats about comparing the numbers."""
 
 
 @python_errors
@@ -70,29 +71,29 @@ def compare(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> ModelComparison:
-    """Compare models on the same data, with intervals of their differences to the first (paired bootstrap).
+    """Compare models on the same data, with confidence intervals of their differences to the first (paired bootstrap).
 
-    Fine-tuned models of one task are compared by the measures of the task on labelled rows; language models by bits per
-    character and per byte of texts, which do not depend on the tokeniser. A masked model gives no probability of a
-    text, so it is compared after fine-tuning.
+    Fine-tuned models of one task are compared by the metrics of the task on labelled rows; language models by bits per
+    character and per byte of texts, which do not depend on the tokeniser. A masked model assigns no probability to a
+    text, so it can only be compared after fine-tuning.
 
     Args:
-        models: Two models or more: names, folders, or loaded ones; all fine-tuned for one task, or none of them.
-        data: Labelled rows, a table or a file (`Path`) for fine-tuned models; texts or files for language models.
-        columns: Columns by their roles, where their names do not say them: {"text": "review"}.
-        tables: How a file of rows is written. Default: as its name says.
+        models: Two or more models: names, folders, or loaded models; either all fine-tuned on one task, or none.
+        data: For fine-tuned models, labelled rows, a table or a file (`Path`); for language models, texts or files.
+        columns: Columns by role, where column names do not match: {"text": "review"}.
+        tables: Format of a file of rows. Default: inferred from its name.
         field: Field of the text in records, for language models. Default: "text".
-        documents: What a document of a file of texts is. Default: blocks of text files, records of others.
-        batch_size: Rows that are read together. It changes the speed only.
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        documents: Unit of a document in a file of texts. Default: blocks in text files, records in others.
+        batch_size: Number of rows per batch. Affects only speed.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
-        The measures of each model, and their differences to the first one.
+        The metrics of each model, and their differences to those of the first.
 
     Raises:
         ConfigError: If there are fewer than two models, or models of different kinds.
-        DataError: If no example can be used by all of them.
+        DataError: If no example can be used by all models.
 
     Examples:
         >>> rows = [{"text": "The room was clean.", "label": "good"}, {"text": "A dull film.", "label": "bad"}]
@@ -101,15 +102,15 @@ def compare(
         ('classify', 2, 0.0)
     """
     if len(models) < 2:
-        raise ConfigError(f"a comparison needs two models or more; got {len(models)}. Name another one.")
+        raise ConfigError(f"a comparison needs two or more models; got {len(models)}. Add another one.")
     finetuned = [_is_finetuned(model) for model in models]
     names = [_name(model, number) for number, model in enumerate(models, start=1)]
     if any(finetuned) and not all(finetuned):
         other = names[finetuned.index(False)]
         raise ConfigError(
-            f"models that are compared must all be fine-tuned, or none; got {other}, which is not. Fine-tune it too."
+            f"compared models must either all be fine-tuned or none; got {other}, which is not. Fine-tune it too."
         )
-    with told("compare", unit="models", progress=progress, on_event=on_event) as tell:
+    with progress_callback("compare", unit="models", progress=progress, on_event=on_event) as tell:
         if all(finetuned):
             return _tasks(models, names, data, columns or {}, tables or TableSettings(), batch_size, tell)
         return _texts(models, names, data, field=field, documents=documents, tell=tell)
@@ -158,8 +159,8 @@ def _tasks(
     for name, other in zip(names, made, strict=True):
         if other.kind.name != kind.name:
             raise ConfigError(
-                f"models that are compared must have one task; got {kind.name} and, in {name}, {other.kind.name}. "
-                "Compare those of each task on their own."
+                f"compared models must have the same task; got {kind.name} and, in {name}, {other.kind.name}. Compare "
+                "the models of each task separately."
             )
     table = open_table(data, tables) if isinstance(data, Path) else prediction_table(kind, data, tables)
     rows = gathered(kind, rows_with_roles(table, column_names(kind, table, columns, labelled=True)))
@@ -210,7 +211,7 @@ def _texts(
 ) -> ModelComparison:
     texts = [text for text in _joined(documents_of(data, field=field, documents=documents)) if text]
     if not texts:
-        raise DataError("models are compared on texts; got none. Give a file with some.")
+        raise DataError("language models are compared on texts; got none. Give a file with text.")
     sizes = {
         "character": np.array([len(text) for text in texts], dtype=np.float64),
         "byte": np.array([len(text.encode("utf-8", errors="replace")) for text in texts], dtype=np.float64),
@@ -220,7 +221,7 @@ def _texts(
         reader = text_model(model)
         if reader.model.config.objective == "masked":
             raise ConfigError(
-                f"{name} must give probabilities of texts; got a masked model, whose pseudo-likelihood is none. "
+                f"{name} must assign probabilities to texts; got a masked model, which gives only pseudo-likelihoods. "
                 "Compare it after fine-tuning."
             )
         scores = score(reader, texts, likeliest=False, progress=False)
@@ -243,7 +244,7 @@ def _joined(parts: Iterable[TextPart]) -> list[str]:
 
 
 def _notes(name: str, texts: Sequence[str], tokenizer: Any, unscored: int) -> list[str]:
-    """What makes the bits of a model too low."""
+    """Caveats that make the bits of a model look too low."""
     notes = []
     unk = tokenizer.specials.get("unk")
     unknown = 0 if unk is None else sum(int((tokenizer.encode(text) == unk).sum()) for text in texts)

@@ -1,4 +1,4 @@
-"""Configs for runs: a file, a preset or a Config, with settings that differ, completed by the store."""
+"""Configs of runs: a file, a preset or a Config, with changed settings, completed from the store."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from segue.train.command import written
 
 
 def check_has_weights(model: str) -> None:
-    """Raises for a config or the name of one, with how to make a model of it."""
+    """Raises for a config, or the name of one, and says how to train a model from it."""
     file = Path(model).suffix == ".toml" and os.path.isfile(model)
     name = not os.path.exists(model) and model not in ALIASES and (model in preset_names() or model in named_models())
     if (not file and not name) or packaged_model(model) is not None:
@@ -27,18 +27,18 @@ def check_has_weights(model: str) -> None:
     first = f"segue models {model} > {config}, then " if config != model else ""
     enough = "train.steps=1 is enough."
     raise ConfigError(
-        f"{model} is a config: it has neither weights nor a tokeniser, and a model is needed here.",
-        remedy=f"Make one of your text: segue.prepare(TEXT, STORE), then segue.pretrain({config!r}, RUN, store=STORE); "
-        f"then give RUN. Where only its shape and tokeniser are used (new_weights=True), {enough}",
-        option=f"Make one of your text: segue prepare TEXT --out STORE, then {first}segue pretrain {config} "
-        f"data.store=STORE --out RUN; then give RUN. Where only its shape and tokeniser are used (--new-weights), "
+        f"{model} is a config, with neither weights nor a tokeniser; a model is needed here.",
+        remedy=f"Pretrain one on your text: segue.prepare(TEXT, STORE), then segue.pretrain({config!r}, RUN, "
+        f"store=STORE); then give RUN. Where only the shape and tokeniser are used (new_weights=True), {enough}",
+        option=f"Pretrain one on your text: segue prepare TEXT --out STORE, then {first}segue pretrain {config} "
+        "data.store=STORE --out RUN; then give RUN. Where only the shape and tokeniser are used (--new-weights), "
         f"{enough}",
     )
 
 
 def run_config(source: str | Path | Config, overrides: Sequence[str], *, base: ModelConfig | None = None) -> Config:
-    """A config for a run. The size of the vocabulary may be left out: the store knows it. `base` is the model that the
-    run starts from, which knows all of [model]."""
+    """The config of a run. The vocabulary size may be absent: it is read from the store. `base` is the model that the
+    run starts from, which supplies all [model] settings."""
     values = toml(dump(source) if isinstance(source, Config) else _text(str(source)), source=str(source)[:200])
     store = next((text.partition("=")[2] for text in reversed(overrides) if text.startswith("data.store=")), None)
     store = toml_value(store) if store is not None else _table(values, "data").get("store")
@@ -56,13 +56,13 @@ def run_config(source: str | Path | Config, overrides: Sequence[str], *, base: M
 
 
 def _table(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """The table of this name, a new one where there is none. Where something else is, `parse` will say so."""
+    """The table of this name, created if absent. If the name holds something else, `parse` reports it."""
     table = values.setdefault(name, {})
     return table if isinstance(table, dict) else {}
 
 
 def _advice(source: str) -> str:
-    """What to say to a user whose config is neither a file nor a preset."""
+    """The remedy for a config that is neither a file nor a preset."""
     if packaged_model(source) is not None:
         return f"{source} is a model that is trained already: fine-tune it with `segue finetune {source}`."
     near = get_close_matches(source, [*preset_names(), *packaged_models()], n=1)
@@ -80,7 +80,7 @@ def _text(source: str) -> str:
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted names.
+    """Nested settings flattened to dotted names.
 
     >>> flat({"train": {"steps": 10}, "model.width": 64})
     {'train.steps': 10, 'model.width': 64}
@@ -95,11 +95,11 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 Settings: TypeAlias = Mapping[str, Any] | Sequence[str]
-"""Settings by their names, {"train.steps": 10} or nested, or as the command line writes them, ["train.steps=10"]."""
+"""Settings by dotted name, {"train.steps": 10} or nested, or as on the command line, ["train.steps=10"]."""
 
 
 def overrides(settings: Settings | None) -> list[str]:
-    """Settings as they are written on the command line.
+    """Settings in the form of the command line.
 
     >>> overrides({"train": {"steps": 10}, "data.store": Path("corpus")})
     ['train.steps=10', 'data.store=corpus']

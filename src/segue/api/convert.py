@@ -1,4 +1,4 @@
-"""Checkpoints of other libraries, and programs for other runtimes."""
+"""Conversion of checkpoints from and to other libraries, and export to other runtimes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,28 +26,28 @@ def convert(
     compare: bool = True,
     replace: bool = False,
 ) -> ConversionReport:
-    """Convert a checkpoint from or to another library, with a report of every tensor.
+    """Convert a checkpoint from or to the format of another library, with a report on every tensor.
 
-    Transformer-XL, XLNet, BERT and GPT-2 are known.
+    Transformer-XL, XLNet, BERT and GPT-2 are supported.
 
     Args:
-        source: A model folder, a folder of transformers, a TensorFlow checkpoint (prefix or folder), a model.pt or
-            state dict of the original PyTorch code, or a safetensors file. Pickles are read without running them.
+        source: A model folder, a transformers folder, a TensorFlow checkpoint (prefix or folder), a model.pt or state
+            dict of the original PyTorch code, or a safetensors file. Pickles are read without executing them.
         out: Folder to write.
         to: "segue" for a model folder, "hf" for transformers, "tf" for the TensorFlow code, "original" for the original
             PyTorch code, as safetensors.
-        settings: What the source does not say: {"model.memory.length": 1600, "head.summary": "mean"}.
-        head: Which of several fine-tuned heads of a TensorFlow checkpoint; "none" for no head.
-        vocabulary: A spiece.model, a vocab.txt, a pickled vocabulary or a tokeniser folder that lies elsewhere.
-        sha256: Expected digests: of the weights, or "NAME=DIGEST" of a file that is read.
-        compare: Whether logits are compared with those of transformers, where it is installed.
-        replace: Whether an earlier conversion is replaced.
+        settings: Settings that the source does not specify: {"model.memory.length": 1600, "head.summary": "mean"}.
+        head: Fine-tuned head to convert, if a TensorFlow checkpoint has several; "none" for no head.
+        vocabulary: Vocabulary in another place: a spiece.model, vocab.txt, pickled vocabulary or tokeniser folder.
+        sha256: Expected SHA-256 digests: of the weights, or "NAME=DIGEST" for a particular file.
+        compare: Whether to compare logits with those of transformers, if it is installed.
+        replace: Whether to replace an earlier conversion.
 
     Returns:
-        The report; `summary()` has its lines.
+        The conversion report; `summary()` returns its lines.
 
     Raises:
-        CheckpointError: If the source cannot be read, or cannot be written in that form.
+        CheckpointError: If the source cannot be read, or cannot be written in that format.
 
     Examples:
         >>> report = segue.convert("model", "copy", compare=False)
@@ -78,23 +78,23 @@ def export(
     rows: int | None = None,
     replace: bool = False,
 ) -> Exported:
-    """Write a model as ONNX or as a program of torch.export, and check that it computes the same.
+    """Export a model to ONNX or torch.export, and verify the exported program against the model.
 
     Args:
         model: A name or a folder.
         out: Folder to write.
-        what: "encoder" for ids to states of the last layer, "step" for a token of each row and the memory to
-            log-probabilities and the next memory.
-        format: "onnx", or "torch" for a .pt2 of torch.export.
-        memory_length: For a step: earlier tokens that each token sees. Default: as in the model.
-        rows: For a step: batch size. Default: 1.
-        replace: Whether an earlier export is replaced.
+        what: "encoder" (from token ids to the hidden states of the last layer) or "step" (from one token per row and
+            the memory to log-probabilities and the next memory).
+        format: "onnx", or "torch" for a .pt2 file of torch.export.
+        memory_length: For "step": memory length in tokens. Default: as in the model.
+        rows: For "step": batch size. Default: 1.
+        replace: Whether to replace an earlier export.
 
     Returns:
-        The files, and how far the program is from the model.
+        The files, and the largest difference between the program and the model.
 
     Raises:
-        ConfigError: If a library is missing, or the model cannot be exported so.
+        ConfigError: If a library is missing, or the model cannot be exported in this way.
 
     Examples:
         >>> done = segue.export("model", "program", format="torch")

@@ -40,14 +40,14 @@ NOT_FOR_USERS = {"test", "check", "browser"}
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """Checks that belong together."""
+    """A group of related checks."""
 
     title: str
     checks: Sequence[Check]
 
     @property
     def passed(self) -> bool:
-        """Whether none failed."""
+        """Whether no check failed."""
         return all(check.passed is not False for check in self.checks)
 
 
@@ -59,22 +59,23 @@ class Extra:
     purpose: str
     packages: Sequence[str]
     missing: Sequence[str]
-    """Those of the packages that are not installed."""
+    """Packages of the extra that are not installed."""
 
 
 @python_errors
 def doctor(model: ModelLike | None = None) -> list[Examination]:
-    """Check the installation, and a model for the classic mistakes: leaks, wrong shifts, forgotten memory, padding.
+    """Check the installation, and test a model for known implementation errors: leaks, wrong relative shifts, lost
+    memory, padding.
 
     Args:
-        model: A model that is loaded, or its folder or name; or a config, by its file or name, for random weights.
-            Default: small models of both kinds.
+        model: A loaded model, its folder or name; or a config file or name, for random weights. Default: a small
+            Transformer-XL and a small XLNet.
 
     Returns:
-        What was examined, with each check: its name, what it means, what was measured, and whether it passed.
+        The examinations, each with its checks: name, meaning, measured value, and whether it passed.
 
     Raises:
-        CheckpointError: If there is no such model.
+        CheckpointError: If the model does not exist.
         ConfigError: If there is no such config.
 
     Examples:
@@ -85,14 +86,14 @@ def doctor(model: ModelLike | None = None) -> list[Examination]:
 
 
 def examinations(model: ModelLike | None) -> Iterator[tuple[str, Iterator[Check]]]:
-    """The same as it goes on: titles, and checks as they are made."""
+    """The examinations of `doctor` as an iterator: titles, and checks as they complete."""
     yield "Installation", check_installation()
     for title, one in _models(model):
         yield title, check_model(one)
 
 
 def extras() -> list[Extra]:
-    """The optional extras that are for users, as the installation says."""
+    """The optional extras for users, from the metadata of the installation."""
     found: dict[str, list[str]] = {}
     for text in requires("segue") or []:
         package, _, condition = text.partition(";")

@@ -1,4 +1,4 @@
-"""Texts to vectors."""
+"""Embedding of texts as vectors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
-from segue.api.progress import Progress, counted, streamed, told
+from segue.api.progress import Progress, counted, progress_callback, streamed
 from segue.api.texts import Texts, documents_of
 from segue.data.readers import DocumentRule
 from segue.infer.embed import Embedding, EmbedSettings, EmbedTotals, Pooling
@@ -40,27 +40,27 @@ def embed(
     Args:
         model: A name, a folder, or a loaded model.
         texts: A text, several texts, a table with a field of texts, or files (`Path`).
-        by: Unit to embed: "document" (a text, or a document of a file) or "line". A line is read after what comes
-            before it in its document.
-        layer: Layer whose states are pooled: 0 for the embeddings, negative numbers count from the end. Default: the
+        by: Unit to embed: "document" (a text, or a document of a file) or "line". A line is read in the context of the
+            lines before it in its document.
+        layer: Layer whose hidden states to pool: 0 is the embeddings, negative numbers count from the end. Default: the
             last.
         pool: Pooling over the tokens: "mean", "last", "first", "max" or "cls".
-        normalise: Whether vectors have length 1, so that their products are cosines.
-        memory: Whether a long text is read with the model's memory; otherwise in windows.
-        segment_length: Tokens that are read at a time. Default: as in training.
-        batch_tokens: Tokens that are read side by side. It changes the speed and the memory, not the numbers.
+        normalise: Whether to normalise vectors to unit length, so that dot products are cosines.
+        memory: Whether to read long texts with the model's memory, or else in separate windows.
+        segment_length: Segment length in tokens. Default: as in training.
+        batch_tokens: Number of tokens per batch. Affects speed and memory use, not the results.
         field: Field of the text in tables and records. Default: "text".
-        documents: What a document of a file is: "block", "line", "file" or "record". Default: blocks of text files,
-            records of others.
+        documents: Unit of a document in a file: "block", "line", "file" or "record". Default: blocks in text files,
+            records in others.
         encoding: Encoding of files without a byte order mark. Default: "utf-8".
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
-        An array of float32, [texts, width]. A text without a token has a row of zeros.
+        A float32 array of shape [texts, width]. The row of a text without tokens is zero.
 
     Raises:
-        ConfigError: If a setting is not possible for this model.
+        ConfigError: If a setting is not valid for this model.
         DataError: If a text cannot be read.
 
     Examples:
@@ -90,11 +90,11 @@ def embed(
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingStream:
-    """Vectors as they are computed, in the order of the texts; to be iterated once."""
+    """A single-pass iterator over vectors as they are computed, in the order of the texts."""
 
     rows: Iterator[Embedding]
     totals: EmbedTotals
-    """Counts of all that was embedded so far."""
+    """Running counts of what has been embedded."""
     width: int
     """Length of a vector."""
 
@@ -120,30 +120,29 @@ def embed_each(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> EmbeddingStream:
-    """Compute the same vectors as `embed`, one after the other in constant memory, with the place of each text.
+    """Compute the vectors of `embed` one at a time in constant memory, with the source of each text.
 
     Args:
         model: A name, a folder, or a loaded model.
         texts: A text, several texts, a table with a field of texts, or files (`Path`).
         by: Unit to embed: "document" or "line".
-        layer: Layer whose states are pooled, as for `embed`. Default: the last.
+        layer: Layer whose hidden states to pool, as for `embed`. Default: the last.
         pool: Pooling over the tokens: "mean", "last", "first", "max" or "cls".
-        normalise: Whether vectors have length 1.
-        memory: Whether a long text is read with the model's memory; otherwise in windows.
-        segment_length: Tokens that are read at a time. Default: as in training.
-        batch_tokens: Tokens that are read side by side. It changes the speed and the memory, not the numbers.
+        normalise: Whether to normalise vectors to unit length.
+        memory: Whether to read long texts with the model's memory, or else in separate windows.
+        segment_length: Segment length in tokens. Default: as in training.
+        batch_tokens: Number of tokens per batch. Affects speed and memory use, not the results.
         field: Field of the text in tables and records. Default: "text".
-        documents: What a document of a file is, as for `embed`.
+        documents: Unit of a document in a file, as for `embed`.
         encoding: Encoding of files without a byte order mark. Default: "utf-8".
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
-        The rows, to be iterated once, each with its `vector`, `document`, `source`, `line` and the beginning of its
-        text.
+        A single-pass iterator of rows, each with `vector`, `document`, `source`, `line` and the beginning of the text.
 
     Raises:
-        ConfigError: If a setting is not possible for this model.
+        ConfigError: If a setting is not valid for this model.
         DataError: If a text cannot be read.
 
     Examples:
@@ -163,7 +162,7 @@ def embed_each(
     )
     totals = EmbedTotals()
     held = ExitStack()
-    count = counted(held.enter_context(told("embed", unit="tokens", progress=progress, on_event=on_event)))
+    count = counted(held.enter_context(progress_callback("embed", unit="tokens", progress=progress, on_event=on_event)))
     parts = documents_of(texts, field=field, documents=documents, encoding=encoding)
     rows = embeddings(source.model, source.tokenizer, parts, settings, totals=totals, progress=count)
     return EmbeddingStream(rows=streamed(rows, held), totals=totals, width=source.model.config.hidden_width)

@@ -1,4 +1,4 @@
-"""Errors in the words of Python: a message that names an option of the command line names an argument instead."""
+"""Error messages for Python: arguments in place of command-line options."""
 
 import re
 from collections.abc import Callable
@@ -18,13 +18,13 @@ ARGUMENTS = {
     "delimiter": "tables.delimiter",
     "quoting": "tables.quoting",
 }
-"""Options whose argument has another name. All others keep theirs, with underscores."""
+"""Options whose argument has a different name; all others are the option with underscores."""
 _COLUMN = re.compile(r"--column (\w+)=(\w+)")
 _OPTION = re.compile(r"(?<![\w-])--(no-)?([a-z][a-z0-9]*(?:-[a-z0-9]+)*)(?: ([A-Z]+)\b)?")
 
 
 def in_python(message: str) -> str:
-    """The message with arguments in place of options.
+    """The message with arguments in place of command-line options.
 
     >>> in_python("Choose another --out, or allow more: --malformed-share 0.10.")
     'Choose another out, or allow more: malformed_share 0.10.'
@@ -46,8 +46,8 @@ def in_python(message: str) -> str:
 
 
 def python_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """A public function whose errors speak of its arguments. The command line, which calls it too, still finds its own
-    words in `SegueError.on_command_line`."""
+    """Decorates a public function so that its errors name arguments. The command line, which calls it too, uses
+    `SegueError.on_command_line`, where options keep their names."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""How well a model predicts a store: perplexity, and bits for each token, character and byte."""
+"""Perplexity of a model on a store, and bits per token, character and byte."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from shlex import quote
 
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, with_folder
-from segue.api.progress import Progress, told
+from segue.api.progress import Progress, progress_callback
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import CONFIG, TOKENIZER
 from segue.config import load as load_config
@@ -29,28 +29,28 @@ from segue.text.files import load_tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """How well a model predicts a text."""
+    """Perplexity and bits of a model on a text."""
 
     nll: float
-    """-log p of the text, in nats."""
+    """Negative log-likelihood of the text, in nats."""
     tokens: int
-    """Tokens that were predicted."""
+    """Number of predicted tokens."""
     characters: float
     bytes: float
-    """Number of bytes of the text that was read; estimated from the share of its tokens where not all of it was."""
+    """Number of bytes of text evaluated; estimated from the share of tokens if only part of the store was."""
     exact: bool
-    """Whether all of the text was read."""
+    """Whether the whole store was evaluated."""
     memory_length: int | None
-    """None for a model without memory."""
+    """Memory length in tokens; None for a model without memory."""
 
     @property
     def loss(self) -> float:
-        """Mean -log p of a token, in nats."""
+        """Mean negative log-likelihood per token, in nats."""
         return self.nll / self.tokens
 
     @property
     def perplexity(self) -> float:
-        """Perplexity of a token."""
+        """Perplexity per token."""
         return math.exp(min(self.loss, 700.0))
 
     @property
@@ -84,30 +84,30 @@ def evaluate(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> Evaluation:
-    """Measure the perplexity of a model on a store, and its bits for each token, character and byte.
+    """Measure the perplexity of a model on a store, and its bits per token, character and byte.
 
     Args:
         model: A name, a folder, or a loaded model.
-        data: A store that was prepared with the tokeniser of the model.
-        segment_length: Tokens that are read at a time. Default: as in training.
-        memory_length: Length of the memory. Default: as in training.
-        attention_span: Number of keys that each token sees, itself included. Default: no limit.
-        clamp_distance: Largest relative distance; longer ones count as it. Default: no limit.
-        window: Length of a sliding window that is read without memory. Default: no window.
+        data: A store prepared with the tokeniser of the model.
+        segment_length: Segment length in tokens. Default: as in training.
+        memory_length: Memory length in tokens. Default: as in training.
+        attention_span: Number of positions that each token attends to, itself included. Default: no limit.
+        clamp_distance: Clamp relative distances at this value. Default: no limit.
+        window: Length of a sliding window, evaluated without memory. Default: no window.
         stride: Tokens to advance per window.
-        order: For a permutation model: "forward", "backward" or "random".
+        order: Factorization order of a permutation model: "forward", "backward" or "random".
         pseudo: Whether to measure pseudo-likelihood, for masked and permutation models.
-        lanes: Parts of the text that are read side by side. It changes the speed, not the result.
-        limit: Number of tokens to read. Default: all.
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        lanes: Number of parts of the text to read in parallel. Affects speed, not the result.
+        limit: Number of tokens to evaluate. Default: all.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
-        The loss over all tokens that were predicted, with `perplexity`, `bits_per_character` and others.
+        The loss over all predicted tokens, with `perplexity`, `bits_per_character` and others.
 
     Raises:
-        ConfigError: If a setting is not possible for this model.
-        DataError: If the store is damaged, or has another tokeniser.
+        ConfigError: If a setting is not valid for this model.
+        DataError: If the store is damaged, or was prepared with another tokeniser.
 
     Examples:
         >>> store = segue.prepare("texts.txt", "corpus", tokenizer="model/tokenizer", progress=False)
@@ -120,7 +120,7 @@ def evaluate(
     check_tokenizer(store, folder, whole)
     segment = min(segment_length or _trained_segment(folder), max(1, store.length))
     reader = _adjusted(whole, memory_length=memory_length, attention_span=attention_span, clamp_distance=clamp_distance)
-    with told("evaluate", unit="steps", progress=progress, on_event=on_event) as tell:
+    with progress_callback("evaluate", unit="steps", progress=progress, on_event=on_event) as tell:
         score: Score
         if pseudo:
             mask = store.specials.get("mask")
@@ -143,19 +143,20 @@ def evaluate(
 
 
 def store_for(model: str, data: Path) -> Store:
-    """The store in a folder, for a model that is not loaded yet."""
+    """The store in a folder, checked against a model that is not loaded yet."""
     return open_store(data, model_folder(find(model)) if data.is_file() else None)
 
 
 def open_store(data: Path, folder: Path | None) -> Store:
-    """The store, verified. A text in its place is told how to become one, for the model in `folder`."""
+    """The store, verified. If the path is a text file, the error says how to prepare a store from it for the model in
+    `folder`."""
     own = None if folder is None or not (folder / TOKENIZER).is_dir() else folder / TOKENIZER
     if data.is_file():
         out = data.with_suffix(".store")
         option = "" if own is None else f" --tokenizer {quote(str(own))}"
         argument = "" if own is None else f", tokenizer={str(own)!r}"
         raise DataError(
-            f"a model is evaluated on a store; got the file {data}. Make a store of it first:",
+            f"a model is evaluated on a store; got the file {data}. Prepare a store from it first:",
             remedy=f"segue.prepare({str(data)!r}, {str(out)!r}{argument}).",
             option=f"segue prepare {quote(str(data))} --out {quote(str(out))}{option}.",
         )
@@ -163,8 +164,8 @@ def open_store(data: Path, folder: Path | None) -> Store:
 
 
 def check_tokenizer(store: Store, folder: Path | None, model: LanguageModel) -> None:
-    """Refuses ids that mean something else to the model, and warns of a text in another language. A folder without a
-    tokeniser has only its size to go by."""
+    """Refuses a store whose ids mean something else to the model, and warns about text in another language. For a
+    folder without a tokeniser, only the vocabulary size is compared."""
     own = None if folder is None or not (folder / TOKENIZER).is_dir() else folder / TOKENIZER
     size = model.config.vocabulary.size
     if store.vocabulary_size != size:
@@ -182,7 +183,10 @@ def check_tokenizer(store: Store, folder: Path | None, model: LanguageModel) -> 
 def _trained_segment(folder: Path | None) -> int:
     data = None if folder is None else load_config(folder / CONFIG).data
     if data is None:
-        raise ConfigError("the model does not say its segment length; got none. Give --segment-length.")
+        raise ConfigError(
+            "the segment length must be given for this model, which does not record one; got none. Give "
+            "--segment-length."
+        )
     return data.segment_length
 
 

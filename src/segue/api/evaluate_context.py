@@ -1,4 +1,4 @@
-"""Relative effective context length: how much context each model of a group makes use of."""
+"""Relative effective context length (RECL): how much context each model of a group uses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from segue.api.errors import python_errors
 from segue.api.evaluate import check_tokenizer, open_store
 from segue.api.models import ModelLike, with_folder
-from segue.api.progress import Progress, told
+from segue.api.progress import Progress, progress_callback
 from segue.checkpoint.folder import parameters_of
 from segue.data.store import Store
 from segue.evaluation.recl import (
@@ -25,18 +25,18 @@ from segue.evaluation.recl import (
 from segue.model import LanguageModel
 
 TOKENS, TOKENS_BY_WINDOW = 10_000, 1_000
-"""How many are predicted where no limit is given: fewer where each takes a window."""
+"""Default number of tokens to predict; fewer where each needs a window of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContextReader:
-    """A model of the group, and how it read."""
+    """A model of the group, and how it was evaluated."""
 
     parameters: int
     by_window: bool
-    """Whether a window was read from nothing for every token; otherwise memory gave the context."""
+    """Whether a separate window was evaluated for every token; otherwise memory supplied the context."""
     learned_positions: int | None
-    """The longest context that it can read, where its positions are learned."""
+    """The longest context it can read, if its positions are learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,9 @@ class ContextEvaluation:
 
     contexts: Sequence[int]
     losses_NCT: NDArray[np.float64]
-    """-log p in nats: [models, contexts, tokens]."""
+    """Negative log-likelihoods in nats, of shape [models, contexts, tokens]."""
     lengths: Mapping[float, Sequence[EffectiveLength]]
-    """Effective lengths of the models, by the share of hard tokens that is looked at."""
+    """Effective lengths of the models, by the share r of hardest tokens."""
     readers: Sequence[ContextReader]
 
     @property
@@ -68,25 +68,26 @@ def evaluate_context(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> ContextEvaluation:
-    """Measure the relative effective context length (RECL) of a group of models, as the Transformer-XL paper has it.
+    """Measure the relative effective context length (RECL) of a group of models, as defined in the Transformer-XL
+    paper.
 
     Args:
-        models: A model, or several that are compared: names, folders, or loaded models with one tokeniser.
-        data: A store that was prepared with that tokeniser.
-        contexts: Context lengths, rising. Default: 100, 200, ..., 1000.
-        limit: Number of tokens of the store to read. Default: the longest context and 10,000 more, or 1,000 where a
-            model reads a window for every token.
-        exact: Whether to read a window from nothing for every token, also with memory. Slow.
-        clamp_distance: Largest relative distance; longer ones count as it. Default: no limit.
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        models: One or more models to compare: names, folders, or loaded models, all with the same tokeniser.
+        data: A store prepared with that tokeniser.
+        contexts: Context lengths, in ascending order. Default: 100, 200, ..., 1000.
+        limit: Number of tokens of the store to evaluate. Default: the longest context plus 10,000, or plus 1,000 if a
+            model needs a window for every token.
+        exact: Whether to evaluate a separate window for every token, even with memory. Slow.
+        clamp_distance: Clamp relative distances at this value. Default: no limit.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
         Losses and perplexities of every model at every length, and the effective `lengths`.
 
     Raises:
-        ConfigError: If a setting is not possible for a model.
-        DataError: If the store is damaged, too short, or has another tokeniser.
+        ConfigError: If a setting is not valid for one of the models.
+        DataError: If the store is damaged, too short, or was prepared with another tokeniser.
 
     Examples:
         >>> store = segue.prepare("texts.txt", "corpus", tokenizer="model/tokenizer", progress=False)
@@ -108,7 +109,7 @@ def evaluate_context(
     losses = []
     for number, model in enumerate(group, start=1):
         what = f"model {number} of {len(group)}"
-        with told(what, unit="tokens", progress=progress, on_event=on_event) as tell:
+        with progress_callback(what, unit="tokens", progress=progress, on_event=on_event) as tell:
             losses.append(context_losses(model, store, contexts=chosen, limit=stop, exact=exact, progress=tell))
     losses_NCT = np.stack(losses)
     return ContextEvaluation(

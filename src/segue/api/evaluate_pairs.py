@@ -1,4 +1,4 @@
-"""Accuracy on minimal pairs: how often a model finds the good sentence the likelier one."""
+"""Accuracy on minimal pairs: how often a model gives the good sentence the higher probability."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
-from segue.api.progress import Progress, told
+from segue.api.progress import Progress, progress_callback
 from segue.data.pairs import Pair, read_pairs
 from segue.errors import DataError
 from segue.evaluation.metrics.pairs import PairAccuracy, pair_accuracy
@@ -16,16 +16,16 @@ from segue.infer.text_model import TextModel
 
 @dataclass(frozen=True, kw_only=True)
 class PairEvaluation:
-    """How a model judges minimal pairs."""
+    """Results of a model on minimal pairs."""
 
     accuracy: PairAccuracy
-    """Over all pairs, by phenomenon and by paradigm: `accuracy.accuracy.value`, `accuracy.phenomena`."""
+    """Accuracy over all pairs, by phenomenon and by paradigm: `accuracy.accuracy.value`, `accuracy.phenomena`."""
     pairs: Sequence[Pair]
-    """The pairs that were judged."""
+    """The pairs that were scored."""
     scores: PairScores
     """Log-probabilities of both sentences of each pair."""
     scored_by: str
-    """How the sentences were scored, in a phrase."""
+    """Description of how the sentences were scored."""
 
 
 @python_errors
@@ -40,23 +40,25 @@ def evaluate_pairs(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> PairEvaluation:
-    """Measure how often a model finds the good sentence of a minimal pair likelier than the bad one, as BLiMP does.
+    """Measure how often a model prefers the good sentence of a minimal pair to the bad one, as BLiMP does.
 
     Args:
         model: A name, a folder, or a loaded model.
         pairs: A jsonl file (also compressed), a folder of them, or (good, bad) sentences.
-        columns: Columns by their roles, where their names do not say them: {"good": "grammatical"}.
-        orders: For a permutation model: number of random orders to average over. Default: pseudo-likelihood.
+        columns: Columns by role, where column names do not match: {"good": "grammatical"}.
+        orders: Number of random factorization orders to average over, for a permutation model. Default:
+            pseudo-likelihood.
         seed: Seed for random orders. Default: 0.
-        segment_length: Tokens that are read at a time. Default: as in training.
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        segment_length: Segment length in tokens. Default: as in training.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
-        The accuracy over all pairs with its interval, that of each phenomenon, and the scores of every pair.
+        The accuracy over all pairs with its confidence interval, the accuracy of each phenomenon, and the scores of
+        every pair.
 
     Raises:
-        ConfigError: If orders are given for a model that has none.
+        ConfigError: If `orders` is given for a model other than a permutation model.
         DataError: If the pairs cannot be read.
 
     Examples:
@@ -72,7 +74,7 @@ def evaluate_pairs(
         segment_length=source.segment_length if segment_length is None else segment_length,
     )
     sentences = [(pair.good, pair.bad) for pair in chosen]
-    with told("evaluate", unit="sentences", progress=progress, on_event=on_event) as tell:
+    with progress_callback("evaluate", unit="sentences", progress=progress, on_event=on_event) as tell:
         scores = score_pairs(source.model, source.tokenizer, sentences, settings, progress=tell)
     accuracy = pair_accuracy(
         *scores.values_N2.T,
@@ -84,7 +86,7 @@ def evaluate_pairs(
 
 def _given(pairs: Sequence[tuple[str, str]]) -> list[Pair]:
     if not pairs:
-        raise DataError("minimal pairs must be at least one; got none. Give (good, bad) sentences.")
+        raise DataError("at least one minimal pair is needed; got none. Give (good, bad) sentences.")
     return [Pair(good=good, bad=bad, paradigm="pairs", phenomenon="pairs") for good, bad in pairs]
 
 

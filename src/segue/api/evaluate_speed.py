@@ -1,4 +1,4 @@
-"""What memory saves in evaluation: the time of a token with memory, against a sliding window without."""
+"""Speed of evaluation: time per token with memory, against a sliding window without it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import torch
 from segue.api.errors import python_errors
 from segue.api.evaluate import check_tokenizer, open_store
 from segue.api.models import ModelLike, model_or_random
-from segue.api.progress import Progress, told
+from segue.api.progress import Progress, progress_callback
 from segue.config import ModelConfig
 from segue.data.store import Store
 from segue.evaluation.speed import PUBLISHED, SpeedRow, measure_speed
@@ -17,16 +17,16 @@ from segue.evaluation.speed import PUBLISHED, SpeedRow, measure_speed
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedEvaluation:
-    """Times of a model, and how they were measured."""
+    """Timings of a model, and how they were measured."""
 
     rows: Sequence[SpeedRow]
-    """A row for each attention length: seconds for each token, both ways, and their ratio."""
+    """One row per attention length: seconds per token with memory and with a sliding window, and their ratio."""
     name: str
-    """What was measured."""
+    """Name of the model that was timed."""
     config: ModelConfig
     dtype: str
     device: str
-    """The GPU, or how many threads of the CPU."""
+    """The GPU, or the number of CPU threads."""
 
 
 @python_errors
@@ -40,23 +40,23 @@ def evaluate_speed(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> SpeedEvaluation:
-    """Measure the time of a token with memory, and of a vanilla model that reads a whole window for each token.
+    """Measure the time per token with memory, and that of a vanilla model that reads a whole window for each token.
 
     Args:
-        model: A model that is loaded, or its folder or name; or a config, by its file or name, for random weights.
-        data: A store to read. Default: ids are drawn.
+        model: A loaded model, its folder or name; or a config file or name, for random weights.
+        data: A store to read. Default: random token ids.
         lengths: Attention lengths. Default: those of the paper's table.
-        segment_length: Tokens that are read at a time with memory. Default: as many as the model can.
-        repeats: Number of timed runs; the median counts.
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        segment_length: Segment length in tokens, with memory. Default: the longest that the model allows.
+        repeats: Number of timed runs, of which the median is taken.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
-        A row for each attention length, with `memory_seconds`, `window_seconds`, their `ratio` and the published one.
+        One row per attention length, with `memory_seconds`, `window_seconds`, their `ratio` and the published ratio.
 
     Raises:
-        ConfigError: If the model cannot read with memory, or a length is impossible.
-        DataError: If the store is too short or has another tokeniser.
+        ConfigError: If the model cannot use memory, or a length is not possible.
+        DataError: If the store is too short, or was prepared with another tokeniser.
 
     Examples:
         >>> found = segue.evaluate_speed("model", lengths=[16], repeats=1, progress=False)
@@ -68,7 +68,7 @@ def evaluate_speed(
     store = data if data is None or isinstance(data, Store) else open_store(Path(data), folder)
     if store is not None:
         check_tokenizer(store, folder, reader)
-    with told("time", unit="tokens", progress=progress, on_event=on_event) as tell:
+    with progress_callback("time", unit="tokens", progress=progress, on_event=on_event) as tell:
         rows = measure_speed(
             reader,
             attention_lengths=list(PUBLISHED) if lengths is None else list(lengths),

@@ -1,4 +1,4 @@
-"""What a model looks at, what its scores are made of, and which words decided an answer."""
+"""Explanations: attention, the terms of its scores, and the words behind a prediction."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import nn
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model, with_folder
 from segue.api.predict import FinetunedModel, only_column, task_model_of
-from segue.api.progress import Progress, told
+from segue.api.progress import Progress, progress_callback
 from segue.data.decode import check_encoding
 from segue.errors import DataError
 from segue.explain.decision import decide
@@ -35,21 +35,21 @@ from segue.tasks.folder import TaskModel
 def attention(
     model: ModelLike | FinetunedModel | TaskModel | nn.Module, batch: Batch, memory: Memory | None = None
 ) -> AttentionReading:
-    """Read a batch and keep what each layer attends to: scores, the terms they are made of, and probabilities.
+    """Read a batch and keep the attention of each layer: scores, the terms they are made of, and probabilities.
 
-    This is the way to get attention weights. Scores are computed when they are asked for, by layer and head, so that
-    long segments take little memory. Columns are the memory, then the segment.
+    Use this to get attention weights. Scores are computed on demand, by layer and head, so that long segments take
+    little memory. Columns are the memory, then the segment.
 
     Args:
         model: A name, a folder, or a loaded model, fine-tuned or not.
-        batch: What is read; for both streams of a permutation model, one with predictions.
-        memory: The memory of the segments before. Default: none.
+        batch: The batch to read; for both streams of a permutation model, one with predictions.
+        memory: Memory of earlier segments. Default: none.
 
     Returns:
         An `AttentionReading`; its `scores(layer, heads=..., stream=...)` has the terms as named tensors.
 
     Raises:
-        ConfigError: If the model is none of segue's.
+        ConfigError: If the model is not a segue model.
         DataError: If the batch or the memory does not fit the model.
 
     Examples:
@@ -83,30 +83,31 @@ def explain_text(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> Explanation:
-    """Explain what a language model does with a text: what its heads look at, what each term of the score counts, and
-    what is lost without a term, a head or the memory.
+    """Explain how a language model reads a text: what its heads attend to, the share of each term of the score, and the
+    loss without each term, head, or memory.
 
-    The text is read in segments, with the memory carried on, as `score` reads it.
+    The text is read in segments with memory, as `score` reads it.
 
     Args:
         model: A name, a folder, or a loaded model.
         text: The text, of at most 16,384 tokens.
-        name: What the page calls this explanation. Default: the name of the model.
-        order: For a permutation model: "forward", "backward", "random", or the positions as they are to be predicted.
+        name: Title of this explanation on the page. Default: the name of the model.
+        order: Factorization order of a permutation model: "forward", "backward", "random", or a list of positions.
         seed: Seed for random orders. Default: 0.
-        layers: Layers whose maps go into the page. Default: all.
-        ablate: Whether the losses without each term, each head and the memory are computed. Each takes a reading.
-        segment_length: Tokens that are read at a time. Default: as in training.
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        layers: Layers whose attention maps to show. Default: all.
+        ablate: Whether to compute the losses without each term, each head and the memory. Each takes another forward
+            pass.
+        segment_length: Segment length in tokens. Default: as in training.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
         An `Explanation`: `statistics`, `changes`, `losses_T`, and for a permutation model `order`. `save_explanation`
         writes it as a page.
 
     Raises:
-        ConfigError: If a setting is not possible for this kind of model.
-        DataError: If the text has no token, or too many.
+        ConfigError: If a setting is not valid for this kind of model.
+        DataError: If the text has no tokens, or too many.
 
     Examples:
         >>> found = segue.explain_text("model", "The room was clean.", progress=False)
@@ -120,7 +121,7 @@ def explain_text(
     """
     source = text_model(model)
     done = 0
-    with told("explain", unit="readings", progress=progress, on_event=on_event) as tell:
+    with progress_callback("explain", unit="readings", progress=progress, on_event=on_event) as tell:
 
         def count(what: str) -> None:
             nonlocal done
@@ -144,24 +145,24 @@ def explain_text(
 def explain_answer(
     model: str | Path | FinetunedModel | TaskModel, row: str | Mapping[str, Any], *, seed: int = 0
 ) -> WordReport:
-    """Say which words decided an answer of a fine-tuned model, and how true that is.
+    """Explain which words decided a prediction of a fine-tuned model, and how faithful the explanation is.
 
-    Three rankings of the words: integrated gradients and leave-one-out, through all segments and the memory, and the
-    attention that words receive. Comprehensiveness and sufficiency say which of them can be believed: a ranking that is
-    no better than random ones explains nothing. N-grams that may be joined to the model are left out.
+    Words are ranked in three ways: by integrated gradients and by leave-one-out, through all segments and the memory,
+    and by the attention they receive. Comprehensiveness and sufficiency measure the faithfulness of each ranking: one
+    that is no better than a random ranking explains nothing. N-gram features combined with the model are not included.
 
     Args:
-        model: What `finetune` or `load_finetuned` returned, or a folder; for classify, pair, regress, tag, answer,
+        model: The result of `finetune` or `load_finetuned`, or a folder; for classify, pair, regress, tag, answer,
             choose or rank.
-        row: The text, or a dict with the texts by the roles of the task: {"first": ..., "second": ...}.
+        row: A text, or a dict of texts by role: {"first": ..., "second": ...}.
         seed: Seed for the random rankings. Default: 0.
 
     Returns:
-        A `WordReport`: the answer, the words, `attributions` and `faithfulness`.
+        A `WordReport`: the prediction, the words, `attributions` and `faithfulness`.
 
     Raises:
-        ConfigError: If words cannot be explained for the task.
-        DataError: If the row lacks a text that the task needs.
+        ConfigError: If the task does not support word explanations.
+        DataError: If the row lacks a text that the task requires.
 
     Examples:
         >>> report = segue.explain_answer("sentiment", "The room was clean and kind.")
@@ -179,13 +180,13 @@ def explain_answer(
 def save_explanation(
     out: str | Path, explanation: Explanation, *, beside: Explanation | None = None, replace: bool = False
 ) -> Path:
-    """Write an explanation, or two side by side, as one HTML file that needs nothing else.
+    """Write an explanation, or two side by side, as a single self-contained HTML file.
 
     Args:
         out: The file to write.
-        explanation: What `explain_text` returned, or `segue.Explanation(name=..., text=..., words=...)`.
-        beside: A second one: of another model, or of another text. Default: none.
-        replace: Whether a file that exists is replaced.
+        explanation: The result of `explain_text`, or `segue.Explanation(name=..., text=..., words=...)`.
+        beside: A second explanation, of another model or another text. Default: none.
+        replace: Whether to overwrite an existing file.
 
     Returns:
         The path of the file.
@@ -217,13 +218,13 @@ def head_picture(
     seed: int,
     segment_length: int | None,
 ) -> NDArray[np.float32]:
-    """What one head does with a text, as a matrix of queries and keys, for a picture."""
+    """The attention of one head over a text, as a matrix of queries by keys, for an image."""
     reading = read_text(text_model(model), text, order=order, seed=seed, segment_length=segment_length)
     return head_map(reading, layer=layer, head=head, stream=stream, shown=shown)
 
 
 def text_file(path: Path, *, encoding: str, most_bytes: int) -> str:
-    """The text of a file that is small enough to be explained."""
+    """The text of a file, which must be small enough to explain."""
     check_encoding(encoding)
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)

@@ -1,4 +1,4 @@
-"""Fine-tuning: from a pretrained model and labelled examples to a model that does a job, measured."""
+"""Fine-tuning: from a pretrained model and labelled examples to an evaluated model for a task."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,22 +26,22 @@ from segue.train.report_classes import no_better as no_better
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneResult(FinetunedModel):
-    """A model that was just fine-tuned, and how good it is."""
+    """A fine-tuned model, and its evaluation."""
 
     metrics: Mapping[str, Mapping[str, Metric]] = field(default_factory=dict)
-    """Measures by part, "valid" and "test", and name: `result.metrics["valid"]["accuracy"].value`."""
+    """Metrics by split ("valid", "test") and name: `result.metrics["valid"]["accuracy"].value`."""
     baselines: Mapping[str, Mapping[str, Mapping[str, Metric]]] = field(default_factory=dict)
-    """Those of simple methods, by their names, beside a classifier."""
+    """Metrics of baselines, by name, for classification."""
     model_alone: Mapping[str, Mapping[str, Metric]] = field(default_factory=dict)
-    """Where n-grams are joined to a classifier (`wide`): measures of the model without them."""
+    """Metrics of the model alone, if it was combined with a TF-IDF (`wide`)."""
     run: Path
     """The run folder, with report.html and results.json."""
     reason: str
-    """Why the run ended."""
+    """Reason why the run ended."""
     stopped_by: Signals | None = None
-    """The signal that stopped it."""
+    """Signal that stopped the run; None if it finished."""
     temporary: TemporaryDirectory[str] | None = field(default=None, repr=False)
-    """Holds the run where no folder was named: it goes with the result."""
+    """Temporary run folder if no `out` was given; deleted with the result."""
 
 
 @python_errors
@@ -63,36 +63,38 @@ def finetune(
     progress: bool = True,
     on_event: Callable[[Event], object] | None = None,
 ) -> FinetuneResult:
-    """Fine-tune a model for a task, and measure it.
+    """Fine-tune a model on a task, and evaluate it.
 
-    Documents longer than a segment are read to their end with memory. Ctrl-C keeps the best model so far.
+    Documents longer than a segment are read in full, with memory. Ctrl-C stops training and keeps the best model so
+    far.
 
     Args:
         model: A model folder, a run folder, a checkpoint of another library, or a name.
         train: Labelled examples: a file (csv, tsv, json, jsonl, parquet, CoNLL, SQuAD), "datasets:NAME", a list of
             dicts, a dict of columns, a pandas or polars DataFrame, or an Arrow table.
         task: "classify", "pair", "tag", "answer", "regress", "choose", "rank" or "generate".
-        out: The run folder, a new one. Default: a temporary one, deleted with the result; `save` keeps the model.
-        valid: Examples to choose the best model by. Default: a tenth of the training examples is held out.
-        test: Examples that the best model is measured on, once, at the end. Default: none.
-        columns: Columns by their roles, where their names do not say them: {"text": "review", "label": "stars"}.
-        settings: Settings that differ from the defaults: {"train.epochs": 5, "read.max_length": 512}, or nested dicts.
-        new_weights: Whether only the shape and the tokeniser of the model are used, to see what pretraining brings.
-        adapt: Number of epochs of pretraining on the training texts before fine-tuning. Default: none.
-        baselines: Whether simple methods are measured beside a classifier.
-        wide: Whether TF-IDF answers with the classifier, and is saved with it. Default: if it alone is better than the
-            model alone on the validation examples.
-        tables: How files are written: `segue.TableSettings(encoding="gb18030", delimiter=";")`, say. Default: as their
-            names say.
-        progress: Whether progress is shown on standard error.
+        out: A new run folder. Default: a temporary one, deleted with the result; `save` keeps the model.
+        valid: Validation examples. Default: hold out 10 % of the training examples.
+        test: Test examples, evaluated once at the end. Default: none.
+        columns: Columns by role, where column names do not match: {"text": "review", "label": "stars"}.
+        settings: Settings to change: {"train.epochs": 5, "read.max_length": 512}, or nested dicts.
+        new_weights: Whether to use only the shape and tokeniser of the model, with new weights, to see the effect of
+            pretraining.
+        adapt: Number of epochs to pretrain on the training texts before fine-tuning. Default: none.
+        baselines: Whether to measure the majority class and a tuned TF-IDF as baselines of a classifier.
+        wide: Whether to combine the classifier with a TF-IDF, saved with it. Default: if the TF-IDF alone beats the
+            classifier alone on the validation examples.
+        tables: Format of files, e.g. `segue.TableSettings(encoding="gb18030", delimiter=";")`. Default: inferred from
+            their names.
+        progress: Whether to show progress on standard error.
         on_event: Called with each event of `segue.train.events`: `Prepared`, `Compared`, `Updated`, `Validated`,
             `Restarted`, `Unsaved`, `Ended`.
 
     Returns:
-        The best model, with its metrics; `result.predict(texts)` uses it.
+        The best model with its metrics; `result.predict(texts)` runs it.
 
     Raises:
-        ConfigError: If the task or a setting is unknown, or the folder holds another run.
+        ConfigError: If the task or a setting is unknown, or the folder already holds a run.
         DataError: If the examples cannot be read or used.
 
     Examples:
@@ -106,7 +108,7 @@ def finetune(
     check_has_weights(str(model))
     kind = task_kind(task)
     if train is None:
-        raise ConfigError("fine-tuning needs examples; got none. Give train=FILE, say.")
+        raise ConfigError("fine-tuning needs training examples; got none. Give train=FILE, for example.")
     request = Request(
         model=str(model),
         kind=kind,
@@ -154,10 +156,10 @@ def finetune(
 
 @python_errors
 def task_kinds() -> Mapping[str, TaskKind]:
-    """List the tasks that `finetune` knows.
+    """List the tasks of `finetune`.
 
     Returns:
-        Each by its name: what it is for (`help`), the columns that it reads (`columns`), and its `settings`.
+        Tasks by name: their description (`help`), the columns they read (`columns`), and their `settings`.
 
     Examples:
         >>> [column.role for column in segue.task_kinds()["classify"].columns]
@@ -167,7 +169,7 @@ def task_kinds() -> Mapping[str, TaskKind]:
 
 
 class _Line:
-    """A run as one line, and a line for each validation."""
+    """Shows a run as one status line, and a line for each validation."""
 
     def __init__(self, *, show: bool) -> None:
         self.line = StatusLine(show=show)

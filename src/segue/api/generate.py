@@ -1,4 +1,4 @@
-"""Text that a model writes: after a prompt, or into the gaps of a text."""
+"""Text generation: continuing a prompt, or filling gaps in a text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +16,9 @@ from segue.infer.session import Session
 from segue.text.tokenizer import Tokenizer
 
 TOGETHER = 16
-"""Samples that are written at the same time."""
+"""Number of samples to generate in one batch."""
 MOST_FILLED = 4096
-"""Tokens in all gaps of a text, which is read at once for each of them."""
+"""Maximum number of tokens in all gaps; the whole text is read once for each of them."""
 
 
 @overload
@@ -75,30 +75,30 @@ def generate(
 ) -> str | list[str]:
     """Continue a prompt of any length.
 
-    To see the text as it is written, or to go on after it, use a session: `segue.open(model).stream(prompt)`.
+    To stream the text, or to continue after it, use a session: `segue.open(model).stream(prompt)`.
 
     Args:
         model: A name, a folder, or a loaded model: Transformer-XL, GPT or XLNet.
-        prompt: What to continue. Default: nothing, as at the beginning of a document.
-        max_tokens: Largest number of tokens to write.
-        sampling: How tokens are chosen: `segue.SamplingSettings(temperature=0.8, top_p=0.9, seed=1)`, say. Default:
-            sampled from the 40 likeliest, with the probabilities of the model.
-        bias: Numbers that are added to the logits of tokens; `-math.inf` forbids one. A key is a token as the tokeniser
-            shows it, a text of one token, or an id: "#12".
-        stop: Texts before which to stop.
-        choices: Texts of which exactly one is written.
-        beam: Width of a beam search for the likeliest text, in place of sampling. Default: none.
-        length_penalty: With a beam: larger values favour longer texts.
-        count: Number of texts; the result is then a list. Seeds count up from that of `sampling`. With a beam: the best
-            so many. Default: one text, as a `str`.
-        memory_length: How many earlier tokens each token sees. Default: as in training.
-        int8: Whether weights are rounded to 8 bits: faster on a CPU, nearly the same numbers.
+        prompt: Text to continue. Default: the beginning of a document.
+        max_tokens: Maximum number of tokens to generate.
+        sampling: Sampling settings, e.g. `segue.SamplingSettings(temperature=0.8, top_p=0.9, seed=1)`. Default: top-k
+            sampling with k = 40 at temperature 1.
+        bias: Numbers to add to the logits of tokens; `-math.inf` forbids a token. A key is a token as the tokeniser
+            shows it, a text of one token, or an id such as "#12".
+        stop: Stop sequences, not included in the result.
+        choices: Candidate texts, of which exactly one is generated.
+        beam: Beam width, to search for the most likely text instead of sampling. Default: no beam search.
+        length_penalty: Length penalty of the beam search; larger values favour longer texts.
+        count: Number of texts; the result is then a list. Sampled texts use consecutive seeds, starting with that of
+            `sampling`; a beam search returns its best texts. Default: one text, as a `str`.
+        memory_length: Memory length in tokens. Default: as in training.
+        int8: Whether to quantise weights to 8 bits: faster on a CPU, with nearly the same results.
 
     Returns:
-        The text, without the prompt; with `count`, a list of texts.
+        The generated text without the prompt; with `count`, a list of texts.
 
     Raises:
-        ConfigError: If settings contradict each other, or the model cannot write.
+        ConfigError: If settings are inconsistent, or the model cannot generate text.
 
     Examples:
         >>> text = segue.generate("model", "The room was", max_tokens=5)
@@ -109,9 +109,11 @@ def generate(
         True
     """
     if beam is not None and (sampling is not None or bias or stop or choices):
-        raise ConfigError("a beam search goes without sampling, bias, stop and choices; got both. Leave one out.")
+        raise ConfigError(
+            "a beam search cannot be combined with sampling, bias, stop or choices; got both. Leave one out."
+        )
     if count is not None and choices:
-        raise ConfigError("choices go without count; got both. Leave one out.")
+        raise ConfigError("choices cannot be combined with count; got both. Leave one out.")
     check_language_model(model)
     session = Session(text_model(model), memory_length=memory_length, int8=int8)
     settings = biased(sampling or SamplingSettings(), bias or {}, session.tokenizer)
@@ -137,19 +139,19 @@ def _samples(
 
 @dataclass(frozen=True, kw_only=True)
 class SampleGroup:
-    """Samples that are written side by side."""
+    """A batch of samples generated together."""
 
     numbers: range
-    """Which of all samples they are, counted from 0."""
+    """Indices of the samples, counted from 0."""
     tokens: Iterator[tuple[int, GeneratedToken]]
-    """Their tokens as they come, each with the number of its sample."""
+    """Tokens as they are generated, each with the index of its sample."""
 
 
 def write_samples(
     session: Session, settings: SamplingSettings, *, count: int, max_tokens: int, stop: Sequence[str]
 ) -> Iterator[SampleGroup]:
-    """Several texts after what the session has read, in groups, token by token; the session stays as it is. Seeds count
-    up from that of the settings. A group is to be read, or left, before the next."""
+    """Generates several continuations of what the session has read, in groups, token by token; the session is
+    unchanged. Samples use consecutive seeds. Each group must be consumed or abandoned before the next."""
     session.ready()
     for begin in range(0, count, TOGETHER):
         numbers = range(begin, min(begin + TOGETHER, count))
@@ -174,24 +176,24 @@ def infill(
     sampling: SamplingSettings | None = None,
     bias: Mapping[str, float] | None = None,
 ) -> InfilledText:
-    """Fill the gaps of a text with an XLNet, in any order, from what is on both sides.
+    """Fill gaps in a text with an XLNet, in any order, from the context on both sides.
 
     Args:
         model: A permutation model: a name, a folder, or a loaded model.
         text: A text with gaps.
-        gap: How a gap is marked.
-        length: Number of tokens of all gaps, or of each.
-        order: Order in which tokens are filled in: "left_to_right", "right_to_left", "random" or "surest_first".
-        sampling: How tokens are chosen. Default: the likeliest each time.
-        bias: Numbers that are added to the logits of tokens, as for `generate`.
+        gap: Marker of a gap.
+        length: Number of tokens in every gap, or a list with one number per gap.
+        order: Order in which tokens are filled: "left_to_right", "right_to_left", "random" or "surest_first".
+        sampling: Sampling settings. Default: the most likely token at each step.
+        bias: Numbers to add to the logits of tokens, as for `generate`.
 
     Returns:
-        The text without gaps (`text`), what was written into each (`gaps`), and every token with its log-probability
+        The completed text (`text`), the filling of each gap (`gaps`), and every token with its log-probability
         (`result`).
 
     Raises:
-        ConfigError: If the model is no permutation model.
-        DataError: If the text has no gap.
+        ConfigError: If the model is not a permutation model.
+        DataError: If the text has no gaps.
 
     Examples:
         >>> filled = segue.infill("xlnet", "The room was ___ and the staff were kind.", length=1)
@@ -201,7 +203,8 @@ def infill(
     total = length * max(1, text.count(gap) if gap else 1) if isinstance(length, int) else sum(length)
     if total > MOST_FILLED:
         raise ConfigError(
-            f"--length must make at most {MOST_FILLED:,} tokens in all gaps; got {total:,}. Use shorter gaps, or fewer."
+            f"--length must add up to at most {MOST_FILLED:,} tokens over all gaps; got {total:,}. Use shorter or "
+            "fewer gaps."
         )
     check_language_model(model)
     source = text_model(model)
@@ -210,7 +213,7 @@ def infill(
 
 
 def biased(settings: SamplingSettings, bias: Mapping[str, float], tokenizer: Tokenizer) -> SamplingSettings:
-    """The settings with a bias for tokens, which only the tokeniser understands."""
+    """The sampling settings with biases by token id, looked up in the tokeniser."""
     found = {token_id(token, tokenizer): number for token, number in bias.items()}
     return replace(settings, logit_bias={**settings.logit_bias, **found})
 
@@ -226,6 +229,7 @@ def token_id(token: str, tokenizer: Tokenizer) -> int:
     if len(ids) != 1:
         names = " ".join(f"{tokenizer.token(index)}=#{index}" for index in ids[:12])
         raise ConfigError(
-            f"--bias must be for one token; got {token!r}, which has {len(ids)}: {names}. Name one of them, or its id."
+            f"--bias must name a single token; got {token!r}, which has {len(ids)}: {names}. Name one of them, or its "
+            "id."
         )
     return int(ids[0])

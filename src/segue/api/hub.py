@@ -1,4 +1,4 @@
-"""Models that go to others: packaged in a folder, or pushed to the hub."""
+"""Publishing models: packaged in a folder, or pushed to the Hugging Face Hub."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,18 +16,18 @@ RANK = 8
 
 @dataclass(frozen=True, kw_only=True)
 class PushResult:
-    """What went to the hub, or would go there."""
+    """The result of a push, or of a dry run."""
 
     folder: Path
     name: str
     files: Mapping[str, int]
-    """Their sizes in bytes."""
+    """File sizes in bytes, by name."""
     stripped: Sequence[str]
-    """Where paths of this machine were left out."""
+    """Files from which local paths were removed."""
     url: str | None
-    """None if nothing was sent."""
+    """Address of the model on the Hub; None for a dry run."""
     commit: str | None
-    """As `revision`, it gives the same files for ever."""
+    """Commit on the Hub; passed as `revision`, it always gives these files."""
 
 
 @python_errors
@@ -43,24 +43,25 @@ def push(
     dry_run: bool = False,
     on_event: Callable[[Upload], object] | None = None,
 ) -> PushResult:
-    """Upload a model folder with its card to the hub. The files are checked first; paths of this machine stay here.
+    """Upload a model folder and its model card to the Hugging Face Hub. Files are checked first, and local paths are
+    not uploaded.
 
     Args:
         folder: A model folder or a run folder.
-        name: Name of the model on the hub: "owner/name".
-        private: Whether a new model is private.
-        revision: A branch; made if it does not exist. Default: the main branch.
+        name: Name of the model on the Hub: "owner/name".
+        private: Whether to create the model as private.
+        revision: Branch to upload to; created if it does not exist. Default: the main branch.
         message: Commit message. Default: "Upload a segue model".
-        license: Licence for the card: "apache-2.0", say. Default: as the card says.
-        languages: Language tags for the card: ["en", "zh"], say. Default: as the card says.
-        dry_run: Whether only to say what would go up.
-        on_event: Called with the list of files, before they are sent.
+        license: Licence for the model card, e.g. "apache-2.0". Default: that of the existing card.
+        languages: Language tags for the model card, e.g. ["en", "zh"]. Default: those of the existing card.
+        dry_run: Whether to list the files without uploading.
+        on_event: Called with the list of files before they are uploaded.
 
     Returns:
         The files and their sizes, the address and the commit.
 
     Raises:
-        CheckpointError: If the folder is no whole model, the name is no name, or the hub refuses it.
+        CheckpointError: If the folder is not a complete model, the name is invalid, or the Hub refuses the upload.
 
     Examples:
         >>> segue.push("model", "someone/reviews", license="mit", dry_run=True).url is None
@@ -92,23 +93,24 @@ def package(
     rank: int | None = None,
     replace: bool = False,
 ) -> Packed:
-    """Write a model in 16 bits with its card, to be used by its name. Of a pretraining run, the averaged weights.
+    """Package a model: 16-bit weights and a model card, loadable by name. For a pretraining run, the averaged weights
+    are written.
 
     Args:
         model: A model folder, a run folder, or a name.
-        out: Folder to write; its name is the name of the model.
-        license: Licence for the card: "apache-2.0", say.
-        languages: Language tags for the card: ["en"], say.
-        notes: A Markdown file that the card ends with: data, training, figures. Default: none.
-        trunk: A packaged model to which only the differences are kept, with the head. Default: all weights are written.
+        out: Folder to write; its name becomes the name of the model.
+        license: Licence for the model card, e.g. "apache-2.0".
+        languages: Language tags for the model card, e.g. ["en"].
+        notes: A Markdown file to append to the model card: data, training, results. Default: none.
+        trunk: A packaged model to store only low-rank differences to, with the head. Default: all weights are written.
         rank: With `trunk`: rank of the differences. Default: 8.
-        replace: Whether a folder that segue wrote is replaced.
+        replace: Whether to replace a folder that segue wrote.
 
     Returns:
-        The files and their sizes, and what the card does not say yet.
+        The files and their sizes, and the entries missing from the model card.
 
     Raises:
-        CheckpointError: If the model cannot be read, or the name is none for a packaged model.
+        CheckpointError: If the model cannot be read, or the name is not valid for a packaged model.
         ConfigError: If a rank is given without a trunk.
 
     Examples:
@@ -117,7 +119,7 @@ def package(
         ('my-model', True)
     """
     if rank is not None and trunk is None:
-        raise ConfigError("--rank must go with --trunk; got it alone. Name the packaged model, or leave it out.")
+        raise ConfigError("--rank requires --trunk; got it alone. Name the packaged model, or leave it out.")
     return packaged(
         model,
         out,

@@ -1,4 +1,4 @@
-"""What a file or folder is. The manifest of a store says all, so that torch is not needed for it."""
+"""Description of a file or folder. A store is described by its manifest, without loading torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,25 +14,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """A file or folder, and what it says of itself."""
+    """Description of a file or folder."""
 
     path: Path
     kind: str
     """"segue model", "segue run", "segue store", "transformers folder", "TensorFlow checkpoint" and others."""
     family: str | None = None
-    """Whose names the tensors have, where they are those of a model that segue knows; what else the kind does not
-    say."""
+    """Family of the checkpoint, if its tensor names are known to segue; or a further detail about the kind."""
     facts: Sequence[str] = ()
-    """Sentences for people: the shape of a model, how far a run is, the counts of a store."""
+    """Facts as sentences: the shape of a model, the progress of a run, the counts of a store."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The config as it is written there."""
+    """The config as stored."""
     tensors: "Mapping[str, TensorInfo] | None" = None
-    """The shapes and types of the tensors, by name; None where there are none."""
+    """Shapes and types of the tensors by name; None if there are none."""
 
 
 @python_errors
 def inspect(path: str | Path) -> Inspection:
-    """Say what a file or folder is, in any supported format, without loading weights.
+    """Describe a file or folder in any supported format, without loading weights.
 
     Args:
         path: A model, a run, a store, a tokeniser, a session, an export, a checkpoint of another library, or the name
@@ -42,7 +41,7 @@ def inspect(path: str | Path) -> Inspection:
         Its kind, facts about it, its settings, and its tensors with their shapes.
 
     Raises:
-        CheckpointError: If it is nothing that segue knows.
+        CheckpointError: If the format is not recognised.
 
     Examples:
         >>> found = segue.inspect("model")
@@ -58,7 +57,7 @@ def inspect(path: str | Path) -> Inspection:
 
 
 def _store(path: Path) -> Inspection | None:
-    """What is in a store; None if there is none."""
+    """Description of a store; None if the path is not a store."""
     if not (path / NAME).is_file() or not (path / "documents.bin").is_file():
         return None
     manifest = load_manifest(path)

@@ -1,4 +1,4 @@
-"""What models, runs, sessions, exports and checkpoints of other libraries say of themselves, without their weights."""
+"""Descriptions of models, runs, sessions, exports and checkpoints of other libraries, without loading weights."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,11 +18,11 @@ from segue.train.stages import recorded_origin
 from segue.train.state import NUMBERS, TRAINING
 
 _SHOWN = 300
-"""Characters of the settings."""
+"""Maximum number of characters of settings to show."""
 
 
 def inspect_model(path: Path) -> Inspection:
-    """What is there, by its path or its name."""
+    """Describes a path or a model name."""
     packaged = None if path.exists() else packaged_model(str(path))
     place = path if packaged is None else packaged.folder
     trunk = read_trunk(place).name if (place / TRUNK).is_file() else None
@@ -76,7 +76,7 @@ def _settings(found: Detected) -> Iterator[str]:
 
 
 def _state(folder: Path) -> Iterator[str]:
-    """How far a run is whose state is there, and what it started from."""
+    """Progress of a run with a saved state, and the model it started from."""
     if not (folder / TRAINING / NUMBERS).is_file():
         return
     numbers = read_settings(folder / TRAINING / NUMBERS)
@@ -88,7 +88,7 @@ def _state(folder: Path) -> Iterator[str]:
 
 
 def _task(folder: Path) -> Iterator[str]:
-    """What a fine-tuned model is for."""
+    """Description of the task of a fine-tuned model."""
     if (folder / TASK).is_file():
         yield f"task: {_listed({'': read_toml(folder / TASK).get('task')}).strip()}"
 
@@ -102,7 +102,7 @@ def _in_short(config: ModelConfig) -> str:
 
 
 def _listed(values: Mapping[str, Any]) -> str:
-    """Names and values in one line of bounded length, whatever a file says."""
+    """Names and values on one line of bounded length, whatever the file contains."""
     plain = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
     text = ", ".join(f"{name} {value}" for name, value in plain.items())
     shown = "".join(character if character.isprintable() else " " for character in text)

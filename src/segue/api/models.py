@@ -1,4 +1,4 @@
-"""What a model may be given as, and how it is loaded once to be used often."""
+"""Forms in which functions accept a model, and loading it once for repeated use."""
 
 from pathlib import Path
 from typing import TypeAlias
@@ -21,30 +21,31 @@ from segue.model.named import named
 from segue.text.files import load_tokenizer
 
 ModelLike: TypeAlias = str | Path | LanguageModel | TextModel
-"""A model folder, a run folder, a checkpoint of another library, a name; or what `load` or `load_text_model` gave."""
+"""A model folder, a run folder, a checkpoint of another library, a name; or the result of `load` or
+`load_text_model`."""
 
 _READERS: WeakKeyDictionary[LanguageModel, Path] = WeakKeyDictionary()
-"""The folder that each loaded model came from; its tokeniser is there."""
+"""Folder of each loaded model, where its tokeniser is."""
 
 
 @python_errors
 def load(
     source: str | Path, *, revision: str | None = None, offline: bool | None = None, mirror: str | Path | None = None
 ) -> LanguageModel:
-    """Load a language model, an `nn.Module`.
+    """Load a language model as an `nn.Module`.
 
     Args:
-        source: A model folder, a run folder (its `best/`, else its `last/`), a checkpoint of another library, or a
-            name on the hub.
-        revision: A branch, a tag or a commit of a name on the hub. Default: its main branch.
-        offline: Whether only the cache of the hub is asked. Default: as HF_HUB_OFFLINE says.
-        mirror: A folder with models by name, in place of the hub. Default: SEGUE_MIRROR, if that is set.
+        source: A model folder, a run folder (its `best/`, else its `last/`), a checkpoint of another library, a
+            packaged model, or a name on the Hugging Face Hub.
+        revision: Branch, tag or commit of a model on the Hub. Default: the main branch.
+        offline: Whether to use only the local cache of the Hub. Default: as set by HF_HUB_OFFLINE.
+        mirror: Folder with models by name, used in place of the Hub. Default: SEGUE_MIRROR, if set.
 
     Returns:
         The model, ready for `score`, `embed`, `generate` and the others, or for your own code.
 
     Raises:
-        CheckpointError: If there is no such model, or its files are damaged.
+        CheckpointError: If the model does not exist, or its files are damaged.
 
     Examples:
         >>> model = segue.load("model")
@@ -54,7 +55,7 @@ def load(
     folder = model_folder(find(source, revision=revision, offline=offline, mirror=mirror))
     if (folder / TASK).is_file() and (folder / HEAD).is_file():
         raise CheckpointError(
-            f"{source} must be a language model; got one that was fine-tuned for a task.",
+            f"{source} must be a language model; got a model fine-tuned on a task.",
             remedy=f"Use segue.load_finetuned({str(source)!r}).",
             option=f"Use segue predict {source} FILE.",
         )
@@ -65,20 +66,22 @@ def load(
 
 @python_errors
 def open(source: ModelLike, *, memory_length: int | None = None, int8: bool = False, device: str = "cpu") -> Session:
-    """Open a session with a model: it reads text of any length at constant cost, writes, scores, forks and saves.
+    """Open a session with a model, to read text of any length at constant cost per token, and to generate, score, fork
+    and save.
 
     Args:
-        source: A model folder, a run folder, a checkpoint of another library, a name on the hub, or a loaded model.
-        memory_length: How many earlier tokens each token sees. Default: as in training.
-        int8: Whether weights are rounded to 8 bits: a quarter of the memory, faster on a CPU, nearly the same numbers.
-        device: Where it computes. Default: "cpu".
+        source: A model folder, a run folder, a checkpoint of another library, a name on the Hub, or a loaded model.
+        memory_length: Memory length in tokens. Default: as in training.
+        int8: Whether to quantise weights to 8 bits: a quarter of the memory, faster on a CPU, with nearly the same
+            results.
+        device: Device to compute on. Default: "cpu".
 
     Returns:
-        A session that has read nothing.
+        A new session, which has read nothing yet.
 
     Raises:
-        CheckpointError: If there is no such model, or it comes without a tokeniser.
-        ConfigError: If the memory length is not possible for the model.
+        CheckpointError: If the model does not exist, or has no tokeniser.
+        ConfigError: If the memory length is not valid for the model.
 
     Examples:
         >>> session = segue.open("model")
@@ -90,7 +93,7 @@ def open(source: ModelLike, *, memory_length: int | None = None, int8: bool = Fa
 
 
 def with_folder(model: ModelLike) -> tuple[LanguageModel, Path | None]:
-    """The model, and the folder it came from; None for one that was made here."""
+    """The model and its folder; None for a model that was built in this process."""
     if isinstance(model, str | Path):
         found = load(model)
         return found, _READERS[found]
@@ -101,8 +104,8 @@ def with_folder(model: ModelLike) -> tuple[LanguageModel, Path | None]:
 
 
 def model_or_random(model: ModelLike) -> tuple[LanguageModel, Path | None, bool]:
-    """A model, and the folder it came from; or, for a config file or the name of a config, a model with random weights,
-    always the same ones. The last of the three says which."""
+    """A model and its folder; or, for a config file or config name, a model with random weights from a fixed seed. The
+    third value says which."""
     if not isinstance(model, str | Path) or (Path(model).suffix != ".toml" and is_here(model)):
         return *with_folder(model), False
     config = load_config(model).model if Path(model).suffix == ".toml" else named(str(model))
@@ -110,20 +113,20 @@ def model_or_random(model: ModelLike) -> tuple[LanguageModel, Path | None, bool]
 
 
 def drawn_model(config: ModelConfig) -> LanguageModel:
-    """A model with random weights, always the same ones; the random numbers of the caller stay as they are."""
+    """A model with random weights from a fixed seed; the caller's random state is preserved."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return LanguageModel(config)
 
 
 def check_language_model(model: ModelLike) -> None:
-    """Refuses a model that was fine-tuned for a task, and says how to use it."""
+    """Refuses a model that was fine-tuned on a task, and says how to use it."""
     if not isinstance(model, str | Path):
         return
     path = path_of(model) / TASK
     if path.is_file():
         raise ConfigError(
-            f"{model} must be a language model; got one that was fine-tuned for the task "
+            f"{model} must be a language model; got a model fine-tuned on the task "
             f"{str(read_toml(path).get('task'))[:40]}.",
             remedy=f"Use segue.predict({str(model)!r}, rows).",
             option=f"Use segue predict {model} FILE.",
@@ -132,13 +135,13 @@ def check_language_model(model: ModelLike) -> None:
 
 def _no_model(given: object) -> ConfigError:
     return ConfigError(
-        f"a model must be given by its path or its name, or be a loaded one; got a {type(given).__name__}. Use "
-        'segue.load("run"), say.'
+        f'a model must be a path, a name, or a loaded model; got a {type(given).__name__}. Use segue.load("run"), for '
+        "example."
     )
 
 
 def text_model(model: ModelLike) -> TextModel:
-    """A model with its tokeniser, from anything that a model may be given as."""
+    """A model with its tokeniser, from any accepted form of a model."""
     if isinstance(model, TextModel):
         return model
     if isinstance(model, str | Path):
@@ -148,9 +151,8 @@ def text_model(model: ModelLike) -> TextModel:
     folder = _READERS.get(model)
     if folder is None or not (folder / TOKENIZER).is_dir():
         raise CheckpointError(
-            "a model must come with its tokeniser to read text; got one that was made without. Load it with "
-            "segue.load from a folder that has one, or use segue.TextModel(model=..., tokenizer=..., "
-            "segment_length=...)."
+            "a model must have a tokeniser to read text; got one without. Load it with segue.load from a folder that "
+            "has one, or use segue.TextModel(model=..., tokenizer=..., segment_length=...)."
         )
     return TextModel(
         model=model.eval(),

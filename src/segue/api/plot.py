@@ -1,4 +1,4 @@
-"""Pictures: runs against each other, and what other verbs draw."""
+"""Plots of runs, and helpers for the images of other commands."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,16 +13,16 @@ from segue.train.metrics import read_metrics
 METRICS = "metrics.jsonl"
 
 LARGEST = 1e100
-"""What can be drawn."""
+"""Largest value that can be drawn."""
 
 
 def figure() -> tuple[Any, Any]:
-    """A figure with one pair of axes; matplotlib is an extra."""
+    """A figure with one pair of axes. Requires matplotlib, an optional extra."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError("plots need matplotlib; got an installation without. pip install matplotlib.") from None
+        raise ConfigError("plots need matplotlib; it is not installed. Install it: pip install matplotlib.") from None
     mpl.use("agg")
     mpl.rcParams["text.parse_math"] = False  # the name of a run may have dollar signs
     made = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
@@ -32,16 +32,18 @@ def figure() -> tuple[Any, Any]:
 
 
 def check_picture(out: Path, *, replace: bool, inputs: Iterable[str | Path]) -> None:
-    """Refuses, before the work, a place where the picture cannot be written, or a format that nobody knows."""
+    """Refuses, before any work, a path that cannot be written or an unknown image format."""
     check_file(out, replace=replace, inputs=inputs)
     made, _ = figure()
     known = sorted(made.canvas.get_supported_filetypes())
     if out.suffix and _format_of(out) not in known:
-        raise ConfigError(f"{out} must be a picture: {', '.join(known)}; got {out.suffix!r}. Name it .png, say.")
+        raise ConfigError(
+            f"{out} must be an image file ({', '.join(known)}); got {out.suffix!r}. Name it .png, for example."
+        )
 
 
 def write_picture(made: Any, out: Path, *, replace: bool, inputs: Iterable[str | Path]) -> None:
-    """Whole or not at all, in the format of its name."""
+    """Writes the image atomically, in the format of its file name."""
     with new_file(out, replace=replace, inputs=inputs) as file:
         made.savefig(file, format=_format_of(out))
 
@@ -52,19 +54,19 @@ def _format_of(out: Path) -> str:
 
 @python_errors
 def plot(runs: str | Path | Sequence[str | Path], out: str | Path = "runs.png", *, replace: bool = False) -> Path:
-    """Draw the losses of runs against each other: training as smoothed lines, validation as points.
+    """Plot the loss curves of one or more runs: training as smoothed lines, validation as points.
 
     Args:
         runs: Run folders of `pretrain`.
-        out: Picture to write; its ending says the format.
-        replace: Whether a file that exists is replaced.
+        out: Image file to write; the extension determines the format.
+        replace: Whether to overwrite an existing file.
 
     Returns:
-        The path of the picture.
+        The path of the image.
 
     Raises:
         ConfigError: If matplotlib is missing, or the format is unknown.
-        DataError: If a folder holds no run, or the file exists.
+        DataError: If a folder is not a run, or the file exists.
 
     Examples:
         >>> segue.plot("finished-run", "losses.png").name
@@ -82,12 +84,12 @@ def _draw(runs: Sequence[Path], out: Path, *, replace: bool) -> None:
     made, axes = figure()
     for number, run in enumerate(runs):
         if not (run / METRICS).is_file():
-            raise DataError(f"a run must hold {METRICS}; got {run} without. Check the path.")
+            raise DataError(f"a run must contain {METRICS}; {run} does not. Check the path.")
         steps = read_metrics(run / METRICS)
         trained = [(line["step"], line["loss"]) for line in steps if _is_number(line, "loss")]
         validated = [(line["step"], line["validation_loss"]) for line in steps if _is_number(line, "validation_loss")]
         if not trained and not validated:
-            raise DataError(f"{run / METRICS} must have a loss to draw; got none. Check the path.")
+            raise DataError(f"{run / METRICS} must contain a loss to plot; got none. Check the path.")
         colour = f"C{number}"
         if trained:
             axes.plot(
@@ -108,13 +110,13 @@ def _draw(runs: Sequence[Path], out: Path, *, replace: bool) -> None:
 
 
 def _is_number(line: dict[str, Any], key: str) -> bool:
-    """Whether there is such a number; of a step that was skipped there is none."""
+    """Whether the value is a finite number; a skipped step has none."""
     value = line.get(key)
     return isinstance(value, int | float) and math.isfinite(value) and abs(value) < LARGEST
 
 
 def smooth(values: list[float], weight: float = 0.8) -> list[float]:
-    """An exponential mean that does not lag at the start."""
+    """An exponential moving average with bias correction at the start."""
     result, mean = [], 0.0
     for number, value in enumerate(values, start=1):
         mean = weight * mean + (1 - weight) * value

@@ -1,4 +1,4 @@
-"""Answers of fine-tuned models."""
+"""Predictions of fine-tuned models."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -9,7 +9,7 @@ from shutil import copytree
 from typing import Any, NamedTuple
 
 from segue.api.errors import python_errors
-from segue.api.progress import Progress, Tell, streamed, told
+from segue.api.progress import Progress, Tell, progress_callback, streamed
 from segue.api.tables import TableLike, memory_table, rows_of
 from segue.checkpoint.find import find, model_folder
 from segue.data.tables import Record, TableSettings, Unread, open_table
@@ -26,7 +26,7 @@ PROBLEM = "problem"
 
 @dataclass(frozen=True, kw_only=True)
 class FinetunedModel:
-    """A fine-tuned model in a folder; its weights are loaded when they are first used, and then stay."""
+    """A fine-tuned model in a folder. Its weights are loaded on first use and kept."""
 
     folder: Path
     task: str
@@ -45,27 +45,27 @@ class FinetunedModel:
         progress: bool = True,
         on_event: Callable[[Progress], object] | None = None,
     ) -> list[dict[str, Any]]:
-        """Answer every row, as `segue.predict` does."""
+        """Predict every row, as `segue.predict` does."""
         return predict(self, rows, columns=columns, batch_size=batch_size, progress=progress, on_event=on_event)
 
     def save(self, out: str | Path) -> Path:
-        """Copy the model folder to a new place."""
+        """Copy the model folder to a new path."""
         check_folder(Path(out), kind="model", replace=False)
         return Path(copytree(self.folder, out))
 
 
 @python_errors
 def load_finetuned(model: str | Path) -> FinetunedModel:
-    """Load a fine-tuned model, to use it often.
+    """Load a fine-tuned model for repeated use.
 
     Args:
         model: The run folder of `finetune`, the model folder in it, or a converted classifier of another library.
 
     Returns:
-        The model; its `predict` answers rows.
+        The model; call its `predict` on rows.
 
     Raises:
-        CheckpointError: If there is no fine-tuned model.
+        CheckpointError: If the folder holds no fine-tuned model.
 
     Examples:
         >>> model = segue.load_finetuned("sentiment")
@@ -89,26 +89,26 @@ def predict(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> list[dict[str, Any]]:
-    """Answer rows with a fine-tuned model.
+    """Run a fine-tuned model on rows.
 
     Args:
-        model: What `finetune` or `load_finetuned` returned, or a folder.
+        model: The result of `finetune` or `load_finetuned`, or a folder.
         rows: A text, a list of texts, a list of dicts, a dict of columns, a pandas or polars DataFrame, an Arrow table,
             or a file (`Path`).
-        columns: Columns by their roles, where their names do not say them: {"text": "review"}.
-        batch_size: Rows that are read together. It changes the speed only.
-        tables: How a file is written: `segue.TableSettings(encoding="gb18030", delimiter=";")`, say. Default: as its
-            name says.
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        columns: Columns by role, where column names do not match: {"text": "review"}.
+        batch_size: Number of rows per batch. Affects only speed.
+        tables: Format of a file, e.g. `segue.TableSettings(encoding="gb18030", delimiter=";")`. Default: inferred from
+            its name.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
-        A dict for each row, in order: {"prediction": ..., "probability": ..., ...}, as the task has it. A row that
-        cannot be answered has {"problem": why}.
+        One dict per row, in order: {"prediction": ..., "probability": ..., ...}, depending on the task. A row that
+        cannot be answered gives {"problem": reason}.
 
     Raises:
-        CheckpointError: If there is no fine-tuned model.
-        DataError: If the rows lack a column that the task needs.
+        CheckpointError: If the folder holds no fine-tuned model.
+        DataError: If the rows lack a column that the task requires.
 
     Examples:
         >>> answers = segue.predict("sentiment", ["The room was clean.", "A dull film."], progress=False)
@@ -122,23 +122,23 @@ def predict(
 
 
 class Prediction(NamedTuple):
-    """A row and its answer."""
+    """A row and its prediction."""
 
     row: Mapping[str, Any]
-    """The row as the table has it."""
+    """The row as in the table."""
     answer: Mapping[str, Any]
-    """{"prediction": ..., "probability": ..., ...}, as the task has it; empty where there is none."""
+    """{"prediction": ..., "probability": ..., ...}, depending on the task; empty if there is none."""
     problem: str | None
-    """Why there is no answer."""
+    """Reason why there is no answer; None if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionStream:
-    """Rows with their answers as they are computed, in order; to be iterated once."""
+    """A single-pass iterator over rows with their predictions, in order, as they are computed."""
 
     rows: Iterator[Prediction]
     table: Table
-    """The rows as a table: its columns, and in `problems` what was wrong with it so far."""
+    """The rows as a table: its columns, and the `problems` met in it so far."""
 
     def __iter__(self) -> Iterator[Prediction]:
         return self.rows
@@ -155,23 +155,23 @@ def predict_each(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> PredictionStream:
-    """Answer rows as `predict` does, one after the other in constant memory, each with the row that it answers.
+    """Run a fine-tuned model on rows, one at a time in constant memory, and return each row with its prediction.
 
     Args:
-        model: What `finetune` or `load_finetuned` returned, or a folder.
+        model: The result of `finetune` or `load_finetuned`, or a folder.
         rows: A text, several texts, rows, a table, or a file (`Path`), as for `predict`.
-        columns: Columns by their roles, where their names do not say them: {"text": "review"}.
-        batch_size: Rows that are read together. It changes the speed only.
-        tables: How a file is written. Default: as its name says.
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        columns: Columns by role, where column names do not match: {"text": "review"}.
+        batch_size: Number of rows per batch. Affects only speed.
+        tables: Format of a file. Default: inferred from its name.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
-        The predictions, to be iterated once: each has its `row`, its `answer` and its `problem`.
+        A single-pass iterator of predictions, each with `row`, `answer` and `problem`.
 
     Raises:
-        CheckpointError: If there is no fine-tuned model.
-        DataError: If the rows lack a column that the task needs.
+        CheckpointError: If the folder holds no fine-tuned model.
+        DataError: If the rows lack a column that the task requires.
 
     Examples:
         >>> rows = [{"id": 7, "text": "A dull film."}]
@@ -182,21 +182,21 @@ def predict_each(
     made = task_model_of(model)
     table = prediction_table(made.kind, rows, tables or TableSettings())
     held = ExitStack()
-    tell = held.enter_context(told("predict", unit="rows", progress=progress, on_event=on_event))
+    tell = held.enter_context(progress_callback("predict", unit="rows", progress=progress, on_event=on_event))
     names = column_names(made.kind, table, columns or {}, labelled=False)
     found = _answers(made, table, names, batch_size=batch_size, tell=tell)
     return PredictionStream(rows=streamed(found, held), table=table)
 
 
 def task_model_of(model: str | Path | FinetunedModel | TaskModel) -> TaskModel:
-    """The model itself, from anything that it may be given as."""
+    """The task model, from any accepted form of a fine-tuned model."""
     if isinstance(model, FinetunedModel):
         return model.task_model
     return model if isinstance(model, TaskModel) else load_task_model(model)
 
 
 def prediction_table(kind: TaskKind, rows: TableLike, settings: TableSettings) -> Table:
-    """The rows as a table. Texts alone go into the one column that the task reads."""
+    """The rows as a table. Plain texts fill the one column that the task reads."""
     if isinstance(rows, Table):
         return rows
     if isinstance(rows, Path):
@@ -214,7 +214,7 @@ def only_column(kind: TaskKind) -> str:
     if len(roles) != 1:
         names = ", ".join(column.role for column in kind.columns if not column.answer)
         raise DataError(
-            f"rows for the task {kind.name} must have columns ({names}); got texts alone. Use a list of dicts."
+            f"rows for the task {kind.name} must have columns ({names}); got plain texts. Use a list of dicts."
         )
     return roles[0]
 
@@ -229,12 +229,15 @@ _TEXT_ROLES = {
 
 
 def text_rows(model: str | Path | FinetunedModel | TaskModel, texts: Sequence[str]) -> Table:
-    """Texts as rows: each fills the next column that the task reads, so that two make a row where it reads two."""
+    """Texts as rows: each fills the next column that the task reads, so that two texts make a row for a task with
+    two."""
     made = task_model_of(model)
     name = made.kind.name
     roles = tuple(made.task.to_values()["roles"]) if name == "regress" else _TEXT_ROLES.get(name, ())
     if not roles:
-        raise ConfigError(f"a model for the task {name} must have a table; got texts alone. Give a file, or -.")
+        raise ConfigError(
+            f"a model for the task {name} needs a table; got plain texts. Give a file, or - for standard input."
+        )
     if len(texts) % len(roles):
         raise ConfigError(
             f"texts for the task {name} must come {len(roles)} for each row, {' then '.join(roles)}; got {len(texts)}. "
@@ -248,7 +251,7 @@ def text_rows(model: str | Path | FinetunedModel | TaskModel, texts: Sequence[st
 
 
 def table_file(source: str, settings: TableSettings) -> Table:
-    """A table by its name: a file, - for standard input, or datasets:NAME. Rows that cannot be read are kept."""
+    """A table by name: a file, - for standard input, or datasets:NAME. Unreadable rows are kept."""
     return open_table(source, replace(settings, every_row=True))
 
 

@@ -1,4 +1,4 @@
-"""Text to a store: ids on disk that training reads."""
+"""Preparation of text as a store: token ids on disk, ready for training."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -36,30 +36,30 @@ def prepare(
     progress: bool = True,
     on_event: Callable[[PrepareProgress], object] | None = None,
 ) -> Store:
-    """Turn text files into a store: ids on disk that training reads, with their tokeniser.
+    """Tokenise text files into a store: token ids on disk, ready for training, with their tokeniser.
 
     Args:
         files: Files, folders or globs: txt, jsonl, csv, tsv or parquet, each also compressed.
-        out: Folder of the new store; a validation store goes to OUT-valid.
-        tokenizer: Folder of a tokeniser, or a store whose tokeniser is used. Default: one is trained.
-        kind: Kind of the tokeniser that is trained: "unigram", "bpe", "words", "characters" or "bytes".
-        vocabulary_size: Size of its vocabulary. Default: 8000 for unigram and bpe, no limit for words and characters.
-        sample_characters: Most characters of text that unigram and bpe are trained on.
-        documents: What a document is: "block" (up to a blank line), "line", "file" or "record". Default: blocks of text
-            files, records of others.
+        out: Folder of the new store. The validation store, if any, is OUT-valid.
+        tokenizer: Tokeniser folder, or store whose tokeniser to use. Default: train a new one.
+        kind: Kind of tokeniser to train: "unigram", "bpe", "words", "characters" or "bytes".
+        vocabulary_size: Vocabulary size. Default: 8000 for unigram and bpe, no limit for words and characters.
+        sample_characters: Maximum number of characters to train unigram and bpe on.
+        documents: Unit of a document: "block" (up to a blank line), "line", "file" or "record". Default: blocks in text
+            files, records in others.
         field: Field or column that holds the text of a record.
-        encoding: Encoding of files without a byte order mark, "gb18030", say.
-        validation_share: Share of the documents for the validation store. Default: no validation store.
-        malformed_share: Largest share of unreadable records that a file may have.
-        largest_expansion: Largest factor by which a compressed file may grow. Default: 100.
-        workers: Number of processes. Default: one for each core, for large inputs.
-        seed: Seed for the sample and for the choice of validation documents.
-        replace: Whether a store that exists is replaced.
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `segue.data.prepare.Progress` as the work goes on.
+        encoding: Encoding of files without a byte order mark, e.g. "gb18030".
+        validation_share: Share of documents to hold out in a validation store. Default: no validation store.
+        malformed_share: Maximum share of unreadable records in a file.
+        largest_expansion: Maximum ratio of decompressed to compressed size. Default: 100.
+        workers: Number of processes. Default: one per core, for large inputs.
+        seed: Seed for sampling text and for choosing validation documents.
+        replace: Whether to replace an existing store.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `segue.data.prepare.Progress` events as the work proceeds.
 
     Returns:
-        The store, open. `store.manifest` has its counts; `Store.open("OUT-valid")` opens the validation store.
+        The opened store. `store.manifest` holds its counts; `Store.open("OUT-valid")` opens the validation store.
 
     Raises:
         DataError: If files are missing or unreadable, or the folder exists.
@@ -105,7 +105,7 @@ def prepared(
     progress: bool = True,
     on_event: Callable[[PrepareProgress], object] | None = None,
 ) -> PreparationReport:
-    """The same with all settings in one value; the result is a report of what was found."""
+    """Runs `prepare` with all settings in one value, and returns a report."""
     line = StatusLine(show=progress)
     steps = preparation(files, out=out, settings=settings, workers=workers, replace=replace)
     with closing(steps):  # an interrupt anywhere in here stops the workers and removes what is not whole

@@ -1,4 +1,4 @@
-"""Pretraining runs, and what they will need."""
+"""Pretraining runs, and planning them."""
 
 from collections import deque
 from collections.abc import Callable
@@ -33,33 +33,33 @@ METRICS = "metrics.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A pretraining run on disk. The functions of segue take its folder as a model."""
+    """A pretraining run on disk. Functions of segue accept its folder as a model."""
 
     folder: Path
     step: int
-    """Updates that were made."""
+    """Number of completed updates."""
     finished: bool
-    """False if the run was stopped; the same call resumes it."""
+    """Whether all steps are done; if not, the same call resumes the run."""
     stopped_by: Signals | None = None
-    """The signal that stopped it."""
+    """Signal that stopped the run; None if it finished."""
 
     @property
     def model(self) -> Path:
-        """The folder of the best model, or of the last one where none was validated."""
+        """Folder of the best model, or of the last one if none was validated."""
         best = self.folder / "best"
         return best if best.exists() else self.folder / "last"
 
     def load(self) -> LanguageModel:
-        """The best model, loaded."""
+        """Loads the best model."""
         return load(self.model)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """A dict for each logged step ("step", "loss", ...) and each validation ("step", "validation_loss")."""
+        """One dict for each logged step ("step", "loss", ...) and each validation ("step", "validation_loss")."""
         return read_metrics(self.folder / METRICS)
 
     @property
     def validation_loss(self) -> float | None:
-        """The lowest validation loss, in nats; None without a validation."""
+        """Lowest validation loss in nats; None without a validation."""
         losses = [line["validation_loss"] for line in self.metrics() if "validation_loss" in line]
         return min((loss for loss in losses if isinstance(loss, float)), default=None)
 
@@ -78,29 +78,28 @@ def pretrain(
     progress: bool = True,
     on_event: Callable[[Event], object] | None = None,
 ) -> Run:
-    """Pretrain a model on a store, or resume a run that was stopped.
+    """Pretrain a model on a store, or resume an interrupted run.
 
-    Ctrl-C saves the state and returns; the same call resumes the run, to the bit.
+    Ctrl-C saves the training state and returns; the same call resumes the run, bit for bit.
 
     Args:
-        config: The name of a preset, a TOML file, or a `Config`.
-        out: The run folder. A run that is in it is resumed.
-        store: The store to train on, as `prepare` returns it, or its folder. Default: as the config says.
-        validation: A store to validate on. Default: as the config says, which may be none.
-        start: A model whose weights the run starts with: a name, a folder or a run. Its [model] settings hold then.
-            Default: new weights.
-        settings: Settings that differ from the config: {"train.steps": 1000, "model.width": 256}, or nested dicts.
-        verify: Whether stores are compared with their checksums first.
-        command: How the run was started, for the card of the model. Default: not said.
-        progress: Whether progress is shown on standard error.
+        config: A preset name, a TOML file, or a `Config`.
+        out: Run folder; an existing run is resumed.
+        store: The store to train on, as returned by `prepare`, or its folder. Default: as in the config.
+        validation: A validation store. Default: as in the config, if any.
+        start: Model to start from: a name, a folder or a run. Its [model] settings are used. Default: new weights.
+        settings: Settings to change in the config: {"train.steps": 1000, "model.width": 256}, or nested dicts.
+        verify: Whether to verify the checksums of stores first.
+        command: Command that started the run, for the model card. Default: none.
+        progress: Whether to show progress on standard error.
         on_event: Called with each event: `Started`, `StepReport`, `Validated`, `Saved`, `Ended` of
             `segue.train.pretrain`.
 
     Returns:
-        The run: its folder, its metrics, its best model.
+        The run: its folder, metrics and best model.
 
     Raises:
-        ConfigError: If settings are unknown or contradict each other; the message lists all problems.
+        ConfigError: If settings are unknown or inconsistent; the message lists all problems.
         DataError: If a store is damaged, or does not fit the model.
 
     Examples:
@@ -121,14 +120,14 @@ def pretrain(
 
 
 def origin_of(start: str | Path | None, folder: Path) -> Origin | None:
-    """The model that a run starts from: the one that is named, or that a run in the folder started from."""
+    """The model that a run starts from: the given one, or the one that an existing run in the folder started from."""
     if start is not None:
         check_has_weights(str(start))
     return find_origin(None if start is None else str(start), folder)
 
 
 class Throughput:
-    """How fast a run is: tokens a second over its latest steps, and their share of what the machine can do."""
+    """Throughput of a run: tokens per second over recent steps, and the share of the machine's peak performance."""
 
     def __init__(self, config: Config) -> None:
         assert config.data is not None
@@ -141,10 +140,10 @@ class Throughput:
             predicted=predicted_positions(config.data, config.model),
         )
         self.peak = 0.0
-        """Multiply-adds a second that the machine can do; 0 where that was not measured."""
+        """Peak multiply-adds per second of the machine; 0 if not measured."""
 
     def measure_machine(self) -> None:
-        """Times a matrix product, over all processes of the run."""
+        """Measures peak performance with a matrix product, over all processes of the run."""
         self.peak = matrix_product_peak(self.dtype) * world()
 
     @property
@@ -157,18 +156,19 @@ class Throughput:
 
     @property
     def loss(self) -> float:
-        """Mean over the latest steps."""
+        """Mean loss over recent steps."""
         return sum(report.loss for report in self.recent) / len(self.recent)
 
     @property
     def share_of_peak(self) -> float | None:
-        """None where it is not known: other work slowed down the machine while its peak was measured."""
+        """Share of peak performance; None if unknown, because other work slowed the machine while its peak was
+        measured."""
         share = self.tokens_per_second * self._flops / self.peak if self.peak else 0.0
         return share if 0 < share <= 1 else None
 
     @property
     def memory(self) -> int:
-        """Bytes that the process has used at most."""
+        """Peak memory of the process in bytes."""
         return peak_memory()
 
 
@@ -182,7 +182,7 @@ def pretrained(
     progress: bool = True,
     on_event: Callable[[Event], object] | None = None,
 ) -> Run:
-    """The same for a config that is complete, and the model that the run starts from."""
+    """Runs `pretrain` with a complete config and the model that the run starts from."""
     line = _Line(show=progress)
     ended = None
     try:
@@ -205,18 +205,18 @@ def plan(
     store: str | Path | Store | None = None,
     settings: Settings | None = None,
 ) -> Plan:
-    """Measure what a pretraining run will need, with a few updates on random ids.
+    """Measure what a pretraining run needs, with a few updates on random token ids.
 
     Args:
-        config: The name of a preset, a TOML file, or a `Config`.
-        store: The store of the run, for the size of its vocabulary. Default: as the config says.
-        settings: Settings that differ from the config: {"train.steps": 1000}, or nested dicts.
+        config: A preset name, a TOML file, or a `Config`.
+        store: The store of the run, for its vocabulary size. Default: as in the config.
+        settings: Settings to change in the config: {"train.steps": 1000}, or nested dicts.
 
     Returns:
-        Parameters, tokens, memory in bytes and seconds for each step.
+        Number of parameters and tokens, memory in bytes, and seconds per step.
 
     Raises:
-        ConfigError: If settings are unknown or contradict each other.
+        ConfigError: If settings are unknown or inconsistent.
 
     Examples:
         >>> tiny = {"model": {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 16, "vocabulary.size": 100},
@@ -235,7 +235,7 @@ def chosen_config(
     settings: Settings | None = None,
     base: ModelConfig | None = None,
 ) -> Config:
-    """The config of a run from all that was given. `base` is the model that it starts from."""
+    """The config of a run from the given arguments. `base` is the model that it starts from."""
     data = {
         f"data.{key}": one.path if isinstance(one, Store) else Path(one)
         for key, one in (("store", store), ("validation", validation))
@@ -245,7 +245,7 @@ def chosen_config(
 
 
 class _Line:
-    """A run as one line, and a line for each validation."""
+    """Shows a run as one status line, and a line for each validation."""
 
     def __init__(self, *, show: bool) -> None:
         self.line = StatusLine(show=show)

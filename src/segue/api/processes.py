@@ -1,8 +1,8 @@
-"""Several processes that train together."""
+"""Distributed training: which process reports."""
 
 from segue.train.distributed import rank
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that speaks, where several train together: all of them get the events."""
+    """Whether this process is the one that prints when several train together; all of them receive events."""
     return rank() == 0

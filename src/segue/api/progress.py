@@ -1,6 +1,6 @@
-"""How far a long call is: events for whoever asks for them, and a line on standard error.
+"""Progress of long calls: events for callbacks, and a status line on standard error.
 
-In a terminal or a notebook the line moves and is gone at the end; elsewhere a line is written now and then.
+In a terminal or notebook the line is updated in place and removed at the end; elsewhere a line is printed periodically.
 """
 
 import sys
@@ -13,31 +13,31 @@ from typing import TypeAlias, TypeVar
 R = TypeVar("R")
 
 PATIENCE = 1.0
-"""Seconds of work before a moving line appears."""
+"""Seconds of work before a status line appears."""
 LINE_EVERY = 10.0
-"""Seconds from one line to the next where lines do not move."""
+"""Seconds between lines where they cannot be updated in place."""
 WIDTH = 78
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a call is."""
+    """Progress of a call."""
 
     what: str
-    """What is being done: "score", say."""
+    """Name of the work, e.g. "score"."""
     done: int
     total: int | None
-    """None where nobody knows yet."""
+    """Total amount; None if not known yet."""
     unit: str
-    """What is counted: tokens, rows, bytes."""
+    """Unit that is counted: tokens, rows or bytes."""
 
 
 Tell: TypeAlias = Callable[[int, int | None], None]
-"""Takes how much is done, and of how much."""
+"""Callback that takes the amount done and the total."""
 
 
 class StatusLine:
-    """One line on standard error."""
+    """A status line on standard error."""
 
     def __init__(self, *, show: bool) -> None:
         self.show = show
@@ -46,7 +46,7 @@ class StatusLine:
         self._shown = ""
 
     def update(self, text: str) -> None:
-        """The newest state; shown if it is time for it."""
+        """Sets the latest state, and shows it if it is due."""
         now = time.monotonic()
         if self.moves and now - self._started >= PATIENCE and now - self._said >= 0.1:
             self._said = now
@@ -58,13 +58,13 @@ class StatusLine:
             self._write(f"{text}\n")
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a permanent line."""
         if self.show:
             self.clear()
             self._write(f"{text}\n")
 
     def clear(self) -> None:
-        """Takes the moving line away."""
+        """Removes the status line."""
         if self._shown:
             self._write("\r" + " " * len(self._shown) + "\r")
             self._shown = ""
@@ -75,10 +75,10 @@ class StatusLine:
 
 
 @contextmanager
-def told(
+def progress_callback(
     what: str, *, unit: str, progress: bool, on_event: Callable[[Progress], object] | None = None
 ) -> Iterator[Tell]:
-    """Gives a function that is to be called as the work goes on."""
+    """Yields a callback for the work to report its progress with."""
     line = StatusLine(show=progress)
     started = time.monotonic()
 
@@ -94,13 +94,13 @@ def told(
 
 
 def streamed(rows: Iterable[R], held: ExitStack) -> Iterator[R]:
-    """The rows as they come; `held`, what shows their progress, is let go at their end."""
+    """Passes rows through, and closes `held`, which shows their progress, at the end."""
     with held:
         yield from rows
 
 
 def counted(tell: Tell) -> Callable[[int], None]:
-    """The same for work that says how much more is done, and does not know how much there is."""
+    """The same for work that reports increments and has no known total."""
     done = 0
 
     def count(more: int) -> None:
@@ -122,7 +122,7 @@ def _left(started: float, done: int, total: int | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration as a person would say it.
+    """A duration in readable form.
 
     >>> duration(4.21), duration(35), duration(425), duration(7800)
     ('4.2 s', '35 s', '7 min 5 s', '2 h 10 min')

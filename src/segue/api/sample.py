@@ -1,4 +1,4 @@
-"""Real corpora for a first try."""
+"""Sample corpora."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +10,18 @@ from segue.data.samples import samples as plain_samples
 
 @python_errors
 def sample(name: str, out: str | Path, *, replace: bool = False) -> Path:
-    """Write a real corpus for a first try: English or Chinese, plain text or labelled texts.
+    """Write a sample corpus: English or Chinese, plain or labelled.
 
     Args:
-        name: Name of the sample; `samples()` describes them.
+        name: Name of the sample; `samples()` lists them.
         out: File to write: text with a blank line between documents, or labelled texts as JSON lines.
-        replace: Whether a file that exists is replaced. Default: False.
+        replace: Whether to overwrite an existing file. Default: False.
 
     Returns:
         The path of the file.
 
     Raises:
-        DataError: If there is no such sample, or it can be neither found in an installed package nor downloaded.
+        DataError: If the sample does not exist, or is neither in an installed package nor available for download.
 
     Examples:
         >>> store = segue.prepare(segue.sample("english", "english.txt"), "corpus")  # doctest: +SKIP
@@ -34,11 +34,11 @@ def sample(name: str, out: str | Path, *, replace: bool = False) -> Path:
 
 @python_errors
 def samples() -> dict[str, Sample | LabelledSample]:
-    """List the corpora that `sample` writes.
+    """List the sample corpora.
 
     Returns:
-        Each by its name: what it is about, its language, where it comes from, what has to be downloaded for it. A
-        `LabelledSample` is for fine-tuning.
+        Samples by name: their subject, language, origin, and what must be downloaded. A `LabelledSample` is for
+        fine-tuning.
 
     Examples:
         >>> segue.samples()["english"].language
@@ -49,18 +49,18 @@ def samples() -> dict[str, Sample | LabelledSample]:
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenSample:
-    """A corpus that was written."""
+    """A sample corpus that was written."""
 
     path: Path
     task: str | None
-    """What `finetune` makes of labelled texts; None for plain ones."""
+    """Task to fine-tune on; None for plain text."""
     count: int
-    """Number of documents, or of labelled texts."""
+    """Number of documents or labelled texts."""
     characters: int
 
 
 def written_sample(name: str, out: str | Path | None = None, *, replace: bool = False) -> WrittenSample:
-    """The same as `sample`, with counts. Without a file, it is called as the sample is."""
+    """Writes a sample as `sample` does, and returns counts. The default file name is that of the sample."""
     labelled = labelled_samples().get(name)
     path = Path(f"{name}.txt" if labelled is None else f"{name}.jsonl") if out is None else Path(out)
     count, characters = write_sample(name, path, replace=replace)

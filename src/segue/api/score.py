@@ -1,4 +1,4 @@
-"""How likely a model finds texts."""
+"""Log-probabilities of texts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -8,7 +8,7 @@ from typing import Literal, overload
 
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
-from segue.api.progress import Progress, counted, streamed, told
+from segue.api.progress import Progress, counted, progress_callback, streamed
 from segue.api.texts import Texts, documents_of, texts_of
 from segue.data.readers import DocumentRule
 from segue.errors import ConfigError, DataError
@@ -83,34 +83,35 @@ def score(
     """Compute log-probabilities of texts, each as a whole, by line or by token.
 
     A causal model predicts each token from those before it, as far as its memory reaches. A permutation model predicts
-    the tokens of a segment in an order. A masked model predicts each token from all others of its window: a
-    pseudo-likelihood, which is no probability of the text. Logarithms are natural.
+    the tokens of a segment in a factorization order. A masked model predicts each token from all others of its window:
+    a pseudo-likelihood, which is not a probability of the text. Logarithms are natural.
 
     Args:
         model: A name, a folder, or a loaded model.
         texts: A text, several texts, a table with a field of texts, or files (`Path`).
-        by: What a row of the result is: "document" (a text, or a document of a file), "line" or "token".
-        context: What stands before each text and is given: one `str` for all, or one for each. The model reads context
-            and text as one text; a token that has characters of both counts as one of the text. Default: nothing.
-        likeliest: Whether to say of each token if it was the likeliest in its place, and of each text if all of its
-            tokens were. It costs a product with the whole vocabulary for each token.
-        order: For a permutation model: "forward", "backward", "random", or the positions as they are to be predicted.
+        by: Unit to score: "document" (a text, or a document of a file), "line" or "token".
+        context: Context to condition on, before each text: one `str` for all texts, or one for each. Context and text
+            are tokenised as one text; a token that spans both belongs to the text. Default: none.
+        likeliest: Whether to report for each token if it was the most likely one in its place, and for each text if all
+            its tokens were. Requires the logits of the whole vocabulary for each token.
+        order: Factorization order of a permutation model: "forward", "backward", "random", or a list of positions.
         seed: Seed for random orders. Default: 0.
-        pseudo: Whether a permutation model predicts each token from all others of its window, as a masked model does.
-        segment_length: Tokens that are read at a time. Default: as in training.
-        batch_tokens: Tokens that are read side by side. It changes the speed and the memory, not the numbers.
+        pseudo: Whether to compute the pseudo-likelihood of a permutation model, which predicts each token from all
+            others of its window.
+        segment_length: Segment length in tokens. Default: as in training.
+        batch_tokens: Number of tokens per batch. Affects speed and memory use, not the results.
         field: Field of the text in tables and records. Default: "text".
-        documents: What a document of a file is: "block", "line", "file" or "record". Default: blocks of text files,
-            records of others.
+        documents: Unit of a document in a file: "block", "line", "file" or "record". Default: blocks in text files,
+            records in others.
         encoding: Encoding of files without a byte order mark. Default: "utf-8".
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
-        A `TextScore` for each document or line, or a `TokenScore` for each token, in the order of the texts.
+        One `TextScore` per document or line, or one `TokenScore` per token, in the order of the texts.
 
     Raises:
-        ConfigError: If a setting is not possible for this kind of model.
+        ConfigError: If a setting is not valid for this kind of model.
         DataError: If a text cannot be read.
 
     Examples:
@@ -143,13 +144,13 @@ def score(
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreStream:
-    """Scores as they are computed, in the order of the texts; to be iterated once."""
+    """A single-pass iterator over scores as they are computed, in the order of the texts."""
 
     rows: Iterator[ScoreRow]
     totals: ScoreTotals
-    """Sums over all that was scored so far; with a context, it is counted too."""
+    """Running totals of what has been scored, contexts included."""
     model: TextModel
-    """The model that reads."""
+    """The model in use."""
 
     def __iter__(self) -> Iterator[ScoreRow]:
         return self.rows
@@ -174,30 +175,30 @@ def score_each(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> ScoreStream:
-    """Compute the same scores as `score`, one after the other in constant memory, for files of any size.
+    """Compute the scores of `score` one at a time in constant memory, for files of any size.
 
     Args:
         model: A name, a folder, or a loaded model.
         texts: A text, several texts, a table with a field of texts, or files (`Path`).
-        by: What a row is: "document", "line" or "token".
-        context: What stands before each text and is given, as for `score`. Default: nothing.
-        likeliest: Whether to say of each token if it was the likeliest in its place.
-        order: For a permutation model: "forward", "backward", "random", or the positions as they are to be predicted.
+        by: Unit to score: "document", "line" or "token".
+        context: Context to condition on, as for `score`. Default: none.
+        likeliest: Whether to report for each token if it was the most likely one in its place.
+        order: Factorization order of a permutation model: "forward", "backward", "random", or a list of positions.
         seed: Seed for random orders. Default: 0.
-        pseudo: Whether a permutation model predicts each token from all others of its window.
-        segment_length: Tokens that are read at a time. Default: as in training.
-        batch_tokens: Tokens that are read side by side. It changes the speed and the memory, not the numbers.
+        pseudo: Whether to compute the pseudo-likelihood of a permutation model.
+        segment_length: Segment length in tokens. Default: as in training.
+        batch_tokens: Number of tokens per batch. Affects speed and memory use, not the results.
         field: Field of the text in tables and records. Default: "text".
-        documents: What a document of a file is, as for `score`.
+        documents: Unit of a document in a file, as for `score`.
         encoding: Encoding of files without a byte order mark. Default: "utf-8".
-        progress: Whether progress is shown on standard error.
-        on_event: Called with a `Progress` as the work goes on.
+        progress: Whether to show progress on standard error.
+        on_event: Called with `Progress` events as the work proceeds.
 
     Returns:
-        The rows, to be iterated once, with their `totals` so far.
+        A single-pass iterator of rows, with running `totals`.
 
     Raises:
-        ConfigError: If a setting is not possible for this kind of model.
+        ConfigError: If a setting is not valid for this kind of model.
         DataError: If a text cannot be read.
 
     Examples:
@@ -218,7 +219,7 @@ def score_each(
     )
     totals = ScoreTotals()
     held = ExitStack()
-    count = counted(held.enter_context(told("score", unit="tokens", progress=progress, on_event=on_event)))
+    count = counted(held.enter_context(progress_callback("score", unit="tokens", progress=progress, on_event=on_event)))
     if context is None:
         parts = documents_of(texts, field=field, documents=documents, encoding=encoding)
         rows: Iterable[ScoreRow] = scores(
@@ -237,15 +238,16 @@ def _given(
     totals: ScoreTotals,
     progress: Callable[[int], None],
 ) -> Iterator[ScoreRow]:
-    """The texts after their contexts; only what is of the texts is scored."""
+    """The texts after their contexts; only tokens of the texts are scored."""
     if settings.by == "line":
-        raise ConfigError('a context must go with by="document" or by="token"; got by="line". Use one of them.')
+        raise ConfigError('a context requires by="document" or by="token"; got by="line". Use one of them.')
     if settings.order != "forward":
-        raise ConfigError(f'a context must go with order="forward"; got {settings.order!r}. Leave the order out.')
+        raise ConfigError(f'a context requires order="forward"; got {settings.order!r}. Leave the order out.')
     contexts = [context] * len(texts) if isinstance(context, str) else list(context)
     if len(contexts) != len(texts):
         raise DataError(
-            f"context must be one text, or one for each of the {len(texts)} texts; got {len(contexts)}. Give as many."
+            f"context must be one text, or one for each of the {len(texts)} texts; got {len(contexts)}. Give one per "
+            "text."
         )
     whole = (before + text for before, text in zip(contexts, texts, strict=True))
     by_token = replace(settings, by="token")
@@ -263,5 +265,5 @@ def _given(
 
 
 def _moved(row: TokenScore, begin: int) -> TokenScore:
-    """With its place in the text alone."""
+    """The row with offsets relative to the text without its context."""
     return replace(row, start=max(0, row.start - begin), end=row.end - begin)

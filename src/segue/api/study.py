@@ -18,21 +18,21 @@ from segue.study.run import run_study as events_of
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult:
-    """A study on disk, as far as it is done."""
+    """A study on disk, finished or not."""
 
     name: str
     folder: Path
-    """Its folder, which other studies may share."""
+    """Study folder, which other studies may share."""
     results: Sequence[Result]
-    """One for each variant and seed: its state, its values, its curve over the budget, its cost."""
+    """One result per variant and seed: state, values, learning curve over the budget, and cost."""
     problems: Mapping[str, str]
-    """Runs that failed, and why; the same call tries them again."""
+    """Failed runs and their errors; the same call retries them."""
     stopped_by: Signals | None = None
-    """The signal that stopped it; the same call goes on."""
+    """Signal that stopped it, if any; the same call continues."""
 
     @property
     def report(self) -> Path:
-        """The report as one HTML file. The same as markdown and as JSON is beside it."""
+        """The report as an HTML file, with Markdown and JSON versions beside it."""
         return self.folder / f"{self.name}.html"
 
 
@@ -49,16 +49,16 @@ def run_study(
 ) -> StudyResult:
     """Run a study: variants of a model at equal budgets, over several seeds, with a report of their differences.
 
-    Ctrl-C saves the state of all runs and returns; the same call goes on. Nothing is computed twice: a run whose
-    settings, data and seed are those of an earlier one in the same folder is that run.
+    Ctrl-C saves the state of all runs and returns; the same call continues. Nothing is computed twice: a run with the
+    settings, data and seed of an earlier one in the same folder is reused.
 
     Args:
-        study: A TOML file, or the name of a ready study.
-        out: Folder of the report and the runs. Several studies may share it.
-        budget: Number of tokens that the first variant reads. Default: as the study says.
-        settings: Settings that differ from the study: {"seeds": [1, 2], "base.model.width": 64}, or nested dicts.
-        workers: Number of processes. Default: one for each core, or one for a GPU.
-        progress: Whether progress is shown on standard error.
+        study: A TOML file, or the name of a built-in study.
+        out: Folder for the report and the runs. Several studies may share it.
+        budget: Training tokens of the first variant. Default: as the study specifies.
+        settings: Settings to change in the study: {"seeds": [1, 2], "base.model.width": 64}, or nested dicts.
+        workers: Number of processes. Default: one per core, or a single one on a GPU.
+        progress: Whether to show progress on standard error.
         on_event: Called with each event of `segue.study.run` and `segue.study.pool`: `Planned`, `JobStarted`,
             `JobProgress`, `JobEnded`, `JobsStopping`, `StudyEnded`.
 
@@ -66,7 +66,7 @@ def run_study(
         The results of all variants and seeds, and the path of the report.
 
     Raises:
-        ConfigError: If the study has mistakes; the message lists all of them.
+        ConfigError: If the study is invalid; the message lists all problems.
         DataError: If texts or examples cannot be read.
 
     Examples:
@@ -89,7 +89,7 @@ def run_study(
         ([('memory', 'finished'), ('no memory', 'finished')], 'memory.html')
     """
     if budget is not None and budget < 1:
-        raise ConfigError(f"--budget must be at least 1 token; got {budget}. Use 1000000, say.")
+        raise ConfigError(f"--budget must be at least 1 token; got {budget}. Use 1000000, for example.")
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers must be at least 1; got {workers}. Use 1, or leave it out.")
     given = [*overrides(settings), *([] if budget is None else [f"budget.tokens={budget}"])]
@@ -116,10 +116,10 @@ def run_study(
 
 @python_errors
 def studies() -> dict[str, str]:
-    """List the studies that come with segue.
+    """List the built-in studies.
 
     Returns:
-        Their names, each with what it asks.
+        Study names with the question each one asks.
 
     Examples:
         >>> "recurrence-and-positions" in segue.studies()
@@ -129,17 +129,17 @@ def studies() -> dict[str, str]:
 
 
 def check_study(study: str, settings: Sequence[str]) -> None:
-    """Raises if there is no such study, or if something is wrong with it."""
+    """Raises if the study does not exist or is invalid."""
     open_study(study, settings)
 
 
 def study_text(name: str) -> str:
-    """A ready study as TOML, to be changed."""
+    """A built-in study as TOML, as a starting point."""
     return ready_text(name)
 
 
 class _Line:
-    """A study as one line, and a line for each job."""
+    """Shows a study as one status line, and a line for each job."""
 
     def __init__(self, *, show: bool) -> None:
         self.line = StatusLine(show=show)

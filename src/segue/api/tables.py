@@ -1,6 +1,7 @@
-"""Rows from memory: pandas, polars and Arrow tables, data sets, lists of dicts, dicts of columns. None is imported.
+"""Rows from memory: pandas, polars and Arrow tables, data sets, lists of dicts, dicts of columns. None of these
+libraries is imported.
 
-In: whatever holds rows. Out: plain dicts, or a Table as files give it. Missing values become None.
+In: any table-like object. Out: plain dicts, or a Table as read from a file. Missing values become None.
 """
 
 import math
@@ -19,13 +20,13 @@ Arrow table, or a data set of the `datasets` library."""
 
 
 def several(data: TableLike | Sequence[TableLike]) -> Sequence[TableLike]:
-    """Tables as a list; rows are one table."""
+    """A list of tables; a list of rows counts as one table."""
     is_rows = bool(isinstance(data, list | tuple) and data and isinstance(data[0], dict))
     return data if isinstance(data, list | tuple) and not is_rows else [data]
 
 
 def table_source(data: TableLike, *, name: str) -> str | Table:
-    """The name of a file as it is, or a table in memory, which messages call `name`."""
+    """A file name unchanged, or an in-memory table, which messages refer to as `name`."""
     if isinstance(data, str | Path):
         return str(data)
     if isinstance(data, Table):
@@ -34,7 +35,7 @@ def table_source(data: TableLike, *, name: str) -> str | Table:
 
 
 def memory_table(rows: Sequence[Mapping[str, Any]], *, name: str) -> Table:
-    """A table of rows that are in memory. Its columns are the keys of all rows."""
+    """A table of rows in memory. Its columns are the keys of all rows."""
     columns = tuple(dict.fromkeys(key for row in rows for key in row))
 
     def begin(problems: Problems) -> TableRows:
@@ -47,7 +48,7 @@ def memory_table(rows: Sequence[Mapping[str, Any]], *, name: str) -> Table:
 
 
 def rows_of(data: TableLike, *, name: str) -> list[dict[str, Any]]:
-    """The rows of anything that is a table.
+    """The rows of any table-like object.
 
     >>> rows_of({"text": ["a", "b"], "label": [1, 0]}, name="train")
     [{'text': 'a', 'label': 1}, {'text': 'b', 'label': 0}]
@@ -67,14 +68,14 @@ def rows_of(data: TableLike, *, name: str) -> list[dict[str, Any]]:
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             raise DataError(
-                f"{name} must have a dict for each row; row {number} is a {type(row).__name__}. Use "
-                '[{"text": ..., "label": ...}, ...], say.'
+                f"every row of {name} must be a dict; row {number} is a {type(row).__name__}. Use "
+                '[{"text": ..., "label": ...}, ...], for example.'
             )
     return [{str(key): plain(value) for key, value in row.items()} for row in rows]
 
 
 def plain(value: Any) -> Any:
-    """A cell as files have it: numpy scalars as numbers, lists for arrays, None for what is missing."""
+    """A cell as a plain value: numpy scalars as numbers, arrays as lists, missing values as None."""
     if hasattr(value, "tolist"):  # numpy, and Series in cells
         value = value.tolist()
     if isinstance(value, float) and math.isnan(value):
@@ -93,7 +94,9 @@ def _from_columns(data: Mapping[str, Any], *, name: str) -> list[dict[str, Any]]
     lengths = {len(cells) for cells in columns.values()}
     if len(lengths) != 1:
         shown = ", ".join(f"{key}: {len(cells)}" for key, cells in columns.items()) or "no columns"
-        raise DataError(f"{name} must have columns of one length; got {shown}. Give as many values for each.")
+        raise DataError(
+            f"{name} must have columns of equal length; got {shown}. Give the same number of values for each."
+        )
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Texts from memory or from files, one after the other.
+"""Texts from memory or from files, one at a time.
 
 A `str` is a text and a `Path` is a file, which may hold many. Tables and dicts give the texts of one field.
 """
@@ -46,21 +46,21 @@ def text_files(
     largest_expansion: int | None = None,
     standard_input: Format = "text",
 ) -> TextFiles:
-    """Files, folders, globs and `-` (standard input) as texts for `score_each` and `embed_each`: what is missing is an
-    error at once, and what was wrong with the text is counted in `problems`."""
+    """Files, folders, globs and `-` (standard input) as texts for `score_each` and `embed_each`. Missing files are
+    reported at once; problems in the text are counted in `problems`."""
     read = ReadSettings(document=documents, field=field, encoding=encoding, largest_expansion=largest_expansion)
     return TextFiles(inputs, read, standard_input=standard_input)
 
 
 def decoded_stream(stream: BinaryIO, *, name: str, encoding: str, problems: Problems) -> Iterator[str]:
-    """The text of a stream as it comes, without waiting for more than there is. `name` is what messages call it."""
+    """The text of a stream as it arrives, without waiting for more. Messages refer to it as `name`."""
     check_encoding(encoding)
     take = getattr(stream, "read1", stream.read)
     yield from decoded(iter(partial(take, CHUNK), b""), name, problems, encoding=encoding, strict=True)
 
 
 def texts_of(texts: Texts, *, field: str = "text") -> list[str]:
-    """The texts, none of them in a file."""
+    """The texts, none of which may be a file."""
     return list(_texts(_several(texts), field))
 
 
@@ -73,7 +73,7 @@ def _several(texts: Texts) -> Iterator[Any]:
     if not isinstance(texts, Iterable) or isinstance(texts, bytes):
         raise DataError(
             f"texts must be a str, a Path, a table, or several of them; got a {type(texts).__name__}. Use a list of "
-            "str, say."
+            "str, for example."
         )
     return iter(texts.to_pylist() if hasattr(texts, "to_pylist") else texts)
 
@@ -88,7 +88,7 @@ def _texts(several: Iterable[Any], field: str) -> Iterator[str]:
         text = one[field] if isinstance(one, Mapping) else one
         if not isinstance(text, str):
             got = "nothing" if text is None else f"a {type(text).__name__}"
-            raise DataError(f"text {number} must be a str; got {got}. Remove it, or put a text there.")
+            raise DataError(f"text {number} must be a str; got {got}. Remove it, or replace it with a text.")
         yield text
 
 

@@ -1,4 +1,4 @@
-"""A search for the settings of fine-tuning."""
+"""Search for fine-tuning settings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,20 +24,20 @@ from segue.train.tune_report import Trial
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A search, and what it found."""
+    """A search and its results."""
 
     folder: Path
     trials: Sequence[Trial]
     best: Trial | None
-    """None if no trial came to its end."""
+    """Best trial; None if no trial has finished."""
     command: str | None
-    """A command that makes the best run again."""
+    """Command that repeats the best run."""
     stopped_by: Signals | None = None
-    """The signal that stopped it; the same call goes on."""
+    """Signal that stopped it, if any; the same call continues."""
 
     @property
     def model(self) -> Path | None:
-        """The folder of the best model; the weights of the other trials are deleted."""
+        """Folder of the best model; the weights of other trials are deleted."""
         return None if self.best is None else self.folder / "trials" / f"{self.best.number:04d}" / "best"
 
 
@@ -59,23 +59,23 @@ def tune(
     progress: bool = True,
     on_event: Callable[[TuneEvent], object] | None = None,
 ) -> Study:
-    """Search for good settings with many fine-tuning runs. The same call goes on with a search that was stopped.
+    """Search for the best settings over many fine-tuning runs. The same call continues an interrupted search.
 
     Args:
         model: A model folder, a run folder, a checkpoint of another library, or a name.
         train: Labelled examples, as for `finetune`.
-        out: The study folder; one that exists is continued.
+        out: Study folder; an existing study is continued.
         task: The task, as for `finetune`.
-        valid: Examples by which trials are judged. Default: a tenth of the training examples is held out.
-        columns: Columns by their roles, where their names do not say them.
-        settings: Settings that all trials have: {"train.epochs": 2}.
-        space: What is searched: ranges and lists, {"train.learning_rate": "1e-5..1e-3:log", "train.batch_size": [8,
-            16]}. Default: the learning rate and what else matters most.
-        trials: Number of trials of the whole study, earlier ones included.
+        valid: Validation examples to select the best trial. Default: hold out 10 % of the training examples.
+        columns: Columns by role, where column names do not match.
+        settings: Settings for all trials: {"train.epochs": 2}.
+        space: Search space of ranges and lists: {"train.learning_rate": "1e-5..1e-3:log", "train.batch_size": [8, 16]}.
+            Default: the learning rate and a few other important settings.
+        trials: Total number of trials in the study, including earlier ones.
         hours: Hours after which no new trial begins. Default: no limit.
-        new_weights: Whether only the shape and the tokeniser of the model are used.
-        tables: How files are written. Default: as their names say.
-        progress: Whether progress is shown on standard error.
+        new_weights: Whether to use only the shape and tokeniser of the model, with new weights.
+        tables: Format of files. Default: inferred from their names.
+        progress: Whether to show progress on standard error.
         on_event: Called with each event of `segue.train.tune`: `Began`, `Inside`, `TrialEnded`, `SearchEnded`.
 
     Returns:
@@ -122,9 +122,9 @@ def search_for(
     new_weights: bool,
     tables: TableSettings | None,
 ) -> Search:
-    """What `tune` searches for."""
+    """The search that `tune` runs."""
     if hours is not None and not 0 < hours < float("inf"):
-        raise ConfigError(f"--hours must be above 0; got {hours:g}. Use 0.5, say, or leave it out.")
+        raise ConfigError(f"--hours must be above 0; got {hours:g}. Use 0.5, for example, or leave it out.")
     kind = task_kind(task)
     check_has_weights(str(model))
     fixed = overrides(settings)
@@ -146,7 +146,7 @@ def search_for(
 
 
 def dimensions(request: Request, expressions: Sequence[str], fixed: Sequence[str]) -> tuple[Dimension, ...]:
-    """What is searched, as the command line writes it; the usual settings where nothing is given."""
+    """The search space in the form of the command line; a standard one by default."""
     if expressions:
         return tuple(search_space(list(expressions), kind=request.kind, fixed=list(fixed)))
     return tuple(usual_space(request, {one.partition("=")[0].strip(): one for one in fixed}))
@@ -159,7 +159,7 @@ def tuned(
     progress: bool = True,
     on_event: Callable[[TuneEvent], object] | None = None,
 ) -> Study:
-    """The same for a search that is described already."""
+    """Runs a search that is already defined."""
     line = StatusLine(show=progress)
     ended: SearchEnded | None = None
     for event in events_of(search, Path(out)):

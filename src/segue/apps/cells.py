@@ -22,7 +22,9 @@ def zone_of(name: str) -> tzinfo:
     try:
         return UTC if name.upper() in ("UTC", "Z") else ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise ConfigError(f"zone must be the name of a time zone; got {name!r}. Write Asia/Shanghai, say.") from None
+        raise ConfigError(
+            f"zone must be the name of a time zone; got {name!r}. Write Asia/Shanghai, for example."
+        ) from None
 
 
 def clean(value: Any) -> str:

@@ -176,14 +176,10 @@ class Database:
                 raise
         except engine.errors as error:
             if engine.is_full(error):
-                raise DatabaseFullError(
-                    "the disk of the database must have room; it is full. Make room, then do it again."
-                ) from error
+                raise DatabaseFullError("the disk of the database is full. Free some space, then try again.") from error
             if engine.is_away(error):
                 said = " ".join(str(error).split())[:200]
-                raise DatabaseAwayError(
-                    f"{engine.shown} must answer; it does not now ({said}). Try again a little later."
-                ) from error
+                raise DatabaseAwayError(f"{engine.shown} does not respond ({said}). Try again later.") from error
             if engine.is_damaged(error):
                 raise DatabaseDamagedError(str(engine.unusable(error))) from error
             raise

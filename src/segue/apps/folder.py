@@ -133,7 +133,7 @@ class Application:
         names, now = model_names(folder), self.current_model(folder)
         earlier = [one for one in names if one < now]
         if name is None and not earlier:
-            raise ConfigError(f"{folder} must have an earlier model to go back to; got {now} alone.")
+            raise ConfigError(f"{folder} must have an earlier model to return to; got only {now}.")
         chosen = earlier[-1] if name is None else name
         if chosen not in names:
             raise ConfigError(f"--to must be one of the models {', '.join(names)}; got {chosen!r}.")
@@ -198,7 +198,7 @@ class Application:
         for path in source.rglob("*"):
             if path.is_file() and path.relative_to(source).as_posix() not in listed:
                 raise CheckpointError(
-                    f"{path} must be named in {source / MANIFEST}; it is not. Take it away, or use another copy."
+                    f"{path} must be named in {source / MANIFEST}; it is not. Remove it, or use another copy."
                 )
 
 

@@ -58,7 +58,7 @@ def read_role_keys(path: Path) -> RoleKeys:
     try:
         lines = read_small(path, limit=LARGEST).decode("utf-8").splitlines()
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} must be a text in UTF-8; got other bytes. Save it again.") from None
+        raise ConfigError(f"{path} must be UTF-8 text; got other bytes. Save it as UTF-8.") from None
     found: dict[bytes, str] = {}
     callers: dict[str, Caller] = {}
     for number, line in enumerate(lines, start=1):

@@ -38,8 +38,8 @@ class Postgresql:
         check_url(url)
         if find_spec("psycopg") is None:
             raise ConfigError(
-                "a database of PostgreSQL needs the package psycopg; it is not installed. Install it: pip install "
-                "'segue[postgres]'."
+                "a PostgreSQL database needs the package psycopg; it is not installed. Install it: pip install "
+                "'psycopg[binary]'."
             )
         self._driver = importlib.import_module("psycopg")
         self.errors: tuple[type[Exception], ...] = (self._driver.Error,)
@@ -128,16 +128,16 @@ class Postgresql:
         if encoding != "UTF8":
             self.close()
             raise DataError(
-                f"{self.shown} must be a database in UTF8; got {encoding}. Make one: CREATE DATABASE name ENCODING "
-                "'UTF8' TEMPLATE template0."
+                f"{self.shown} must be a database with encoding UTF8; got {encoding}. Create one: CREATE DATABASE name "
+                "ENCODING 'UTF8' TEMPLATE template0."
             )
 
     def unusable(self, error: Exception) -> DataError:
         """For a server or a database that is not there, or does not let us in."""
         said = " ".join(str(error).split())[:300]
         return DataError(
-            f"{self.shown} must be a database of PostgreSQL that can be written; got: {said}. Start the server, make "
-            "the database, or name another."
+            f"{self.shown} must be a writable PostgreSQL database; got: {said}. Start the server, create the database, "
+            "or name another."
         )
 
     def _connect(self) -> None:
@@ -249,13 +249,13 @@ def check_url(url: str) -> str:
         fits = secret = False
     if not fits:
         raise ConfigError(
-            f"the URL of a database must be one of PostgreSQL with the name of the database; got {shown_url(url)!r}. "
-            "Write: postgresql://user@host/name."
+            f"a database URL must be a PostgreSQL URL with a database name; got {shown_url(url)!r}. Write "
+            "postgresql://user@host/name."
         )
     if secret:
         raise ConfigError(
-            f"the URL of a database must have no password, because it is written into a file; got one in "
-            f"{shown_url(url)!r}. Put it into PGPASSWORD or ~/.pgpass."
+            "a database URL must not contain a password, because it is written to a file; got one in "
+            f"{shown_url(url)!r}. Put it in PGPASSWORD or ~/.pgpass."
         )
     return url
 

@@ -122,13 +122,13 @@ class Sqlite:
     def unusable(self, error: Exception) -> DataError:
         """For a file that is no database, a damaged one, one that is gone, or one on a full disk."""
         if self.is_full(error):
-            return DataError(f"the disk of {self.path} must have room; it is full. Make room, then do it again.")
+            return DataError(f"the disk of {self.path} is full. Free some space, then try again.")
         if isinstance(error, MovedError):
             return DataError(
                 f"{self.path} must stay where it is; {error}. Put it back, or restore a back-up, then start again."
             )
         return DataError(
-            f"{self.path} must be a SQLite file that can be written; got {error}. Move it away, or restore a back-up."
+            f"{self.path} must be a writable SQLite file; got {error}. Move it away, or restore a back-up."
         )
 
     def clean(self) -> None:

@@ -101,7 +101,7 @@ class _Guard:
         if caller is None:
             raise ApiError(
                 401,
-                "a request must have a key of this server; got none, or another. Send the header Authorization: Bearer "
+                "a request must have a valid key; got none, or an unknown one. Send the header Authorization: Bearer "
                 "KEY.",
                 code="invalid_api_key",
             )
@@ -112,7 +112,7 @@ class _Guard:
         if wait is not None:
             raise ApiError(
                 429,
-                "an address must not send so many requests at a time; got too many. Try again a little later.",
+                "too many requests from this address. Try again later.",
                 code="too_many_requests",
                 retry_after=wait,
             )
@@ -215,7 +215,7 @@ def needs(role: Role) -> Any:
         if not caller.may(role):
             raise ApiError(
                 403 if caller.name else 401,
-                f"this must be asked with the key of an {role}; got {caller.role}. Use another key.",
+                f"this request needs the key of an {role}; got that of role {caller.role}. Use another key.",
                 code="wrong_role",
             )
         return caller

@@ -76,11 +76,12 @@ def check_webhook(url: str, secret: str) -> SplitResult:
         fits = False
     if not fits or parts.scheme not in ("http", "https") or not _PRINTED.fullmatch(url):
         raise ConfigError(
-            "the address of webhooks must begin with http:// or https://, with a host, a port up to 65535 if any, and "
-            f"ASCII characters without spaces; got {url[:80]!r}. Give a whole URL, with % codes for other characters."
+            "a webhook URL must begin with http:// or https://, and have a host, an optional port up to 65535, and "
+            f"ASCII characters without spaces; got {url[:80]!r}. Give a complete URL, with other characters "
+            "percent-encoded."
         )
     if len(secret) < 16:
-        raise ConfigError("the secret of webhooks must have at least 16 characters; got fewer. Use a longer one.")
+        raise ConfigError("the webhook secret must have at least 16 characters; got fewer. Use a longer one.")
     return parts
 
 

@@ -220,15 +220,17 @@ def _set(front: list[str], key: str, text: str) -> list[str]:
 def _licence(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]{0,63}", text):
         raise CheckpointError(
-            f"a licence must be written as hubs do, in small letters without spaces; got {text!r}. "
-            "Use apache-2.0, mit, cc-by-4.0, other or unknown, say."
+            f"a licence must be a lower-case identifier without spaces; got {text!r}. Use apache-2.0, mit, cc-by-4.0, "
+            "other or unknown, for example."
         )
     return text
 
 
 def _code(text: str) -> str:
     if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*", text):
-        raise CheckpointError(f"a language must be a code of two or three letters; got {text!r}. Use en or zh, say.")
+        raise CheckpointError(
+            f"a language must be a code of two or three letters; got {text!r}. Use en or zh, for example."
+        )
     return text
 
 

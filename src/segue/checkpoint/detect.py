@@ -54,14 +54,14 @@ _Opened: TypeAlias = SafetensorsFile | ShardedFiles | TorchFile | TensorflowChec
 
 @dataclass(frozen=True, kw_only=True)
 class Detected:
-    """A file or folder, and what it says of itself."""
+    """Description of a file or folder."""
 
     path: Path
     kind: Kind
     family: Family | None = None
     """Whose names the tensors have, where they are those of a model that segue knows."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The config as it is written there."""
+    """The config as stored."""
     attributes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Attributes of a pickled module and its parts, by the path of the part."""
     source: TensorSource | None = None
@@ -91,7 +91,7 @@ def detect(path: str | Path) -> Detected:
         if found is not None:
             return found
         if not place.exists():
-            raise CheckpointError(f"{place} must be a file or a folder; there is none. Check the path.")
+            raise CheckpointError(f"{place} must be a file or a folder; it does not exist. Check the path.")
         raise CheckpointError(
             f"{place} must be a model folder, a run, a store, a tokeniser, a session, an export, a folder of "
             "transformers, a TensorFlow checkpoint, a file of torch.save, safetensors, a SentencePiece model or a "
@@ -134,8 +134,8 @@ def _folder(path: Path) -> Detected | None:
     if len(found) > 1:
         got = " and ".join(f"{words} ({name})" for name, words in found.items())
         raise CheckpointError(
-            f"{path} must hold weights in one format; got {got}. "
-            f"Say which by the path of the file: {path / next(iter(found))}, say."
+            f"{path} must hold weights in one format; got {got}. Give the path of the file to use: "
+            f"{path / next(iter(found))}, for example."
         )
     settings = read_settings(path / SETTINGS) if (path / SETTINGS).is_file() else {}
     if _TENSORFLOW in found.values():
@@ -147,7 +147,7 @@ def _folder(path: Path) -> Detected | None:
         return _with_tensors(path, kind, _opened(path / name), settings)
     if "model_type" in settings:
         raise CheckpointError(
-            f"{path} must hold {SINGLE}, {BIN} or an index of either; got {SETTINGS} alone. Copy the weights too."
+            f"{path} must hold {SINGLE}, {BIN} or an index of either; got only {SETTINGS}. Copy the weights too."
         )
     if (path / TOKENIZER_HEADER).is_file():
         header = read_settings(path / TOKENIZER_HEADER)

@@ -24,8 +24,8 @@ class Expected:
             name, _, digest = text.rpartition("=")
             if not re.fullmatch("[0-9a-fA-F]{64}", digest):
                 raise CheckpointError(
-                    f"a sha256 must read DIGEST or NAME=DIGEST, with 64 hexadecimal digits; got {shortened(text)!r}. "
-                    "Copy it whole."
+                    "a SHA-256 must have the form DIGEST or NAME=DIGEST, with 64 hexadecimal digits; got "
+                    f"{shortened(text)!r}. Copy all of it."
                 )
             self._by_name[name] = digest.lower()
 

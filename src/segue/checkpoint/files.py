@@ -43,7 +43,7 @@ def verify(folder: Path, names: Collection[str] | None = None, *, remedy: str = 
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} must be readable; got {shortened(error)}. {remedy}") from None
         if not whole:
-            raise CheckpointError(f"{path} must be as it was written; it is missing or changed. {remedy}")
+            raise CheckpointError(f"{path} must be unchanged since it was written; it is missing or changed. {remedy}")
 
 
 def inside(folder: Path, path: Path) -> bool:
@@ -61,14 +61,16 @@ def read_small(path: Path, *, limit: int) -> bytes:
     """The bytes of a file that is there and not longer than the limit."""
     try:
         if not path.is_file():  # a device or a pipe would have no end
-            raise CheckpointError(f"{path} must be a file; there is none. Check the path, or use another copy.")
+            raise CheckpointError(f"{path} must be a file; it does not exist. Check the path, or use another copy.")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             data = file.read(min(size, limit) + 1)  # memory for what is there, not for what may be
     except OSError as error:
         raise CheckpointError(f"{path} must be readable; got {error}. Check the path.") from None
     if len(data) > limit:
-        raise CheckpointError(f"{path} must have at most {limit:,} bytes; it has more. It is not what its name says.")
+        raise CheckpointError(
+            f"{path} must have at most {limit:,} bytes; it has more. It is not what its name suggests."
+        )
     return data
 
 

@@ -64,8 +64,8 @@ def find(
     compared with their sha256."""
     if not isinstance(source, str | Path):
         raise CheckpointError(
-            f"a model must be given by its path or its name; got a {type(source).__name__}. "
-            'Use "run/best" or "owner/name", say.'
+            f'a model must be a path or a name; got a {type(source).__name__}. Use "run/best" or "owner/name", for '
+            "example."
         )
     here = _path(source)
     packaged = packaged_model(str(source))
@@ -87,11 +87,13 @@ def find(
     name = ALIASES.get(given, given)
     if not NAME.fullmatch(name) or ".." in name:
         raise CheckpointError(
-            f"a model must be a folder, a name that `segue models` lists, or owner/name on the hub; got {given!r}. "
+            f"a model must be a folder, a name that `segue models` lists, or owner/name on the Hub; got {given!r}. "
             f"{nearest_name(given, others=ALIASES)}"
         )
     if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
-        raise CheckpointError(f"a revision must be a branch, a tag or a commit; got {revision!r}. Use main, say.")
+        raise CheckpointError(
+            f"a revision must be a branch, a tag or a commit; got {revision!r}. Use main, for example."
+        )
     mirror = mirror or os.environ.get("SEGUE_MIRROR")
     if mirror:
         return in_mirror(Path(mirror), name, given, revision)
@@ -202,7 +204,7 @@ def tokenizer_folder(source: str | Path, folder: Path) -> Path:
     if (folder / TOKENIZER).is_dir():
         return folder / TOKENIZER
     raise CheckpointError(
-        f"{source} must come with a tokeniser to read text; got none.",
+        f"{source} must have a tokeniser to read text; got none.",
         remedy=f"Convert it with one: segue.checkpoint.convert.convert({str(source)!r}, OUT, vocabulary=FILE). {FILE}",
         option=f"Convert it with one: segue convert {source} OUT --vocabulary FILE. {FILE}",
     )

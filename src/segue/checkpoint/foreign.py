@@ -225,14 +225,14 @@ def _configured(plan: ReadingPlan, overrides: Sequence[str]) -> tuple[ModelConfi
     for text in overrides:
         if not text.startswith(("model.", "head.")) or "=" not in text:
             raise CheckpointError(
-                f"a setting must read model.key=value or head.key=value; got {text!r}. "
-                "Write model.memory.length=1600, say."
+                f"a setting must have the form model.key=value or head.key=value; got {text!r}. Write "
+                "model.memory.length=1600, for example."
             )
     values = {key: value for key, value in plan.values.items() if value is not None}
     if missing := [name for name in plan.unknown if not _is_given(f"model.{name}", overrides)]:
         raise CheckpointError(
-            f"{', '.join(f'model.{name}' for name in missing)} must be given, because the file does not say; got "
-            "nothing.",
+            f"{', '.join(f'model.{name}' for name in missing)} must be given, because the file does not specify it; "
+            "got nothing.",
             remedy=f"Pass overrides={[f'model.{name}=VALUE' for name in missing]} to segue.checkpoint.convert.convert.",
             option=f"With segue convert, add {' '.join(f'--set model.{name}=VALUE' for name in missing)}.",
         )

@@ -102,8 +102,9 @@ def on_hub(name: str, given: str, revision: str | None, *, offline: bool) -> Fou
             if any(next(folder.glob(pattern), None) for pattern in weights):
                 return Found(path=_one_format(folder), name=name, commit=folder.name)
     raise CheckpointError(
-        f"{name} must have weights that segue reads ({', '.join(pattern for kind in _WEIGHTS for pattern in kind)}); "
-        f"got none, at commit {folder.name}. Choose another revision."
+        f"{name} must have weights in a format that segue reads "
+        f"({', '.join(pattern for kind in _WEIGHTS for pattern in kind)}); got none, at commit {folder.name}. Choose "
+        "another revision."
     )
 
 
@@ -140,7 +141,8 @@ def _hub() -> Any:
         return import_module("huggingface_hub")
     except ImportError:
         raise CheckpointError(
-            "a model by name needs huggingface_hub; it is not installed. pip install huggingface_hub, or use a mirror."
+            "a model by name needs huggingface_hub; it is not installed. Install it (pip install huggingface_hub), or "
+            "use a mirror."
         ) from None
 
 
@@ -152,38 +154,42 @@ def _hub_errors(hub: Any, thing: str) -> Iterator[None]:
         yield
     except errors.GatedRepoError:
         raise CheckpointError(
-            f"{thing} must be open to you; the hub asks for consent first. Agree on its page, then `hf auth login`."
+            f"{thing} must be accessible to you; it is gated on the Hub. Accept its terms on its page, then run `hf "
+            "auth login`."
         ) from None
     except errors.RepositoryNotFoundError:
         raise CheckpointError(
-            f"{thing} must be a folder here or a model on the hub; there is none, or it is private. "
-            "Check the name, or log in with `hf auth login`."
+            f"{thing} must be a local folder or a model on the Hub; it does not exist, or is private. Check the name, "
+            "or log in with `hf auth login`."
         ) from None
     except errors.RevisionNotFoundError:
-        raise CheckpointError(f"{thing} must be a revision on the hub; there is none. Check its name.") from None
+        raise CheckpointError(f"{thing} must be a revision on the Hub; it does not exist. Check its name.") from None
     except errors.IncompleteSnapshotError as error:
         raise CheckpointError(
-            f"{thing} must be whole in the cache of the hub; got {_first_line(error)} Try again with a connection."
+            f"{thing} must be complete in the cache of the Hub; got {_first_line(error)} Try again with a connection."
         ) from None
     except errors.LocalEntryNotFoundError as error:
         if isinstance(error.__cause__, errors.HfHubHTTPError):
             raise _refused(thing, error.__cause__) from None
         reason = _first_line(error.__cause__ or "offline mode")
         raise CheckpointError(
-            f"{thing} must be a folder here, in the cache of the hub, or on the hub within reach; got {reason}. "
-            "Check the connection, or use a mirror: SEGUE_MIRROR=FOLDER with owner/name in it."
+            f"{thing} must be a local folder, in the cache of the Hub, or on a reachable Hub; got {reason}. Check the "
+            "connection, or use a mirror: SEGUE_MIRROR=FOLDER with owner/name in it."
         ) from None
     except errors.HfHubHTTPError as error:
         raise _refused(thing, error) from None
     except CheckpointError:
         raise
     except (OSError, ValueError, EOFError) as error:  # a full disk, a file shorter than announced, a hostile listing
-        raise CheckpointError(f"{thing} must come whole from the hub; got {_first_line(error)}. Try again.") from None
+        raise CheckpointError(
+            f"{thing} must download completely from the Hub; got {_first_line(error)}. Try again."
+        ) from None
     except Exception as error:
         if not type(error).__module__.startswith(("http", "hf_xet")):
             raise
         raise CheckpointError(
-            f"{thing} must come whole from the hub; got {_first_line(error) or type(error).__name__}. Try again."
+            f"{thing} must download completely from the Hub; got {_first_line(error) or type(error).__name__}. Try "
+            "again."
         ) from None
 
 
@@ -195,7 +201,7 @@ def _refused(thing: str, error: Any) -> CheckpointError:
         429: "It has had too many requests: wait some minutes and try again.",
     }
     remedy = remedies.get(getattr(error.response, "status_code", 0), "Try again later.")
-    return CheckpointError(f"{thing}: the hub must answer; got {_first_line(error)}. {remedy}")
+    return CheckpointError(f"{thing}: the Hub must respond; got {_first_line(error)}. {remedy}")
 
 
 def _first_line(error: object) -> str:
@@ -233,7 +239,7 @@ def plan_push(folder: str | Path, name: str, *, licence: str | None = None, lang
     of training, and no paths of this machine. Its card is the one that is there, with this licence and these
     languages."""
     if not NAME.fullmatch(name) or ".." in name:
-        raise CheckpointError(f"a model on the hub must be named owner/name; got {name!r}. Give both.")
+        raise CheckpointError(f"a model on the Hub must be named owner/name; got {name!r}. Give both parts.")
     model = model_of_run(locate(Path(folder)))
     fresh = new_card(model, Facts())
     verify(model)

@@ -45,7 +45,7 @@ class Packed:
 
     folder: Path
     files: dict[str, int]
-    """Their sizes in bytes."""
+    """File sizes in bytes, by name."""
     averaged: bool
     """Whether the averaged weights were found apart from the others."""
     unknown: Sequence[str]
@@ -70,7 +70,8 @@ def package(
     target = Path(out)
     if not re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", target.name):
         raise CheckpointError(
-            f"the name of a packaged model must be of small letters, digits, - and .; got {target.name!r}. Rename it."
+            f"the name of a packaged model must consist of lower-case letters, digits, - and .; got {target.name!r}. "
+            "Rename it."
         )
     read = [path_of(source), *([] if notes is None else [Path(notes)])]
     check_folder(target, kind="model", replace=replace, inputs=read, failure=CheckpointError)

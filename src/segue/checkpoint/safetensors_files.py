@@ -182,7 +182,7 @@ def _read(path: Path) -> tuple[bytes, int]:
     """The text of the header, and the size of the file."""
     try:
         if not path.is_file():  # a device or a pipe would have no end
-            raise CheckpointError(f"{path} must be a readable file; there is none. Check the path.")
+            raise CheckpointError(f"{path} must be a readable file; it does not exist. Check the path.")
         with path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(0)

@@ -1,4 +1,4 @@
-"""What the verbs of applications share: options, checks before a server starts, and what is said."""
+"""Shared parts of the application commands: options, checks before a server starts, and messages."""
 
 import json
 import logging
@@ -21,19 +21,23 @@ DatabaseOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="PostgreSQL that keeps what comes in: postgresql://user@host/name. Default: SQLite, in the folder.",
+        help="PostgreSQL database for incoming data, e.g. postgresql://user@host/name. Default: SQLite, in the folder.",
     ),
 ]
-HeldSeedOption: TypeAlias = Annotated[int, typer.Option(help="Seed of what is held back.")]
+HeldSeedOption: TypeAlias = Annotated[int, typer.Option(help="Seed for the held-out split.")]
 ToOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Name of the model. Default: the one before the one in use.")
+    str | None, typer.Option(metavar="NAME", help="Model to return to. Default: the previous one.")
 ]
-DeleteOption: TypeAlias = Annotated[bool, typer.Option("--delete", help="Delete all of it.")]
-HostOption: TypeAlias = Annotated[str, typer.Option(help="Address to listen on; any but this machine needs --keys.")]
-PortOption: TypeAlias = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")]
+DeleteOption: TypeAlias = Annotated[bool, typer.Option("--delete", help="Delete the data instead of printing it.")]
+HostOption: TypeAlias = Annotated[
+    str, typer.Option(help="Address to listen on; any other than localhost requires --keys.")
+]
+PortOption: TypeAlias = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free port.")]
 KeysOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="File with lines ROLE NAME KEY: agent, operator. Default: no keys."),
+    typer.Option(
+        metavar="FILE", help="File with one ROLE NAME KEY per line; roles: agent, operator. Default: no keys."
+    ),
 ]
 
 
@@ -46,8 +50,8 @@ def check_reachable(host: str, keys: Path | None, *, what: str) -> None:
     """Raises where others can reach a server that has no keys."""
     if not is_local(host) and keys is None:
         raise ConfigError(
-            f"{what} that others can reach must have keys; got --host {host} without. Give --keys FILE, with lines "
-            "ROLE NAME KEY, or leave --host out."
+            f"{what} that other machines can reach must have keys; got --host {host} without --keys. Give --keys FILE, "
+            "with one ROLE NAME KEY per line, or leave --host out."
         )
 
 
@@ -63,37 +67,37 @@ def with_secret(webhook: str | None) -> tuple[str, str] | None:
 def folder_or_temporary(folder: Path | None, *, name: str, what: str, demo: bool) -> Path:
     """The folder to run; with --demo, one may be made."""
     if folder is None and not demo:
-        raise ConfigError(f"segue {name} run must have {what}; got none. Name its folder, or try --demo.")
+        raise ConfigError(f"segue {name} run needs {what}; got none. Give its folder, or try --demo.")
     return folder if folder is not None else Path(tempfile.mkdtemp(prefix=f"segue-{name}-")) / name
 
 
 def show_address(console: Console, address: str) -> None:
     """Where the server listens; the last line before it waits."""
-    console.print(f"serving on {address}  (Ctrl-C stops it)", soft_wrap=True)
+    console.print(f"serving on {address}  (Ctrl-C to stop)", soft_wrap=True)
 
 
 def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
-    """What learning again has changed."""
+    """Reports the result of retraining."""
     console = Console(highlight=False)
     if switched:
-        say(console, f"Model {model} is in use now. segue {name} roll-back {folder} goes back.")
+        say(console, f"Model {model} is now in use. To return to the previous one: segue {name} roll-back {folder}")
     else:
-        say(console, f"The model in use stays. The new one is kept as {model}.")
+        say(console, f"The current model stays in use. The new one is kept as {model}.")
 
 
 def show_rolled_back(model: str) -> None:
     """Which model is in use after a roll-back."""
-    say(Console(highlight=False), f"Model {model} is in use now.")
+    say(Console(highlight=False), f"Model {model} is now in use.")
 
 
 def show_copy(folder: Path, out: Path) -> None:
-    """What came of a back-up."""
+    """Reports a back-up."""
     say(Console(highlight=False), f"{out} is a copy of {folder}, and can be restored or run.")
 
 
 def show_restored(copy: Path, out: Path) -> None:
-    """What came of a restored back-up."""
-    say(Console(highlight=False), f"{out} is as it was when {copy} was made.")
+    """Reports a restored back-up."""
+    say(Console(highlight=False), f"Restored {out} from {copy}.")
 
 
 def show_json(found: Any, *, indent: int | None = None) -> None:

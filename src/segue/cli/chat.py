@@ -21,12 +21,12 @@ from segue.text.unicode import without_surrogates
 
 LONGEST_LINE = 2**20  # characters from a pipe; what is longer comes as several lines
 HELP = """\
-Every line is read, and the model goes on with a line of its own.
+The model replies to every line with a line of its own.
 /reset      forget everything
 /save FILE  save the session
-/load FILE  go on with a saved one
-/help       this
-A line that begins with // is read with one of them. Ctrl-C stops a reply, Ctrl-D ends.
+/load FILE  continue a saved session
+/help       show this help
+A line that begins with // is sent with one slash. Ctrl-C stops a reply, Ctrl-D ends the chat.
 """
 
 
@@ -42,7 +42,8 @@ def run_chat(
     loaded: Path | None,
     model: str,
 ) -> None:
-    """Until the input ends. In a terminal a mistake is told and the session goes on; in a pipe it ends the command."""
+    """Chats until the input ends. In a terminal an error is printed and the chat continues; in a pipe it ends the
+    command."""
     terminal = sys.stdin.isatty()
     replies = 0
     file = loaded
@@ -94,7 +95,7 @@ def _obey(line: str, session: Session, file: Path | None, *, replace: bool, mode
         case "/reset" if path is None:
             forgotten = session.tokens_read
             session.reset()
-            print(f"Forgot everything, {forgotten:,} tokens.", file=sys.stderr)
+            print(f"Session reset, {forgotten:,} tokens forgotten.", file=sys.stderr)
         case "/save" if path is not None:
             check_place(path, replace=replace, loaded=file, model=model)
             save_session(session, path)
@@ -102,12 +103,12 @@ def _obey(line: str, session: Session, file: Path | None, *, replace: bool, mode
             return path
         case "/load" if path is not None:
             session.load(path)
-            print(f"Loaded the session of {path}, {session.tokens_read:,} tokens.", file=sys.stderr)
+            print(f"Loaded the session from {path}, {session.tokens_read:,} tokens.", file=sys.stderr)
             return path
         case "/help":
             print(HELP, end="", file=sys.stderr)
         case _:
-            print(f"segue: {line!r} is no command.\n{HELP}", end="", file=sys.stderr)
+            print(f"segue: {line!r} is not a command.\n{HELP}", end="", file=sys.stderr)
     return file
 
 
@@ -121,7 +122,7 @@ def _lines(*, terminal: bool, encoding: str) -> Iterator[str]:
         return
     with contextlib.suppress(ImportError):  # editing and a history of lines, where Python has it
         import_module("readline")
-    print("Ctrl-D ends, /help tells more.", file=sys.stderr)
+    print("Ctrl-D to end, /help for help.", file=sys.stderr)
     while True:
         try:
             yield without_surrogates(input("> "))

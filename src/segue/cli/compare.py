@@ -23,7 +23,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="MODEL MODEL...",
-            help="Two models or more, each a folder or a name, all fine-tuned for one task or none of them.",
+            help="Two or more models, each a folder or a name; either all fine-tuned on one task, or none.",
             autocompletion=complete_model,
         ),
     ],
@@ -37,13 +37,14 @@ def compare(
     reading: LabelledTableOptions,
     documents: DocumentsOption = None,
     field: FieldOption = "text",
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows per batch. Changes the speed only.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of rows per batch. Affects only speed.")] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
-    """Compare models on the same data, with intervals of their differences.
+    """Compare models on the same data, with confidence intervals.
 
-    Fine-tuned models are compared by the measures of their task, language models by bits per character and per byte,
-    which do not depend on the tokeniser. Differences are to the first model, with 95 % intervals of a paired bootstrap.
+    Fine-tuned models are compared by the metrics of their task, language models by bits per character and per byte,
+    which do not depend on the tokeniser. Differences are relative to the first model, with 95 % intervals from a paired
+    bootstrap.
 
     \b
     Example:
@@ -72,8 +73,8 @@ def compare(
 
 def _print(found: ModelComparison) -> None:
     console = Console(highlight=False)
-    table = Table("model", "measure", box=None, pad_edge=False)
-    for name in ("value", "95 %", "minus first", "95 %"):
+    table = Table("model", "metric", box=None, pad_edge=False)
+    for name in ("value", "95 %", "difference", "95 %"):
         table.add_column(name, justify="right")
     for model in found.models:
         shown = model.name
@@ -86,9 +87,11 @@ def _print(found: ModelComparison) -> None:
     what = "documents" if found.task == "language modelling" else "examples"
     text = f"{found.task}, {found.examples:,} {what}. "
     if found.examples < FEWEST:
-        text += f"No intervals of fewer than {FEWEST}."
+        text += f"No intervals are given below {FEWEST}."
     else:
-        text += "A difference is settled on this data where its interval leaves out 0; other seeds may differ."
+        text += (
+            "A difference is significant on this data if its interval excludes 0; other seeds may give other results."
+        )
     say(console, text)
 
 

@@ -1,4 +1,4 @@
-"""What a shell offers after the TAB key: names of models and presets, and paths. No torch is loaded for it."""
+"""Shell completion: names of models and presets, and paths, without loading torch."""
 
 import glob
 import os

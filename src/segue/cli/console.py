@@ -73,7 +73,7 @@ def finding(console: Console, passed: bool | None, text: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """As a person would say it: 4.2 s, 35 s, 7 min 5 s, 2 h 10 min."""
+    """A duration in readable form: 4.2 s, 35 s, 7 min 5 s, 2 h 10 min."""
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

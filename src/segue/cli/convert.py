@@ -43,23 +43,23 @@ def run_conversion(
     say(console, first, hang=2, style="bold")
     for line in lines:
         say(console, line, indent=2, hang=2)
-    say(console, f"Every tensor: {out / REPORT}", indent=2, hang=2, style="dim")
+    say(console, f"Report on every tensor: {out / REPORT}", indent=2, hang=2, style="dim")
 
 
 def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Model folder; folder of transformers; TensorFlow checkpoint, by its prefix or folder; model.pt or "
-            "state dict of the original PyTorch code; safetensors file."
+            help="Model folder; transformers folder; TensorFlow checkpoint, by prefix or folder; model.pt or "
+            "state dict of the original PyTorch code; or safetensors file."
         ),
     ],
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
     to: Annotated[
         Literal["segue", "hf", "tf", "original"],
         typer.Option(
-            help="Format to write. segue: a model folder. hf: for transformers. tf: for the TensorFlow code. original: "
-            "state dict of the original PyTorch code, as safetensors."
+            help="Output format. segue: a model folder. hf: for transformers. tf: for the original TensorFlow "
+            "code. original: a state dict of the original PyTorch code, as safetensors."
         ),
     ] = "segue",
     settings: Annotated[
@@ -67,36 +67,39 @@ def convert(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Setting that the source does not say, e.g. model.memory.length=1600; repeatable.",
+            help="Setting that the source does not specify, e.g. model.memory.length=1600; repeatable.",
         ),
     ] = None,
     head: Annotated[
-        str | None, typer.Option(help="Fine-tuned head of a TensorFlow checkpoint that has several; none: no head.")
+        str | None,
+        typer.Option(help='Fine-tuned head to convert, if a TensorFlow checkpoint has several; "none" for no head.'),
     ] = None,
     vocabulary: Annotated[
         Path | None,
-        typer.Option(help="spiece.model, vocab.txt, pickled vocabulary or tokeniser folder that lies elsewhere."),
+        typer.Option(
+            help="Vocabulary in another place: spiece.model, vocab.txt, pickled vocabulary or tokeniser folder."
+        ),
     ] = None,
     sha256: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[NAME=]DIGEST",
-            help="Expected sha256 of the weights, or of the file NAME; repeatable. Others are refused.",
+            help="Expected SHA-256 of the weights, or of the file NAME; repeatable. Any other is refused.",
         ),
     ] = None,
     compare: Annotated[
         bool,
         typer.Option(
             "--compare/--no-compare",
-            help="Whether to compare logits with transformers, where it is installed. Default: yes.",
+            help="Whether to compare logits with transformers, if installed. Default: yes.",
         ),
     ] = True,
     replace: ReplaceFolderOption = False,
 ) -> None:
-    """Convert a checkpoint from or to another library.
+    """Convert a checkpoint from or to the format of another library.
 
-    Transformer-XL, XLNet, BERT and GPT-2, with a report of every tensor. Pickles are read without running them, and
-    never written.
+    Supports Transformer-XL, XLNet, BERT and GPT-2, and reports on every tensor. Pickles are read without executing
+    them, and never written.
 
     \b
     Example:

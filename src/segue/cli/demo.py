@@ -102,14 +102,14 @@ def _run(out: Path, *, steps: int, rows: int) -> None:
 
 
 def _write(console: Console) -> None:
-    console.rule("Transformer-XL goes on", align="left")
+    console.rule("Transformer-XL continues a prompt", align="left")
     for model, prompt in WRITERS.items():
         text = segue.generate(model, prompt, max_tokens=60, sampling=segue.SamplingSettings(temperature=0.9, top_k=20))
         say(console, f"{model}: " + " ".join(f"{prompt}{text}".split()), hang=2)
 
 
 def _fill(console: Console) -> None:
-    console.rule("XLNet fills a gap, from both sides", align="left")
+    console.rule("XLNet fills a gap from the context on both sides", align="left")
     for model, text in GAPS.items():
         say(console, f"{model}: {text}", hang=2)
         say(console, segue.infill(model, text, length=GAP_TOKENS).text, indent=2, hang=2)
@@ -130,13 +130,13 @@ def _reviews(
     console: Console, out: Path, reviews: Reviews, *, rows: int
 ) -> tuple[Reviews, segue.FinetunedModel] | None:
     """Fine-tunes a packaged model on some reviews, and measures it and simpler methods on others."""
-    console.rule(f"{reviews.language}: good reviews and bad ones", align="left")
+    console.rule(f"{reviews.language}: sentiment of reviews", align="left")
     table, run = out / f"{reviews.sample}.jsonl", out / reviews.sample
     try:
         if not table.exists():
             segue.sample(reviews.sample, table)
     except SegueError as error:  # no network: the reviews come in a package
-        say(console, f"Left out: {error}", style="yellow")
+        say(console, f"Skipped: {error}", style="yellow")
         return None
     lines = table.read_text(encoding="utf-8").rstrip("\n").split("\n")
     parts = {"train": lines[TEST : TEST + rows], "test": lines[:TEST]}
@@ -149,11 +149,11 @@ def _reviews(
     results = _results(run)
     assert results is not None
     counts = [f"{len(part):,}" for part in parts.values()]
-    shown = Table(f"{counts[0]} reviews to learn from", f"accuracy on {counts[1]} others", box=None, pad_edge=False)
+    shown = Table(f"trained on {counts[0]} reviews", f"accuracy on {counts[1]} test reviews", box=None, pad_edge=False)
     for name, measures in {
         **results["baselines"],
         f"{reviews.model}, fine-tuned": results["model_alone"],
-        "both together": {"test": results["test"]},
+        "both combined": {"test": results["test"]},
     }.items():
         shown.add_row(name, f"{measures['test']['accuracy']['value']:.1%}")
     console.print(shown)
@@ -161,7 +161,7 @@ def _reviews(
 
 
 def _results(run: Path) -> dict[str, Any] | None:
-    """What a finished run measured; None if there is none."""
+    """The results of a finished run; None if there are none."""
     try:
         results: dict[str, Any] = json.loads((run / "results.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -178,7 +178,7 @@ def _typed(console: Console, reviews: Reviews, model: segue.FinetunedModel) -> N
     """Reviews of the reader, where there is one."""
     while sys.stdin.isatty():
         try:
-            text = console.input(f"A review in {reviews.language} (or nothing, to end): ").strip()
+            text = console.input(f"A review in {reviews.language} (empty to end): ").strip()
         except EOFError:
             break
         if not text:
@@ -191,7 +191,7 @@ def _typed(console: Console, reviews: Reviews, model: segue.FinetunedModel) -> N
 
 def _memory(console: Console, out: Path, *, steps: int) -> None:
     """A small Transformer-XL from nothing, with memory and without: same text, same budget."""
-    console.rule("What memory brings: a small Transformer-XL, trained here", align="left")
+    console.rule("The effect of memory: a small Transformer-XL, trained here", align="left")
     text, folder = out / "english.txt", out / "english-store"
     if not text.exists():
         segue.sample("english", text)
@@ -222,13 +222,15 @@ def _end_if_stopped(console: Console, signal: Signals | None) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for everything that the demo writes.")] = Path("demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Updates of each of the two models trained from nothing.")] = 500,
-    rows: Annotated[int, typer.Option(min=60, help="Reviews in each language to fine-tune on.")] = 2000,
+    out: Annotated[Path, typer.Option(help="Output folder of the demo.")] = Path("demo"),
+    steps: Annotated[
+        int, typer.Option(min=1, help="Number of updates for each of the two models trained from scratch.")
+    ] = 500,
+    rows: Annotated[int, typer.Option(min=60, help="Number of reviews in each language to fine-tune on.")] = 2000,
 ) -> None:
-    """Run the main jobs in a few minutes: write, fill gaps, find entities, fine-tune, pretrain, compare.
+    """Run the main tasks in a few minutes: generate, infill, tag, fine-tune, pretrain, compare.
 
-    Real English and Chinese text, with the models that come with segue.
+    Uses real English and Chinese text and the packaged models.
 
     \b
     Example:

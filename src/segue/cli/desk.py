@@ -34,7 +34,7 @@ DeskArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="DESK", help="F
 
 
 def desk() -> None:
-    """Answer customers from your own questions and answers, with people behind.
+    """Answer customers from your own questions and answers, and hand over to people.
 
     \b
     Example:
@@ -48,26 +48,30 @@ def learn(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Tables (csv, tsv, jsonl, json, parquet) with question and answer; intent, dialogue and turns if any.",
+            help="Tables (csv, tsv, jsonl, json, parquet) with columns question and answer, and optionally "
+            "intent, dialogue and turns.",
         ),
     ],
     out: OutOption,
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="MODEL", help='Model of the vectors, or "none". Default: the packaged one of each language.'
+            metavar="MODEL", help='Embedding model, or "none". Default: the packaged model for each language.'
         ),
     ] = None,
-    error: Annotated[float, typer.Option(help="Share of wrong answers that is accepted.")] = 0.05,
+    error: Annotated[float, typer.Option(help="Acceptable share of wrong answers.")] = 0.05,
     finetune: Annotated[
         bool,
-        typer.Option(help="Fine-tune a network too, where there are more than 3,000 questions; used if it helps."),
+        typer.Option(
+            help="Whether to fine-tune a network as well, given more than 3,000 questions; it is used if it helps. "
+            "Default: yes."
+        ),
     ] = True,
     encoding: Annotated[str, typer.Option(help="Encoding of files without a byte order mark.")] = "utf-8",
     database: DatabaseOption = None,
     seed: HeldSeedOption = 0,
 ) -> None:
-    """Learn a desk from questions and answers, and measure it.
+    """Train a desk on questions and answers, and evaluate it.
 
     \b
     Example:
@@ -91,23 +95,23 @@ def learn(
 
 def _show(numbers: dict[str, object]) -> None:
     console = Console(highlight=False)
-    asked = "shortened questions" if numbers["shortened"] else "held-back questions"
+    asked = "shortened questions" if numbers["shortened"] else "held-out questions"
     say(console, f"{numbers['topics']:,} topics, {numbers['questions']:,} questions.")
-    say(console, f"{numbers['held_back']:,} {asked}: right topic first {numbers['right']:.1%}, in three "
+    say(console, f"{numbers['held_back']:,} {asked}: correct topic first {numbers['right']:.1%}, among the first three "
         f"{numbers['right_in_three']:.1%}.")  # fmt: skip
-    say(console, f"Accepted error {numbers['accepted_error']:.1%}: answers {numbers['answered']:.1%} of them, wrong "
-        f"{numbers['error_of_answered']:.1%}.")  # fmt: skip
+    say(console, f"Accepted error rate {numbers['accepted_error']:.1%}: answers {numbers['answered']:.1%} of them, "
+        f"{numbers['error_of_answered']:.1%} of these wrongly.")  # fmt: skip
     if numbers["outside_found"] is not None:
-        say(console, f"Told to be outside, of questions that are: {numbers['outside_found']:.1%}.")
+        say(console, f"Out-of-scope questions detected: {numbers['outside_found']:.1%}.")
 
 
 def ask(
     desk: DeskArgument,
     questions: Annotated[
         list[str],
-        typer.Argument(metavar="QUESTION...", help="Questions of one conversation, in their order."),
+        typer.Argument(metavar="QUESTION...", help="Questions of one conversation, in order."),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON lines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON lines.")] = False,
 ) -> None:
     """Ask a desk a question.
 
@@ -143,7 +147,7 @@ def ask(
         else:
             say(console, found.answer if found.answer is not None else f"A person answers this: {found.reason}.")
         numbers = (("confidence", found.confidence), ("inside", found.inside))
-        shown = (f"{name} {value:.1%}, needs {found.needs[name]:.1%}" for name, value in numbers)
+        shown = (f"{name} {value:.1%}, threshold {found.needs[name]:.1%}" for name, value in numbers)
         say(console, "; ".join(shown), indent=2)
         for one in found.candidates[:3]:
             say(console, f"{one.probability:6.1%}  {one.topic.name}", indent=2, hang=8)
@@ -158,31 +162,35 @@ def run(
     port: PortOption = 8080,
     keys: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File with lines ROLE NAME KEY: visitor, agent, operator. Default: no keys."),
+        typer.Option(
+            metavar="FILE",
+            help="File with one ROLE NAME KEY per line; roles: visitor, agent, operator. Default: no keys.",
+        ),
     ] = None,
     webhook: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help=f"Where events are sent, signed with the secret in {SECRET}. Default: nowhere."
-        ),
+        typer.Option(metavar="URL", help=f"URL to send events to, signed with the secret in {SECRET}. Default: none."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Limit, e.g. max_message=500; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Limit to change, e.g. max_message=500; repeatable."),
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Learn a desk from real data first, if it is not there.")
+        bool, typer.Option("--demo", help="Train a desk on real data first, if the folder does not exist.")
     ] = False,
     data: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Tables for --demo; repeatable. Default: what comes with Python."),
+        typer.Option(
+            metavar="FILE",
+            help="Tables for --demo; repeatable. Default: questions made from Python's own documentation.",
+        ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Load the desk, open what is needed, and stop.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Load the desk, check that it can start, and exit.")] = False,
 ) -> None:
-    """Run a desk: its page for visitors, its page for agents, HTTP.
+    """Serve a desk: web pages for visitors and agents, and an HTTP API.
 
-    Visitors ask at /, agents answer at /agent. Ctrl-C or SIGTERM lets requests end and stops; kill -9 loses nothing
-    either.
+    Visitors ask at /, agents answer at /agent. Ctrl-C or SIGTERM finishes open requests and exits; even kill -9 loses
+    no data.
 
     \b
     Example:
@@ -231,7 +239,7 @@ def _learn_demo(folder: Path, data: list[Path], console: Console) -> None:
 
 
 def improve(desk: DeskArgument, seed: HeldSeedOption = 0) -> None:
-    """Learn again with what agents answered, and switch if it is no worse.
+    """Retrain with the answers of agents, and switch if the new model is no worse.
 
     \b
     Example:
@@ -244,7 +252,7 @@ def improve(desk: DeskArgument, seed: HeldSeedOption = 0) -> None:
     say(console, f"{found.learned:,} accepted answers learned.")
     say(
         console,
-        f"Of {found.asked:,} held-back questions right: before {found.right_before:.1%}, now {found.right_now:.1%}.",
+        f"Accuracy on {found.asked:,} held-out questions: before {found.right_before:.1%}, now {found.right_now:.1%}.",
     )
     show_switch("desk", desk, model=found.model, switched=found.switched)
 
@@ -253,7 +261,7 @@ def roll_back(
     desk: DeskArgument,
     to: ToOption = None,
 ) -> None:
-    """Go back to an earlier model of a desk.
+    """Return to an earlier model of a desk.
 
     \b
     Example:
@@ -265,7 +273,7 @@ def roll_back(
 
 
 def back_up(desk: DeskArgument, out: OutOption) -> None:
-    """Copy a desk, also while it runs.
+    """Back up a desk, even while it runs.
 
     \b
     Example:
@@ -282,9 +290,9 @@ def restore(
     out: OutOption,
     database: DatabaseOption = None,
 ) -> None:
-    """Make a desk of a back-up, after its files were checked.
+    """Restore a desk from a back-up, after checking its files.
 
-    With --database its conversations go into PostgreSQL, where the database must be empty.
+    With --database, conversations are restored into PostgreSQL; the database must be empty.
 
     \b
     Example:
@@ -302,10 +310,10 @@ def person(
     person: Annotated[str, typer.Argument(metavar="ID", help="Id of the person.")],
     delete: DeleteOption = False,
 ) -> None:
-    """Show, export or delete what a desk keeps of a person.
+    """Show, export or delete what a desk stores about a person.
 
-    It is printed as JSON; to export it, write it to a file. --delete also deletes models that have learned from
-    accepted questions of the person; where one of them is in use, another is learned without these questions first.
+    The data is printed as JSON; redirect it to a file to export it. --delete also deletes models trained on accepted
+    questions of the person; if one of them is in use, a replacement is trained without these questions first.
 
     \b
     Example:
@@ -317,15 +325,15 @@ def person(
     found = person_in_desk(desk, person, delete=delete)
     console = Console(highlight=False)
     if delete and not found["conversations"] and not found.get("models"):
-        say(console, f"The desk keeps nothing of {person!r}; nothing was deleted.")
+        say(console, f"The desk stores nothing about {person!r}; nothing was deleted.")
     elif delete:
         say(console, f"{len(found['conversations']):,} conversations deleted.")
         if found["models"]:
             names = ", ".join(found["models"])
             say(
                 console,
-                f"Models deleted, which had learned from accepted questions of people who were deleted: {names}. "
-                f"Model {found['model']} is in use now.",
+                f"Models deleted, which were trained on accepted questions of deleted people: {names}. Model "
+                f"{found['model']} is now in use.",
             )
     else:
         show_json(found, indent=1)

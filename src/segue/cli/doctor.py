@@ -21,7 +21,7 @@ def examine(model: str | None) -> bool:
         fine = _report(console, title, checks) and fine
         if number == 0:  # after the installation
             _print_extras(console)
-    console.print("\nAll is well." if fine else "\n[bold red]Something failed: see above.[/]")
+    console.print("\nAll checks passed." if fine else "\n[bold red]Some checks failed; see above.[/]")
     return fine
 
 
@@ -56,14 +56,15 @@ def doctor(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="Model folder, run folder, name, or config file. Default: small models of both kinds.",
+            help="Model folder, run folder, model name, or config file. Default: a small Transformer-XL and a "
+            "small XLNet.",
             autocompletion=complete_model,
         ),
     ] = None,
 ) -> None:
-    """Check the installation, and a model for the classic mistakes.
+    """Check the installation, and test a model for known implementation errors.
 
-    The exit status is 1 if a check fails.
+    Exits with status 1 if a check fails.
 
     \b
     Example:

@@ -73,7 +73,7 @@ def run_embedding(
             "documents": f"{totals.documents:,}",
             "tokens": f"{totals.tokens:,}",
             "vectors": f"{totals.vectors:,} of width {width:,}",
-            "texts without a token": f"{totals.empty:,}" + (", as zeros" if totals.empty else ""),
+            "texts without tokens": f"{totals.empty:,}" + (", as zeros" if totals.empty else ""),
             "time": f"{duration(seconds)}, {totals.tokens / max(seconds, 1e-9):,.0f} tokens/s",
         },
     )
@@ -117,25 +117,28 @@ def embed(
     replace: ReplaceFileOption = False,
     by: Annotated[
         Literal["document", "line"],
-        typer.Option(help="Unit to embed. A line is read after what comes before it in its document."),
+        typer.Option(help="Unit to embed. A line is read in the context of the lines before it in its document."),
     ] = "document",
     layer: Annotated[
         int | None,
-        typer.Option(help="Layer to take states from; 0: the embeddings; negative: from the end. Default: the last."),
+        typer.Option(
+            help="Layer to take hidden states from: 0 is the embeddings, negative numbers count from the end. "
+            "Default: the last."
+        ),
     ] = None,
-    pool: Annotated[
-        Literal["mean", "last", "first", "max", "cls"], typer.Option(help="Pooling over the tokens.")
-    ] = "mean",
+    pool: Annotated[Literal["mean", "last", "first", "max", "cls"], typer.Option(help="Pooling over tokens.")] = "mean",
     normalise: Annotated[
-        bool, typer.Option("--normalise/--no-normalise", help="Whether to scale vectors to length 1. Default: yes.")
+        bool,
+        typer.Option("--normalise/--no-normalise", help="Whether to normalise vectors to unit length. Default: yes."),
     ] = True,
     memory: Annotated[
         bool,
         typer.Option(
-            "--memory/--no-memory", help="Whether to read long texts with memory; otherwise in windows. Default: yes."
+            "--memory/--no-memory",
+            help="Whether to read long texts with memory, or else in separate windows. Default: yes.",
         ),
     ] = True,
-    text: Annotated[bool, typer.Option("--text", help="Add a column with the text, in parquet and jsonl.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Include the text as a column, in parquet and jsonl.")] = False,
 ) -> None:
     """Compute a vector for each document or line.
 

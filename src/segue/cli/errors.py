@@ -27,11 +27,11 @@ from segue.errors import SegueError
 WRONG, BROKEN_PIPE, FAULT, INTERRUPTED = 2, 1, 70, 130
 SHOW = "SEGUE_TRACEBACK"
 _REMEDIES = {
-    errno.ENOSPC: "Make room, or choose another place.",
-    errno.EDQUOT: "Make room, or choose another place.",
-    errno.EFBIG: "Choose a place that takes larger files.",
-    errno.EACCES: "Check its permissions, or choose another place.",
-    errno.EPERM: "Check its permissions, or choose another place.",
+    errno.ENOSPC: "Free some space, or choose another path.",
+    errno.EDQUOT: "Free some space, or choose another path.",
+    errno.EFBIG: "Choose a file system that allows larger files.",
+    errno.EACCES: "Check its permissions, or choose another path.",
+    errno.EPERM: "Check its permissions, or choose another path.",
     errno.EROFS: "Choose another place.",
     errno.ENOENT: "Check the path.",
     errno.ENOTDIR: "Check the path.",
@@ -128,16 +128,18 @@ def explained(error: BaseException) -> str | None:
         remedy = _REMEDIES.get(error.errno, "Check the path and the disk.")
         return f"{what} must be usable; got {os.strerror(error.errno)}. {remedy}"
     if isinstance(error, OSError):  # from a library that says no more
-        return f"the system must give what is needed; got {first_line(error)}. Check the disk and the free memory."
+        return f"a system call failed: {first_line(error)}. Check the disk and the free memory."
     if is_memory(error):
         return (
-            f"the work must fit into memory; got {first_line(error) or 'too little of it'}. Use a smaller model, "
-            "batch, segment or memory: `segue plan` says what a run needs."
+            f"the work must fit into memory; got {first_line(error) or 'an allocation failure'}. Use a smaller model, "
+            "batch, segment or memory: `segue plan` shows what a run needs."
         )
     if isinstance(error, RecursionError):
-        return "the inputs must not be nested so deeply; Python gave up. Check how they were made."
+        return (
+            "the inputs must not be nested so deeply; Python's recursion limit was reached. Check how they were made."
+        )
     if isinstance(error, UnicodeEncodeError):
-        return f"names and texts must be Unicode; got {error.object[error.start : error.end]!a}. Rename it."
+        return f"names and texts must be valid Unicode; got {error.object[error.start : error.end]!a}. Correct it."
     if isinstance(error, ValueError) and "embedded null" in str(error):
         return "the name of a file must have no NUL character; one has. Check the paths that were given."
     return None
@@ -176,7 +178,7 @@ def _fault(error: BaseException) -> str:
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{sys.argv!r}\n{''.join(traceback.format_exception(error))}")
         where = f"The traceback is in {name}"
-    return f"this is a fault of segue, not yours ({short}). {where}; please report it with what you did."
+    return f"this is a bug in segue ({short}). {where}; please report it, with the command that you ran."
 
 
 def first_line(error: BaseException) -> str:

@@ -32,7 +32,7 @@ def check_options(*, modes: Mapping[str, bool], given: Mapping[str, object]) -> 
     each of the others by its name, None where it was not."""
     chosen = [name for name, wanted in modes.items() if wanted]
     if len(chosen) > 1:
-        raise ConfigError(f"{' and '.join(chosen)} measure different things; got both. Give one.")
+        raise ConfigError(f"{' and '.join(chosen)} cannot be combined; got both. Choose one.")
     mode = chosen[0] if chosen else None
     wrong = [
         name
@@ -41,10 +41,10 @@ def check_options(*, modes: Mapping[str, bool], given: Mapping[str, object]) -> 
     ]
     if wrong and mode is None:
         owners = [name for name, taken in TAKES.items() if set(wrong) & taken]
-        raise ConfigError(f"{', '.join(wrong)} must go with {' or '.join(owners)}; got no such option. Add one.")
+        raise ConfigError(f"{', '.join(wrong)} requires {' or '.join(owners)}; none was given. Add one.")
     if wrong:
         raise ConfigError(
-            f"{mode} goes with {', '.join(sorted(TAKES[mode or '']))} only; got {', '.join(wrong)}. Leave it out."
+            f"{mode} accepts only {', '.join(sorted(TAKES[mode or '']))}; got {', '.join(wrong)}. Leave it out."
         )
 
 
@@ -54,7 +54,7 @@ def whole_numbers(text: str, *, option: str) -> list[int]:
         return [int(value) for value in text.split(",")]
     except ValueError:
         raise ConfigError(
-            f"{option} must be whole numbers with commas; got {text!r}. Write 100,200,300, say."
+            f"{option} must be comma-separated whole numbers; got {text!r}. Write 100,200,300, for example."
         ) from None
 
 
@@ -79,7 +79,7 @@ def run_evaluation(
     """Prints a table; with a sweep, a row for each memory length, and a plot."""
     console = Console(highlight=False)
     if data is None:
-        raise ConfigError("perplexity needs a store; got a model alone. Give the folder of one, or --speed.")
+        raise ConfigError("perplexity needs a store; got only a model. Give the folder of a store, or use --speed.")
     inputs = [data, path_of(source)]
     if plot is not None:
         check_picture(plot, replace=replace, inputs=inputs)
@@ -136,7 +136,8 @@ def _sweep_lengths(text: str) -> list[int | None]:
         lengths = []
     if name != "memory_length" or not lengths:
         raise ConfigError(
-            f"a sweep must read memory_length=N,N,...; got {text!r}. Write memory_length=64,128,256, say."
+            f"--sweep must have the form memory_length=N,N,...; got {text!r}. Write memory_length=64,128,256, for "
+            "example."
         )
     return lengths
 
@@ -156,55 +157,67 @@ def evaluate(
         typer.Argument(metavar="STORE", help="Store with the tokeniser of the model; optional for --speed."),
     ] = None,
     segment_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens per segment. Default: as in training.")
+        int | None, typer.Option(min=1, help="Segment length in tokens. Default: as in training.")
     ] = None,
-    memory_length: Annotated[int | None, typer.Option(min=1, help="Memory length. Default: as in training.")] = None,
+    memory_length: Annotated[
+        int | None, typer.Option(min=1, help="Memory length in tokens. Default: as in training.")
+    ] = None,
     attention_span: Annotated[
-        int | None, typer.Option(min=1, help="Number of keys that each token sees, itself included. Default: no limit.")
+        int | None,
+        typer.Option(min=1, help="Number of positions that each token attends to, itself included. Default: no limit."),
     ] = None,
     clamp_distance: Annotated[
-        int | None, typer.Option(min=1, help="Largest relative distance; longer ones count as it. Default: no limit.")
+        int | None, typer.Option(min=1, help="Clamp relative distances at this value. Default: no limit.")
     ] = None,
     window: Annotated[
-        int | None, typer.Option(min=1, help="Length of a sliding window, read without memory. Default: no window.")
+        int | None,
+        typer.Option(min=1, help="Length of a sliding window, evaluated without memory. Default: no window."),
     ] = None,
     stride: Annotated[int, typer.Option(min=1, help="Tokens to advance per window.")] = 1,
     order: Annotated[
         Literal["forward", "backward", "random"],
-        typer.Option(help="Permutation models: order in which the tokens of a segment are predicted."),
+        typer.Option(help="Permutation models: factorization order within a segment."),
     ] = "forward",
     pseudo: Annotated[
-        bool, typer.Option("--pseudo", help="Pseudo-likelihood, for masked and permutation models.")
+        bool, typer.Option("--pseudo", help="Measure pseudo-likelihood, for masked and permutation models.")
     ] = False,
     lanes: Annotated[
-        int, typer.Option(min=1, help="Parts of the text that are read side by side. Changes the speed only.")
+        int, typer.Option(min=1, help="Number of parts of the text to read in parallel. Affects only speed.")
     ] = 8,
     limit: Annotated[int | None, typer.Option(min=1, help="Number of tokens to evaluate. Default: all.")] = None,
     sweep: Annotated[
         str | None, typer.Option(metavar="memory_length=N,N,...", help="Evaluate once for each memory length.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Picture of --sweep or --recl.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Image file for the plot of --sweep or --recl.")
+    ] = None,
     replace: ReplaceFileOption = False,
     speed: Annotated[
-        bool, typer.Option("--speed", help="Time per token with memory, against a vanilla model's sliding window.")
+        bool,
+        typer.Option("--speed", help="Measure time per token with memory, against a vanilla model's sliding window."),
     ] = False,
     recl: Annotated[
-        bool, typer.Option("--recl", help="Relative effective context length of MODEL and those --against it.")
+        bool,
+        typer.Option(
+            "--recl", help="Measure the relative effective context length of MODEL and the models of --against."
+        ),
     ] = False,
     lengths: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="--speed, --recl: attention or context lengths.")
     ] = None,
     repeats: Annotated[int | None, typer.Option(min=1, help="--speed: number of timed runs. Default: 3.")] = None,
     against: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="--recl: another model of the group; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="--recl: another model of the comparison group; repeatable."),
     ] = None,
     exact_context: Annotated[
-        bool, typer.Option("--exact-context", help="--recl: read a window from nothing for every token. Slow.")
+        bool, typer.Option("--exact-context", help="--recl: evaluate a separate window for every token. Slow.")
     ] = False,
     pairs: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE|FOLDER", help="Accuracy on minimal pairs (BLiMP): a jsonl file, also .gz or .xz, or a folder."
+            metavar="FILE|FOLDER",
+            help="Measure accuracy on minimal pairs (BLiMP) in a jsonl file, also .gz or .xz, or a folder.",
         ),
     ] = None,
     column: ColumnOption = None,
@@ -215,14 +228,16 @@ def evaluate(
             help="--pairs, permutation models: number of random orders to average over. Default: pseudo-likelihood.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="--orders: random seed. Default: 0.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="--orders: seed for random orders. Default: 0.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="--pairs: table of both log-probabilities of each pair, .jsonl or .csv."),
+        typer.Option(
+            metavar="FILE", help="--pairs: table of the log-probabilities of each pair to write, .jsonl or .csv."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="--pairs: print all results as one JSON object.")] = False,
 ) -> None:
-    """Measure perplexity, accuracy on minimal pairs, speed, or context length.
+    """Measure perplexity, accuracy on minimal pairs, speed, or effective context length.
 
     \b
     Example:

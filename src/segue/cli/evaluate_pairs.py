@@ -46,7 +46,7 @@ def run_pairs(
 ) -> None:
     """Prints a row for each phenomenon, and the accuracy over all."""
     if data is not None:
-        raise ConfigError(f"--pairs goes without a store; got {data}. Leave it out.")
+        raise ConfigError(f"--pairs takes no store; got {data}. Leave it out.")
     inputs = [path_of(model), source]
     if out is not None:
         row_format(out, None)
@@ -84,12 +84,14 @@ def _print(accuracy: PairAccuracy, way: str) -> None:
     table.add_row("mean of paradigms", "", "", "", f"{100 * accuracy.mean_of_paradigms:.2f}")
     console.print(table)
     low, high = accuracy.accuracy.low, accuracy.accuracy.high
-    interval = "" if low is None or high is None else f"All pairs, 95 %: {100 * low:.2f} to {100 * high:.2f}. "
-    say(console, f"{interval}Accuracy in %, a tie half right, 50 by chance. By {way}.")
+    interval = (
+        "" if low is None or high is None else (f"95 % interval over all pairs: {100 * low:.2f} to {100 * high:.2f}. ")
+    )
+    say(console, f"{interval}Accuracy in %; a tie counts as half, chance is 50. Scored by {way}.")
 
 
 def _inside(accuracy: PairAccuracy) -> dict[str, int]:
-    """How many paradigms each phenomenon has."""
+    """Number of paradigms of each phenomenon."""
     return {
         name: len({paradigm for paradigm, of in accuracy.phenomenon_of.items() if of == name})
         for name in accuracy.phenomena
@@ -150,8 +152,8 @@ def _warn(found: PairEvaluation) -> None:
     if accuracy.ties > same:
         say(
             console,
-            f"{accuracy.ties - same:,} pairs of different sentences are ties: the tokeniser makes the same of both, or "
-            "their scores are equal.",
+            f"{accuracy.ties - same:,} pairs of different sentences are ties: the tokeniser gives both the same "
+            "tokens, or their scores are equal.",
             style="yellow",
         )
     total = int(scores.tokens_N2.sum())

@@ -34,15 +34,15 @@ def run_speed(model: str, data: Path | None, *, lengths: str | None, segment_len
 
 def _setup(found: SpeedEvaluation, data: Path | None, *, repeats: int) -> list[str]:
     config = found.config
-    text = "drawn ids" if data is None else str(data)
+    text = "random ids" if data is None else str(data)
     return [
         f"{found.name}: {config.num_layers} layers, width {config.width}, {config.num_heads} heads of "
         f"{config.resolved_head_width}, inner width {config.inner_width}, {config.vocabulary.size} tokens; "
         f"{found.dtype}, {found.device}; one row of {text}.",
         f"With memory: segments of {found.rows[0].segment_length} tokens, keys and values kept; every token sees the "
-        f"attention length. From {repeats} runs of that length, their median.",
-        "Sliding window: a vanilla model of the same shape, without memory, positions learned in every layer; for each "
-        f"token a whole window is read, and its last position predicts. From {repeats} windows, their median.",
+        f"attention length. Median of {repeats} runs of that length.",
+        "Sliding window: a vanilla model of the same shape, without memory, positions learned in every layer; for "
+        f"each token a whole window is read, and its last position predicts. Median of {repeats} windows.",
     ]
 
 

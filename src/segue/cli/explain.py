@@ -27,28 +27,26 @@ PAGE = {".html", ".htm"}
 
 def explain(
     model: ModelArgument,
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT|FILE|-", help="Text, file with a text, or - for standard input.")
-    ],
+    text: Annotated[str, typer.Argument(metavar="TEXT|FILE|-", help="Text, text file, or - for standard input.")],
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Page to write, .html; or a picture of one head, .png or .svg.")
+        Path, typer.Option(metavar="FILE", help="Page to write, .html; or an image of one head, .png or .svg.")
     ],
     replace: ReplaceFileOption = False,
     order: Annotated[
         str,
         typer.Option(
             metavar="ORDER",
-            help="Permutation models: forward, backward, random, or positions with commas, as they are predicted.",
+            help="Permutation models: factorization order; forward, backward, random, or comma-separated positions.",
         ),
     ] = "forward",
     seed: Annotated[int, typer.Option(min=0, help="Seed for random orders and rankings.")] = 0,
     task_model: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="Fine-tuned model: explain which words decided its answer, too."),
+        typer.Option(metavar="MODEL", help="Fine-tuned model whose prediction to explain as well."),
     ] = None,
     row: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="Texts for a task that reads several, by their roles, as a JSON object."),
+        typer.Option(metavar="JSON", help="JSON object of texts by role, for a task with several texts."),
     ] = None,
     beside_model: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Second model, shown beside the first.")
@@ -57,27 +55,36 @@ def explain(
         str | None, typer.Option(metavar="TEXT|FILE", help="Second text, shown beside the first.")
     ] = None,
     layers: Annotated[
-        str | None, typer.Option(metavar="N[,N...]", help="Layers whose maps go into the page. Default: all.")
+        str | None, typer.Option(metavar="N[,N...]", help="Layers whose attention maps to show. Default: all.")
     ] = None,
     ablations: Annotated[
-        bool, typer.Option("--ablations/--no-ablations", help="Measure the loss without each term, head, and memory.")
+        bool,
+        typer.Option(
+            "--ablations/--no-ablations",
+            help="Whether to measure the loss without each term, head, and memory. Default: yes.",
+        ),
     ] = True,
     segment_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens that are read at a time. Default: as in training.")
+        int | None, typer.Option(min=1, help="Segment length in tokens. Default: as in training.")
     ] = None,
-    layer: Annotated[int, typer.Option(help="Layer of a picture; negative: from the end.")] = 0,
-    head: Annotated[int, typer.Option(min=0, help="Head of a picture.")] = 0,
-    stream: Annotated[Literal["content", "query"], typer.Option(help="Stream of a picture.")] = "content",
+    layer: Annotated[int, typer.Option(help="Layer to draw in an image; negative numbers count from the end.")] = 0,
+    head: Annotated[int, typer.Option(min=0, help="Head to draw in an image.")] = 0,
+    stream: Annotated[
+        Literal["content", "query"], typer.Option(help="Attention stream to draw in an image.")
+    ] = "content",
     show: Annotated[
-        str, typer.Option(metavar="NAME", help="What a picture shows: probability, score, or a term such as position.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Quantity to draw in an image: probability, score, or a term such as position."
+        ),
     ] = "probability",
     encoding: InputEncodingOption = "utf-8",
 ) -> None:
-    """Show what a model looks at, what its scores are made of, and which words decided.
+    """Show attention, the terms of its scores, and the words behind a prediction.
 
-    The page is one file that needs nothing else. It has the attention of every head, split into the terms of its score;
-    what each term counts; what is lost without a term, a head or the memory; for XLNet an order, step by step; and with
-    a fine-tuned model the words that decided, with figures that say how far to believe them.
+    The page is a single self-contained file. It shows the attention of every head, split into the terms of its score;
+    the share of each term; the loss without each term, head, or memory; for XLNet, a factorization order step by step;
+    and for a fine-tuned model, the words that decided, with measures of faithfulness.
 
     \b
     Example:
@@ -165,7 +172,7 @@ def _text(text: str, encoding: str) -> str:
             whole += piece
             if len(whole) > MOST_BYTES:
                 raise DataError(
-                    f"a text to explain must have at most {MOST_BYTES:,} characters; got more. Give a part."
+                    f"a text to explain must have at most {MOST_BYTES:,} characters; got more. Give a part of it."
                 )
         return whole
     return text_file(path, encoding=encoding, most_bytes=MOST_BYTES)
@@ -180,13 +187,14 @@ def _row(row: str | None, text: str) -> str | dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise ConfigError(
-            f"""--row must be a JSON object; got {row[:60]!r}. Write '{{"context": "...", "question": "..."}}', say."""
+            f"""--row must be a JSON object; got {row[:60]!r}. Write '{{"context": "...", "question": "..."}}', for
+            example."""
         )
     return found
 
 
 def _summary(shown: Explanation) -> None:
-    """What a reader of the terminal wants to know first."""
+    """Prints a short summary of the explanation."""
     console = Console(stderr=True, highlight=False)
     if shown.reading is not None and shown.loss is not None:
         console.print(
@@ -201,7 +209,7 @@ def _summary(shown: Explanation) -> None:
         console.print(f"{shown.words.task}: {shown.words.whole or network}", markup=False)
         if shown.words.whole is not None:
             console.print(
-                f"  with the n-grams of the model; the network alone, which is explained, answers {network}",
+                f"  combined with n-grams; the network alone, which is explained, answers {network}",
                 markup=False,
             )
         for method in shown.words.faithfulness:

@@ -27,12 +27,16 @@ def run_export(model: str, out: Path, settings: ExportSettings, *, replace: bool
     for name, size in exported.files.items():
         console.print(f"{size:>14,}  {name}", soft_wrap=True, markup=False)
     runner = "onnxruntime" if settings.format == "onnx" else "the program in memory"
-    say(console, f"Largest difference to the model on random input: {exported.largest_difference:.1e}.", hang=2)
+    say(console, f"Largest difference from the model on random input: {exported.largest_difference:.1e}.", hang=2)
     if settings.what == "step":
-        say(console, f"{runner}: {exported.milliseconds:.2f} ms a step here, the median of that check.", hang=2)
+        say(
+            console,
+            f"{runner}: {exported.milliseconds:.2f} ms per step on this machine, median during that check.",
+            hang=2,
+        )
     if exported.left_out is not None:
         kind = exported.left_out.replace("_", " ")
-        say(console, f"The head, a {kind}, is not part of it: the program ends before the head.", hang=2)
+        say(console, f"The head, a {kind}, is not exported: the program ends before it.", hang=2)
     console.print(f"{exported.folder}", soft_wrap=True, markup=False)
 
 
@@ -42,23 +46,24 @@ def export(
     what: Annotated[
         Literal["encoder", "step"],
         typer.Option(
-            help="Program to write. encoder: ids to the states of the last layer; a head is left out. step: one token "
-            "per row and the memory, to log-probabilities and the next memory."
+            help="Program to export. encoder: from token ids to the hidden states of the last layer, without a "
+            "head. step: from one token per row and the memory to log-probabilities and the next memory."
         ),
     ],
     format: Annotated[
-        Literal["onnx", "torch"], typer.Option(help="Format; torch: a .pt2 of torch.export, for PyTorch alone.")
+        Literal["onnx", "torch"],
+        typer.Option(help="Output format; torch is a .pt2 file of torch.export, for PyTorch only."),
     ] = "onnx",
     memory_length: Annotated[
         int | None,
-        typer.Option(min=1, help="Step: number of earlier tokens that each token sees. Default: as in the model."),
+        typer.Option(min=1, help="--what step: memory length in tokens. Default: as in the model."),
     ] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="Step: batch size. Default: 1.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="--what step: batch size. Default: 1.")] = None,
     replace: ReplaceFolderOption = False,
 ) -> None:
-    """Write a model as ONNX or for torch.export.
+    """Export a model to ONNX or torch.export.
 
-    The program is checked: it must compute what the model does.
+    The exported program is verified against the model.
 
     \b
     Example:

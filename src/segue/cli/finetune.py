@@ -161,14 +161,14 @@ class _LiveView:
                 say(
                     self.console,
                     f"step {event.step}: the best model could not be saved: {event.problem}. It is kept in memory, and "
-                    "saved with the next validation or at the end. Make room on the disk.",
+                    "saved after the next validation or at the end. Free some disk space.",
                     style="yellow",
                 )
             case Restarted():
                 say(
                     self.console,
-                    f"step {event.step}: collapsed: {event.reason}. Starting again from the pretrained weights with "
-                    f"half the rate, {event.learning_rate:.2g}.",
+                    f"step {event.step}: collapsed: {event.reason}. Restarting from the pretrained weights at half the "
+                    f"learning rate, {event.learning_rate:.2g}.",
                     style="yellow",
                 )
             case Ended():
@@ -178,7 +178,7 @@ class _LiveView:
         if self.adapting is not None:
             finish(self.adapting.progress)
         if event.place is None:
-            say(Console(highlight=False), "Stopped before fine-tuning. The same command goes on from there.")
+            say(Console(highlight=False), "Stopped before fine-tuning. The same command continues from there.")
         else:
             say(self.console, f"The adapted model is in {event.place}.")
 
@@ -204,7 +204,7 @@ class _LiveView:
             + ", ".join(f"{found[self.metric].value:.4f} on {p}" for p, found in method.metrics.items())
             for method in event.methods
         ]
-        say(self.console, f"To beat, by {self.metric}: {'; '.join(shown)}.")
+        say(self.console, f"Baselines, by {self.metric}: {'; '.join(shown)}.")
         if event.remark is not None:
             say(self.console, event.remark)
 
@@ -224,16 +224,16 @@ class _LiveView:
         finish(self.progress)
         console = Console(highlight=False)
         if event.validated:
-            say(console, f"Ended: {event.reason}. The best model is that of step {event.best_step}.")
+            say(console, f"Ended: {event.reason}. The best model is from step {event.best_step}.")
         else:
             say(
                 console,
                 f"Ended: {event.reason} before the first validation. The weights of step {event.best_step} are kept, "
-                f"but nothing is known of how good they are. Go on from them: segue finetune {event.place}",
+                f"but were not evaluated. Continue from them: segue finetune {event.place}",
                 style="yellow",
             )
         if event.truncated:
-            say(console, f"{event.truncated:,} training documents were cut to read.max_length.")
+            say(console, f"{event.truncated:,} training documents were truncated to read.max_length.")
         for part in event.judged:
             console.print(metric_table(f"{part.name}, {len(part.examples):,} examples", part.metrics))
         if self.compared is not None:
@@ -259,7 +259,7 @@ def metric_table(title: str, metrics: dict[str, Metric]) -> Table:
 def comparison_table(compared: Compared, judged: Sequence[Judged], metric: str, *, alone: Sequence[Judged]) -> Table:
     """The model beside simple methods, and, where n-grams are joined to it, beside the model without them."""
     parts = [part.name for part in judged]
-    table = Table(f"{metric} beside simple methods", *parts, box=None, pad_edge=False)
+    table = Table(f"{metric} beside baselines", *parts, box=None, pad_edge=False)
     own = {part.name: part.metrics for part in judged}
     for name, found in [(WITH_NGRAMS if alone else "this model", own), *beside_rows(compared.methods, alone)]:
         table.add_row(name, *(f"{found[part][metric].value:.4f}" if part in found else "" for part in parts))
@@ -270,7 +270,9 @@ def finetune(
     model: ModelArgument,
     tables: LabelledTableOptions,
     overrides: OverridesArgument = None,
-    task: Annotated[str | None, typer.Option(help="Task to learn. Default: list the tasks and their settings.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Task to fine-tune on. Default: list the tasks and their settings.")
+    ] = None,
     train: Annotated[
         str | None,
         typer.Option(
@@ -282,39 +284,42 @@ def finetune(
         typer.Option(metavar="FILE", help="Validation examples. Default: hold out 10 % of the training examples."),
     ] = None,
     test: Annotated[str | None, typer.Option(metavar="FILE", help="Test examples, evaluated once at the end.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Run folder, a new one.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="New run folder.")] = None,
     new_weights: Annotated[
         bool,
         typer.Option(
-            "--new-weights", help="Use only the shape and the tokeniser of MODEL, to see what pretraining brings."
+            "--new-weights",
+            help="Use only the shape and tokeniser of MODEL, with new weights, to see the effect of pretraining.",
         ),
     ] = False,
     baselines: Annotated[
         bool,
         typer.Option(
             "--baselines/--no-baselines",
-            help="Whether to measure the most frequent class and a tuned TF-IDF beside a classifier. Default: yes.",
+            help="Whether to measure the majority class and a tuned TF-IDF as baselines of a classifier. Default: yes.",
         ),
     ] = True,
     adapt: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="EPOCHS", help="Epochs of pretraining on the training texts first, e.g. 10. Default: none."
+            min=1,
+            metavar="EPOCHS",
+            help="Number of epochs to pretrain on the training texts first, e.g. 10. Default: none.",
         ),
     ] = None,
     wide: Annotated[
         bool | None,
         typer.Option(
             "--wide/--no-wide",
-            help="Whether a TF-IDF answers with the classifier and is saved with it. Default: if it alone is better "
-            "than the model alone on the validation examples.",
+            help="Whether to combine the classifier with a TF-IDF, saved with it. Default: if the TF-IDF alone "
+            "beats the classifier alone on the validation examples.",
         ),
     ] = None,
 ) -> None:
-    """Fine-tune a model for a task, and measure it.
+    """Fine-tune a model on a task, and evaluate it.
 
     Settings are read.KEY, train.KEY and task.KEY; `segue finetune MODEL` lists them. Documents longer than a segment
-    are read to their end with memory. Ctrl-C keeps the best model so far.
+    are read in full, with memory. Ctrl-C stops training and keeps the best model so far.
 
     \b
     Example:
@@ -322,14 +327,16 @@ def finetune(
     """
     if task is None and (train is not None or out is not None):
         raise ConfigError(
-            "fine-tuning needs a task; got no --task. Give one of classify, pair, regress, tag, answer, "
-            "choose, rank or generate; `segue finetune MODEL` alone describes them."
+            "fine-tuning needs a task; got no --task. Give one of classify, pair, regress, tag, answer, choose, rank "
+            "or generate; `segue finetune MODEL` describes them."
         )
     if task is None:
         print_tasks()
         return
     if train is None or out is None:
-        raise ConfigError("fine-tuning needs examples and a folder; got none. Give --train FILE and --out RUN.")
+        raise ConfigError(
+            "fine-tuning needs training examples and a run folder; one is missing. Give --train FILE and --out RUN."
+        )
     stopped_by = run_finetuning(
         model,
         out,

@@ -47,7 +47,7 @@ _OF_SAMPLING = {
     "--greedy",
 }
 _DRAWING = {"--temperature", "--top-k", "--top-p", "--min-p", "--typical", "--seed"}
-"""What makes no difference where nothing is drawn."""
+"""Options without effect when nothing is sampled."""
 _NOT_WITH = {
     "--beam": {*_OF_SAMPLING, "--stop", "--choice", "--count", "--log-probabilities", "--alternatives", "--chat"},
     "--count": {"--choice", "--greedy", "--save", "--chat"},
@@ -62,41 +62,49 @@ _ONLY_WITH |= {"--replace": ("--save", "--chat")}
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateOptions(SamplingOptions):
-    """What `segue generate` was asked to do; None is what was left out."""
+    """Options of `segue generate`; None if not given."""
 
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Largest number of tokens to write. Default: 200, with --beam 64.")
+        int | None, typer.Option(min=1, help="Maximum number of tokens to generate. Default: 200, with --beam 64.")
     ] = None
-    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Text before which to stop. Repeatable.")] = (
-        None
-    )
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Stop sequence, not included in the output. Repeatable.")
+    ] = None
     choices: Annotated[
-        list[str] | None, typer.Option("--choice", metavar="TEXT", help="Text of which one is written. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--choice", metavar="TEXT", help="Candidate text; exactly one candidate is generated. Repeatable."
+        ),
     ] = None
     beam: Annotated[
-        int | None, typer.Option(min=1, help="Width of a beam search for the likeliest text. Default: sampling.")
+        int | None, typer.Option(min=1, help="Beam width, to search for the most likely text. Default: sampling.")
     ] = None
-    n_best: Annotated[int | None, typer.Option(min=1, help="Number of texts of the beam search. Default: 1.")] = None
+    n_best: Annotated[
+        int | None, typer.Option(min=1, help="Number of texts to return from the beam search. Default: 1.")
+    ] = None
     length_penalty: Annotated[
-        float | None, typer.Option(help="Length penalty of the beam search; larger favours longer texts. Default: 0.")
+        float | None,
+        typer.Option(help="Length penalty of the beam search; larger values favour longer texts. Default: 0."),
     ] = None
     count: Annotated[int | None, typer.Option(min=1, help="Number of samples. Default: 1.")] = None
     log_probabilities: Annotated[
-        bool, typer.Option("--log-probabilities", help="Print a table of the tokens after the text.")
+        bool, typer.Option("--log-probabilities", help="Print a table of tokens and log-probabilities after the text.")
     ] = False
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object for each token, or for each text of a beam search.")
+        bool, typer.Option("--json", help="Print one JSON object per token, or per text of a beam search.")
     ] = False
-    chat: Annotated[bool, typer.Option("--chat", help="Reply to each line of the terminal, or of a pipe.")] = False
+    chat: Annotated[bool, typer.Option("--chat", help="Reply to each line of input, from a terminal or a pipe.")] = (
+        False
+    )
     memory_length: Annotated[
-        int | None, typer.Option(min=1, help="Number of earlier tokens that each token sees. Default: as in training.")
+        int | None, typer.Option(min=1, help="Memory length in tokens. Default: as in training.")
     ] = None
     int8: Annotated[
-        bool, typer.Option("--int8", help="Round weights to 8 bits: faster on a CPU, nearly the same numbers.")
+        bool, typer.Option("--int8", help="Quantise weights to 8 bits: faster on a CPU, with nearly the same results.")
     ] = False
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="File to save the session in.")] = None
     replace: ReplaceFileOption = False
-    load: Annotated[Path | None, typer.Option(metavar="FILE", help="Saved session to go on with.")] = None
+    load: Annotated[Path | None, typer.Option(metavar="FILE", help="Saved session to continue.")] = None
     encoding: InputEncodingOption = "utf-8"
 
     def given(self) -> dict[str, object]:
@@ -111,7 +119,7 @@ def run_generation(model: str, prompt: str, options: GenerateOptions) -> None:
     """Writes to standard output."""
     check_options(options.given())
     if options.chat and prompt == STANDARD_INPUT:
-        raise ConfigError("--chat reads standard input line by line; got - for the prompt as well. Leave one out.")
+        raise ConfigError("--chat reads standard input line by line; got - as the prompt as well. Leave one out.")
     check_language_model(model)
     check_place(options.save, replace=options.replace, loaded=options.load, model=model)
     sampling = sampling_settings(options, show_alternatives=options.log_probabilities)
@@ -154,14 +162,14 @@ def check_options(given: Mapping[str, object]) -> None:
     for name, others in _NOT_WITH.items():
         wrong = [other for other in given if other in others]
         if name in given and wrong:
-            problems.append(f"{name} goes without {', '.join(wrong)}; got both. Leave one out.")
+            problems.append(f"{name} cannot be combined with {', '.join(wrong)}; got both. Leave one out.")
     for name, others_ in _ONLY_WITH.items():
         if name in given and not any(other in given for other in others_):
-            problems.append(f"{name} must go with {' or '.join(others_)}; got it alone. Add one, or leave it out.")
+            problems.append(f"{name} requires {' or '.join(others_)}; got it alone. Add one, or leave it out.")
     penalty = given.get("--length-penalty", 0.0)
     assert isinstance(penalty, float)
     if not 0 <= penalty <= MOST_PENALTY:
-        problems.append(f"--length-penalty must be from 0 to {MOST_PENALTY}; got {penalty}. Use 1, say.")
+        problems.append(f"--length-penalty must be from 0 to {MOST_PENALTY}; got {penalty}. Use 1, for example.")
     if problems:
         raise ConfigError(" ".join(problems))
 
@@ -269,13 +277,11 @@ def _show_tokens(tokens: Iterable[GeneratedToken]) -> None:
 def generate(
     model: ModelArgument,
     options: GenerateOptions,
-    prompt: Annotated[
-        str, typer.Argument(metavar="PROMPT|-", help="Text to continue, or - for standard input, of any size.")
-    ] = "",
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT|-", help="Text to continue, or - for standard input.")] = "",
 ) -> None:
-    """Continue a prompt, streamed to the terminal; or chat.
+    """Continue a prompt, streaming the text to the terminal; or chat.
 
-    Transformer-XL, GPT and XLNet. A prompt of any length is read at constant cost and memory.
+    For Transformer-XL, GPT and XLNet. Prompts may have any length: cost and memory per token are constant.
 
     \b
     Example:

@@ -25,13 +25,15 @@ MOST_CHARACTERS = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class InfillOptions(SamplingOptions):
-    """What `segue infill` was asked to do; None is what was left out."""
+    """Options of `segue infill`; None if not given."""
 
-    gap: Annotated[str, typer.Option(metavar="MARK", help="Mark of a gap.")] = "___"
-    length: Annotated[str, typer.Option(metavar="N[,N...]", help="Number of tokens in all gaps, or in each.")] = "3"
+    gap: Annotated[str, typer.Option(metavar="MARK", help="Marker of a gap.")] = "___"
+    length: Annotated[
+        str, typer.Option(metavar="N[,N...]", help="Number of tokens in every gap, or one number for each gap.")
+    ] = "3"
     order: Annotated[
         Literal["left_to_right", "right_to_left", "random", "surest_first"],
-        typer.Option(help="Order in which tokens are filled in."),
+        typer.Option(help="Order in which tokens are filled."),
     ] = "left_to_right"
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
     encoding: InputEncodingOption = "utf-8"
@@ -50,7 +52,7 @@ def run_infilling(model: str, text: str, options: InfillOptions) -> None:
         if len(whole) > MOST_CHARACTERS:
             raise DataError(
                 f"a text with gaps must have at most {MOST_CHARACTERS:,} characters, since it is read at once; got "
-                "more. Cut it around the gaps."
+                "more. Shorten it around the gaps."
             )
     found = infilled(
         source,
@@ -78,7 +80,7 @@ def _choosing(options: InfillOptions) -> InfillOptions:
         if getattr(options, name) is not None
     ]
     if options.greedy and drawing:
-        raise ConfigError(f"--greedy goes without {', '.join(drawing)}; got both. Leave one out.")
+        raise ConfigError(f"--greedy cannot be combined with {', '.join(drawing)}; got both. Leave one out.")
     return replace(options, greedy=not drawing)
 
 
@@ -133,10 +135,10 @@ def infill(
     text: Annotated[str, typer.Argument(metavar="TEXT|-", help="Text with gaps, or - for standard input.")],
     options: InfillOptions,
 ) -> None:
-    """Fill the gaps of a text with an XLNet.
+    """Fill gaps in a text with an XLNet.
 
-    In any order, from what is on both sides. The most probable token is taken each time; --temperature, --top-k,
-    --top-p, --min-p and --typical sample instead.
+    Tokens are filled in any order, from the context on both sides. By default the most likely token is taken at each
+    step; --temperature, --top-k, --top-p, --min-p and --typical sample instead.
 
     \b
     Example:

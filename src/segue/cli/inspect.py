@@ -31,7 +31,7 @@ def run_inspection(path: Path, *, tensors: bool) -> None:
 
 
 def _family(family: str | None) -> str:
-    """What follows the kind: a family of checkpoints, or that a model was fine-tuned."""
+    """Text after the kind: the family of the checkpoint, or the fine-tuned task."""
     if family is None:
         return ""
     return f", {family}" if family.startswith("fine-tuned") else f": {family}"
@@ -53,12 +53,12 @@ def _print_tensors(console: Console, tensors: "Mapping[str, TensorInfo]", *, eve
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="File or folder, or name of a model.", autocompletion=complete_model)],
+    path: Annotated[Path, typer.Argument(help="File, folder or model name.", autocompletion=complete_model)],
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
 ) -> None:
-    """Say what a file or folder is, without loading weights.
+    """Describe a file or folder, without loading weights.
 
-    Models, runs, stores, tokenisers, sessions, exports, and checkpoints of other libraries.
+    Recognises models, runs, stores, tokenisers, sessions, exports, and checkpoints of other libraries.
 
     \b
     Example:

@@ -14,9 +14,9 @@ from segue.cli.completion import complete_name
 from segue.cli.console import say
 
 _USES = {
-    "causal": "writes on from a text, scores and embeds texts, and is fine-tuned for tasks",
-    "permutation": "fills gaps from both sides, scores and embeds texts, and is fine-tuned for tasks",
-    "masked": "embeds texts, and is fine-tuned for tasks",
+    "causal": "generates, scores and embeds text; can be fine-tuned",
+    "permutation": "fills gaps from both sides, scores and embeds text; can be fine-tuned",
+    "masked": "embeds text; can be fine-tuned",
 }
 
 
@@ -47,10 +47,10 @@ def print_one(name: str) -> None:
     if found.is_card:
         print(found.text)
         if found.only_for_segue:
-            print(f"\n## In other libraries\n\nFor segue alone: {found.only_for_segue}")
+            print(f"\n## In other libraries\n\nsegue only: {found.only_for_segue}")
         return
     if found.only_for_segue:
-        print(f"For segue alone: {found.only_for_segue}", file=sys.stderr)
+        print(f"segue only: {found.only_for_segue}", file=sys.stderr)
     print(found.text, end="")
 
 
@@ -65,12 +65,12 @@ def _print_packaged(console: Console, model: PackagedModel) -> None:
         facts.append(model.config.objective)
     facts.append(f"licence {model.licence}")
     say(console, f"{model.name}  {', '.join(facts)}", hang=2, style="bold")
-    use = "answers rows and texts: segue predict" if model.task is not None else _USES[model.config.objective]
+    use = "predicts rows and texts: segue predict" if model.task is not None else _USES[model.config.objective]
     say(console, use, indent=2)
     if model.only_for_segue:
-        say(console, "for segue alone: transformers cannot express it", indent=2, style="dim")
+        say(console, "segue only: transformers cannot represent it", indent=2, style="dim")
     if not model.comes_with_segue:
-        say(console, f"in {model.folder.parent}, by {VARIABLE}", indent=2, style="dim")
+        say(console, f"in {model.folder.parent} ({VARIABLE})", indent=2, style="dim")
 
 
 def _labels(labels: Sequence[str]) -> str:
@@ -81,12 +81,12 @@ def _labels(labels: Sequence[str]) -> str:
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="Model or config to show. Default: list them all.", autocompletion=complete_name),
+        typer.Argument(help="Model or config to show. Default: list all.", autocompletion=complete_name),
     ] = None,
 ) -> None:
-    """List the models and configs that have a name.
+    """List the named models and configs.
 
-    With NAME: the card of a model, or a config as TOML to start from.
+    With NAME, print the card of a model, or a config as TOML to start from.
 
     \b
     Example:

@@ -43,12 +43,12 @@ MOST_REASONS = 5
 MonitorArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="MONITOR", help="Folder of the monitor.")]
 SetOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Rule or limit, e.g. false_alarms=1; repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Rule or limit to change, e.g. false_alarms=1; repeatable."),
 ]
 
 
 def monitor() -> None:
-    """Track sentiment by company and topic, and raise an alarm when it turns.
+    """Track sentiment by company and topic, and raise an alarm when it changes.
 
     \b
     Example:
@@ -62,27 +62,30 @@ def learn(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Tables (csv, tsv, jsonl, json, parquet) with text, sentiment; title, topic, time, entities if any.",
+            help="Tables (csv, tsv, jsonl, json, parquet) with columns text and sentiment, and optionally title, "
+            "topic, time and entities.",
         ),
     ],
     out: OutOption,
     entities: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Table with code and names, several with | between them. Default: none."),
+        typer.Option(
+            metavar="FILE", help="Table with columns code and names, the names separated by |. Default: none."
+        ),
     ] = None,
     model: Annotated[
         str,
         typer.Option(
             metavar="MODEL",
-            help='Network that reads texts to their end with memory, beside the linear model: "auto" for the packaged '
-            "XLNet of the rows' language, or any model folder. It is fine-tuned, which takes minutes, and used if it "
-            "tells held-back rows better; reading then takes several times longer.",
+            help='Network that reads whole texts with memory, in addition to the linear model: "auto" for the '
+            "packaged XLNet of the language, or a model folder. It is fine-tuned, which takes minutes, and used "
+            "if it improves accuracy on held-out rows; reading is then several times slower.",
         ),
     ] = "none",
     database: DatabaseOption = None,
     seed: HeldSeedOption = 0,
 ) -> None:
-    """Learn a monitor from labelled texts, and measure it.
+    """Train a monitor on labelled texts, and evaluate it.
 
     \b
     Example:
@@ -99,7 +102,7 @@ def learn(
     for name, what in (("sentiment", "rows"), ("topic", "rows"), ("entity", "labels of entities")):
         if name in numbers:
             one = numbers[name]
-            say(console, f"{name}, {one['held_back']:,} held-back {what}: right {one['accuracy']:.1%}, mean F1 "
+            say(console, f"{name}, {one['held_back']:,} held-out {what}: accuracy {one['accuracy']:.1%}, macro F1 "
                 f"{one['macro_f1']:.1%}, calibration error {one['calibration_error']:.1%}.")  # fmt: skip
     if "network" in numbers:
         say(console, network_sentence(numbers["network"]))
@@ -109,9 +112,9 @@ def learn(
 def tell(
     monitor: MonitorArgument,
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was read as JSON lines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON lines.")] = False,
 ) -> None:
-    """Say what a text is about: sentiment, topic, entities, and the words that decided.
+    """Analyse a text: sentiment, topic, entities, and the words that decided.
 
     \b
     Example:
@@ -174,9 +177,9 @@ def read(
     settings: SetOption = None,
     encoding: Annotated[str, typer.Option(help="Encoding of text files, e.g. gb18030. Default: utf-8.")] = "utf-8",
 ) -> None:
-    """Read files of texts into a monitor, and raise alarms where they turn.
+    """Read files of texts into a monitor, and raise alarms where sentiment changes.
 
-    What was read before is not read again. Replay of the past and live reading are the same code.
+    Texts already read are skipped. Past texts are replayed by the same code that reads live ones.
 
     \b
     Example:
@@ -203,33 +206,35 @@ def run(
     ] = None,
     sources: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="List of sources, mail and prices, in TOML. Default: the POST route alone."),
+        typer.Option(
+            metavar="FILE", help="TOML file of sources, mail and prices. Default: texts come from the POST route only."
+        ),
     ] = None,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8090,
     keys: KeysOption = None,
     webhook: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help=f"Where alarms are sent, signed with the secret in {SECRET}. Default: nowhere."
-        ),
+        typer.Option(metavar="URL", help=f"URL to send alarms to, signed with the secret in {SECRET}. Default: none."),
     ] = None,
     settings: SetOption = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Learn a monitor and read real texts first, if it is not there.")
+        bool, typer.Option("--demo", help="Train a monitor and read real texts first, if the folder does not exist.")
     ] = False,
     data: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="For --demo: a folder with labelled.csv, texts.csv and if any entities.csv and prices.csv.",
+            help="Folder for --demo with labelled.csv and texts.csv, and optionally entities.csv and prices.csv.",
         ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Load the monitor, open what is needed, and stop.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Load the monitor, check that it can start, and exit.")
+    ] = False,
 ) -> None:
-    """Run a monitor: its sources, its page, HTTP.
+    """Run a monitor: read its sources, and serve its web page and HTTP API.
 
-    Ctrl-C or SIGTERM lets requests end and stops; kill -9 loses nothing either.
+    Ctrl-C or SIGTERM finishes open requests and exits; even kill -9 loses no data.
 
     \b
     Example:
@@ -254,7 +259,7 @@ def run(
 
         if data is None:
             raise ConfigError(
-                "--demo must have real texts; got none. Give --data FOLDER, with labelled.csv (text, sentiment) and "
+                "--demo needs real texts; got no --data. Give --data FOLDER, with labelled.csv (text, sentiment) and "
                 "texts.csv (text, time)."
             )
         listed = prepare_demo(folder, data, listed, told=lambda said: console.print(said, soft_wrap=True))
@@ -278,11 +283,11 @@ def report(
     monitor: MonitorArgument,
     out: Annotated[Path, typer.Option(metavar="FILE", help="HTML file to write.")],
     day: Annotated[
-        str | None, typer.Option(metavar="DAY", help="Day of UTC, as 2024-05-01. Default: yesterday.")
+        str | None, typer.Option(metavar="DAY", help="Day in UTC, e.g. 2024-05-01. Default: yesterday.")
     ] = None,
     replace: ReplaceFileOption = False,
 ) -> None:
-    """Write the report of a day as HTML.
+    """Write a daily report as HTML.
 
     \b
     Example:
@@ -296,17 +301,17 @@ def report(
 def export(
     monitor: MonitorArgument,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .csv or .parquet.")],
-    entity: Annotated[str, typer.Option(metavar="CODE", help="Entity. Default: all texts.")] = "",
-    topic: Annotated[str, typer.Option(metavar="NAME", help="Topic. Default: all.")] = "",
+    entity: Annotated[str, typer.Option(metavar="CODE", help="Code of the entity to export. Default: all texts.")] = "",
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Topic to export. Default: all.")] = "",
     start: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Time from which on. Default: the first.")
+        str | None, typer.Option("--from", metavar="TIME", help="Start time, inclusive. Default: the first text.")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Time before which. Default: the last.")
+        str | None, typer.Option("--to", metavar="TIME", help="End time, exclusive. Default: the last text.")
     ] = None,
     replace: ReplaceFileOption = False,
 ) -> None:
-    """Write texts with what was read in them, as csv or parquet.
+    """Export texts with their sentiment, topic and entities, as csv or parquet.
 
     \b
     Example:
@@ -324,13 +329,13 @@ def improve(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help='Network that is tried, as for learn; "none" for the linear model alone. Default: what the model in '
-            "use was learned with.",
+            help='Network to try, as for learn, or "none" for the linear model alone. Default: as for the model '
+            "in use.",
         ),
     ] = None,
     seed: HeldSeedOption = 0,
 ) -> None:
-    """Learn again with labels that people corrected, and switch if it is no worse.
+    """Retrain with corrected labels, and switch if the new model is no worse.
 
     \b
     Example:
@@ -342,13 +347,14 @@ def improve(
     console = Console(highlight=False)
     say(console, f"{found.learned:,} accepted corrections learned.")
     say(
-        console, f"Of {found.asked:,} held-back rows right: before {found.right_before:.1%}, now {found.right_now:.1%}."
+        console,
+        f"Accuracy on {found.asked:,} held-out rows: before {found.right_before:.1%}, now {found.right_now:.1%}.",
     )
     if found.entities_asked:
         say(
             console,
-            f"Of {found.entities_asked:,} held-back labels of entities right: before {found.entities_before:.1%}, now "
-            f"{found.entities_now:.1%}.",
+            f"Accuracy on {found.entities_asked:,} held-out labels of entities: before {found.entities_before:.1%}, "
+            f"now {found.entities_now:.1%}.",
         )
     show_switch("monitor", monitor, model=found.model, switched=found.switched)
 
@@ -357,7 +363,7 @@ def roll_back(
     monitor: MonitorArgument,
     to: ToOption = None,
 ) -> None:
-    """Go back to an earlier model of a monitor.
+    """Return to an earlier model of a monitor.
 
     \b
     Example:
@@ -369,7 +375,7 @@ def roll_back(
 
 
 def back_up(monitor: MonitorArgument, out: OutOption) -> None:
-    """Copy a monitor, also while it runs.
+    """Back up a monitor, even while it runs.
 
     \b
     Example:
@@ -386,9 +392,9 @@ def restore(
     out: OutOption,
     database: DatabaseOption = None,
 ) -> None:
-    """Make a monitor of a back-up, after its files were checked.
+    """Restore a monitor from a back-up, after checking its files.
 
-    With --database its texts go into PostgreSQL, where the database must be empty.
+    With --database, texts are restored into PostgreSQL; the database must be empty.
 
     \b
     Example:
@@ -406,9 +412,9 @@ def person(
     person: Annotated[str, typer.Argument(metavar="ID", help="Id of the author.")],
     delete: DeleteOption = False,
 ) -> None:
-    """Show, export or delete the texts that a monitor keeps of a person.
+    """Show, export or delete the texts of a person that a monitor stores.
 
-    They are printed as JSON; to export them, write them to a file.
+    The texts are printed as JSON; redirect them to a file to export them.
 
     \b
     Example:
@@ -424,8 +430,8 @@ def person(
         for name in found["models"]:
             say(
                 console,
-                f"Model {name} has learned from corrections of these texts, and still has them: delete "
-                f"{monitor / 'models' / name} when another model is in use, or learn the monitor anew.",
+                f"Model {name} was trained on corrections of these texts, and still contains them: delete "
+                f"{monitor / 'models' / name} once another model is in use, or train the monitor again.",
             )
     else:
         show_json(found, indent=1)

@@ -24,25 +24,25 @@ ModelArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="Model folder, run folder, checkpoint of another library, or name (see segue models).",
+        help="Model folder, run folder, checkpoint of another library, or model name (see segue models).",
         autocompletion=complete_model,
     ),
 ]
 ConfigArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="Config file, or name of a preset.", autocompletion=complete_config)
+    str, typer.Argument(metavar="CONFIG", help="Config file, or preset name.", autocompletion=complete_config)
 ]
 OverridesArgument: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings that differ from the config.")
+    list[str] | None, typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings to change in the config.")
 ]
 ReplaceFileOption: TypeAlias = Annotated[
     bool,
-    typer.Option("--replace", help="Replace the file if it exists. A file that the command reads is never replaced."),
+    typer.Option("--replace", help="Overwrite the file if it exists. Input files are never overwritten."),
 ]
 ReplaceFolderOption: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--replace",
-        help="Replace the folder if segue wrote it and nothing else is in it. A folder that is read is never replaced.",
+        help="Replace the folder if segue wrote it and it holds nothing else. Input folders are never replaced.",
     ),
 ]
 InputEncodingOption: TypeAlias = Annotated[
@@ -54,7 +54,7 @@ ExpansionOption: TypeAlias = Annotated[
         "--largest-expansion",
         min=1,
         metavar="FACTOR",
-        help="Largest factor by which a compressed file may grow. Default: 100.",
+        help="Maximum ratio of decompressed to compressed size. Default: 100.",
     ),
 ]
 ColumnOption: TypeAlias = Annotated[
@@ -62,13 +62,13 @@ ColumnOption: TypeAlias = Annotated[
     typer.Option(
         "--column",
         metavar="ROLE=COLUMN",
-        help="Column of a role, where its name does not say it, e.g. text=review; repeatable.",
+        help="Column to use for a role, e.g. text=review; repeatable. Default: by column names.",
     ),
 ]
 DocumentsOption: TypeAlias = Annotated[
     Literal["block", "line", "file", "record"] | None,
     typer.Option(
-        help="What a document is; a block ends at a blank line. Default: block for text files, record for others."
+        help="Unit of a document; a block ends at a blank line. Default: block for text files, record for others."
     ),
 ]
 FieldOption: TypeAlias = Annotated[str, typer.Option(help="Field or column that holds the text of a record.")]
@@ -82,7 +82,7 @@ SeedOption: TypeAlias = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """How files of text are read, and how the model reads them."""
+    """Options for reading text files, and for the model that reads them."""
 
     documents: DocumentsOption = None
     field: FieldOption = "text"
@@ -92,10 +92,11 @@ class TextOptions:
         "text"
     )
     segment_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens per segment. Default: as in training, else 512.")
+        int | None, typer.Option(min=1, help="Segment length in tokens. Default: as in training, else 512.")
     ] = None
     batch_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens per batch, over all documents. Changes speed and memory only.")
+        int,
+        typer.Option(min=1, help="Number of tokens per batch, over all documents. Affects only speed and memory use."),
     ] = 4096
 
     def files(self, inputs: Sequence[str]) -> "TextFiles":
@@ -114,25 +115,25 @@ class TextOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """How tables are written, and what their columns mean."""
+    """Format and columns of tables."""
 
     column: ColumnOption = None
     format: Annotated[
         Literal["csv", "tsv", "json", "jsonl", "parquet", "conll", "squad"] | None,
-        typer.Option(help="Format of the tables. Default: by their file names."),
+        typer.Option(help="Format of the tables. Default: inferred from the file names."),
     ] = None
     columns: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,NAME,...", help="Names of all columns of a table without a header; ... stands for the rest."
+            metavar="NAME,NAME,...", help="Column names of a table without a header; ... stands for the rest."
         ),
     ] = None
     delimiter: Annotated[
-        str | None, typer.Option(help="Character between cells. Default: comma in csv, tab in tsv.")
+        str | None, typer.Option(help="Delimiter between cells. Default: comma in csv, tab in tsv.")
     ] = None
     quoting: Annotated[
         bool | None,
-        typer.Option("--quoting/--no-quoting", help="Whether quotes enclose cells. Default: yes in csv, no in tsv."),
+        typer.Option("--quoting/--no-quoting", help="Whether cells may be quoted. Default: yes in csv, no in tsv."),
     ] = None
     encoding: Annotated[str, typer.Option(help="Encoding of tables without a byte order mark, e.g. gb18030.")] = "utf-8"
     largest_expansion: ExpansionOption = None
@@ -157,12 +158,12 @@ class TableOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelledTableOptions(TableOptions):
-    """The same for labelled tables, of which some rows may be unreadable."""
+    """Options of labelled tables, some rows of which may be unreadable."""
 
     malformed_share: Annotated[
         float,
         typer.Option(
-            min=0, max=1, help="Largest share of unreadable rows, which are left out and counted. More is an error."
+            min=0, max=1, help="Maximum share of unreadable rows, which are skipped and counted; more is an error."
         ),
     ] = 0.05
 
@@ -171,25 +172,27 @@ class LabelledTableOptions(TableOptions):
 
 
 def chosen_columns(texts: list[str]) -> dict[str, str]:
-    """Options ROLE=COLUMN as a table of them."""
+    """Columns by role, from options ROLE=COLUMN."""
     chosen = {}
     for text in texts:
         role, equals, name = text.partition("=")
         if not equals or not role or not name:
-            raise ConfigError(f"--column must read ROLE=COLUMN; got {text!r}. Write --column text=review, say.")
+            raise ConfigError(
+                f"--column must have the form ROLE=COLUMN; got {text!r}. Write --column text=review, for example."
+            )
         chosen[role] = name
     return chosen
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """How tokens are chosen, as it was asked for; None is what was left out."""
+    """Sampling options; None if not given."""
 
     temperature: Annotated[
-        float | None, typer.Option(help="Sampling temperature: below 1, likely tokens become likelier. Default: 1.")
+        float | None, typer.Option(help="Sampling temperature; values below 1 favour likely tokens. Default: 1.")
     ] = None
     top_k: Annotated[
-        str | None, typer.Option(metavar="N|all", help="Sample from the N likeliest tokens only. Default: 40.")
+        str | None, typer.Option(metavar="N|all", help="Sample only from the N most likely tokens. Default: 40.")
     ] = None
     top_p: Annotated[
         float | None,
@@ -197,7 +200,9 @@ class SamplingOptions:
     ] = None
     min_p: Annotated[
         float | None,
-        typer.Option(help="Only tokens with at least this share of the likeliest one's probability. Default: off."),
+        typer.Option(
+            help="Sample only tokens with at least this fraction of the top token's probability. Default: off."
+        ),
     ] = None
     typical: Annotated[
         float | None,
@@ -206,19 +211,20 @@ class SamplingOptions:
         ),
     ] = None
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1, tokens of the recent text become less likely. Default: 1.")
+        float | None,
+        typer.Option(help="Repetition penalty; values above 1 make recent tokens less likely. Default: 1."),
     ] = None
     bias: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TOKEN=NUMBER",
-            help="Number added to the logit of a token, or of an id: #12=-5; -inf forbids it. Repeatable.",
+            help="Number to add to the logit of a token, or of a token id, e.g. #12=-5; -inf forbids it. Repeatable.",
         ),
     ] = None
     seed: SeedOption = None
-    greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest token each time.")] = False
+    greedy: Annotated[bool, typer.Option("--greedy", help="Take the most likely token at each step.")] = False
     alternatives: Annotated[
-        int | None, typer.Option(min=0, help="Number of likeliest tokens to list beside each token.")
+        int | None, typer.Option(min=0, help="Number of most likely tokens to list beside each token.")
     ] = None
 
 

@@ -43,12 +43,12 @@ class RowWriter(Protocol):
 
 
 def row_format(out: Path | None, to: RowFormat | None) -> RowFormat:
-    """As asked for, or by the name of the file; JSON lines for standard output."""
+    """The output format: as given, or by the file name; JSON lines for standard output."""
     found = to or ("jsonl" if out is None else out.suffix.removeprefix(".").lower())
     if found not in get_args(RowFormat):
         raise ConfigError(
-            f"{out} must end in .jsonl, .csv, .tsv or .parquet; got {out.suffix if out else ''!r}. Rename it, or say "
-            "its format: --to jsonl."
+            f"{out} must end in .jsonl, .csv, .tsv or .parquet; got {out.suffix if out else ''!r}. Rename it, or give "
+            "the format: --to jsonl."
         )
     if found == "parquet" and out is None:
         raise ConfigError("parquet must go to a file; got standard output. Give --out FILE.parquet.")
@@ -141,7 +141,9 @@ def pyarrow() -> Any:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
     except ImportError:
-        raise DataError("parquet needs pyarrow to be written; got none. Install it: pip install pyarrow.") from None
+        raise DataError(
+            "writing parquet needs pyarrow; it is not installed. Install it: pip install pyarrow."
+        ) from None
 
 
 def check_regular(out: Path) -> None:
@@ -154,7 +156,7 @@ def check_standard_output() -> None:
     """Refuses a standard output that was closed (`>&-`), where rows would be lost. Another stands in for it, so that
     messages do no harm (`segue.cli`)."""
     if getattr(sys.stdout, "name", None) == os.devnull:
-        raise ConfigError("rows must go to a file or to standard output; got one that is closed. Give --out FILE.")
+        raise ConfigError("rows must go to a file or to standard output; standard output is closed. Give --out FILE.")
 
 
 @contextmanager
@@ -169,7 +171,7 @@ def written(out: Path | None, *, replace: bool, inputs: Iterable[str | Path]) ->
 
 
 class Meter:
-    """How far the reading is and how fast: a line that moves in a terminal, elsewhere a line now and then."""
+    """Progress and speed of reading: a status line in a terminal, elsewhere a line every few seconds."""
 
     def __init__(self, progress: Progress, files: TextFiles) -> None:
         self.progress, self.files = progress, files
@@ -213,7 +215,7 @@ def summarise(console: Console, files: TextFiles, values: Mapping[str, str]) -> 
 
 
 def warn(console: Console, files: TextFiles) -> None:
-    """What was wrong with the text and how it was mended."""
+    """Warns about problems found in the text, and how they were corrected."""
     for kind, number in files.problems.counts.items():
         if kind != "cut_lines":  # long lines are put together again
             say(console, f"{number:,} {MEANING[kind]}; first: {files.problems.first[kind]}", hang=2, style="yellow")

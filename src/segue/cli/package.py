@@ -30,36 +30,44 @@ def run_packaging(
     )
     for name, size in packed.files.items():
         console.print(f"{size:>14,}  {name}", soft_wrap=True, markup=False)
-    console.print(f"{sum(packed.files.values()):>14,}  bytes together")
+    console.print(f"{sum(packed.files.values()):>14,}  bytes in total")
     if packed.averaged:
-        say(console, "The weights are the averaged ones of the run, which no validation has judged.", hang=2)
+        say(console, "The weights are the averaged weights of the run, which were not validated.", hang=2)
     if packed.kept is not None:
-        text = f"{packed.kept:.1%} of the squared differences to {trunk} are kept. It is another model now: measure it."
+        text = (
+            f"{packed.kept:.1%} of the squared differences to {trunk} are kept. The result is a different model: "
+            "evaluate it."
+        )
         say(console, text, hang=2)
     if packed.unknown:
-        say(console, f"The card says nothing of: {', '.join(packed.unknown)}. Add it with --notes FILE.", hang=2)
+        say(console, f"The model card lacks: {', '.join(packed.unknown)}. Add it with --notes FILE.", hang=2)
     console.print(f"{packed.folder}", soft_wrap=True, markup=False)
 
 
 def package(
     model: ModelArgument,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write; its name is the name of the model.")],
-    license: Annotated[str, typer.Option(help="Licence for the card, e.g. apache-2.0.")],
-    language: Annotated[list[str], typer.Option(help="Language tag for the card, e.g. en; repeatable.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Folder to write; its name becomes the name of the model.")
+    ],
+    license: Annotated[str, typer.Option(help="Licence for the model card, e.g. apache-2.0.")],
+    language: Annotated[list[str], typer.Option(help="Language tag for the model card, e.g. en; repeatable.")],
     notes: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Markdown for the end of the card: data, training, figures. Default: none."),
+        typer.Option(
+            metavar="FILE", help="Markdown file to append to the model card: data, training, results. Default: none."
+        ),
     ] = None,
     trunk: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Packaged model to which only the differences are kept, with the head."),
+        typer.Option(metavar="NAME", help="Packaged model to store only low-rank differences to, with the head."),
     ] = None,
     rank: Annotated[int | None, typer.Option(min=1, help="--trunk: rank of the differences. Default: 8.")] = None,
     replace: ReplaceFolderOption = False,
 ) -> None:
-    """Write a model in 16 bits with its card, to be used by its name.
+    """Package a model: 16-bit weights and a model card, loadable by name.
 
-    In the package, or with SEGUE_MODELS=FOLDER. Of a pretraining run, the averaged weights are written.
+    Packaged models are found in segue itself and in the folder that SEGUE_MODELS names. For a pretraining run, the
+    averaged weights are written.
 
     \b
     Example:

@@ -21,10 +21,10 @@ def print_plan(config: Config) -> None:
     console.print(f"parameters  {needed.parameters:,}")
     console.print(f"tokens      {needed.tokens:,} in {config.train.steps:,} steps")
     if why := only_for_segue(config.model):
-        say(console, f"written     for segue alone: {why}", hang=12)
+        say(console, f"format      segue only: {why}", hang=12)
     if needed.measured_memory is None or needed.seconds_per_step is None:
         console.print(
-            f"memory      {needed.formula_memory / 2**30:.1f} GiB by formula, more than is free: not measured"
+            f"memory      {needed.formula_memory / 2**30:.1f} GiB by formula; more than is free, so not measured"
         )
         return
     console.print(f"memory      {needed.measured_memory / 2**30:.2f} GiB (measured)")
@@ -33,9 +33,9 @@ def print_plan(config: Config) -> None:
 
 
 def plan(config: ConfigArgument, overrides: OverridesArgument = None) -> None:
-    """Measure what a pretraining run will need: parameters, memory, time.
+    """Measure what a pretraining run needs: parameters, memory and time.
 
-    A few updates are made with random ids. Nothing is written.
+    Runs a few updates on random token ids and writes nothing.
 
     \b
     Example:

@@ -17,10 +17,10 @@ def plot_runs(runs: list[Path], out: Path, *, replace: bool) -> None:
 
 def plot(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
-    out: Annotated[Path, typer.Option(help="Picture to write.")] = Path("runs.png"),
+    out: Annotated[Path, typer.Option(help="Image file to write.")] = Path("runs.png"),
     replace: ReplaceFileOption = False,
 ) -> None:
-    """Draw the losses of runs against each other.
+    """Plot the loss curves of one or more runs.
 
     \b
     Example:

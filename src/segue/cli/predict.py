@@ -94,28 +94,26 @@ def is_table(sources: Sequence[str]) -> bool:
     for source in sources:
         if source == STANDARD_INPUT or os.path.isfile(source):
             raise ConfigError(
-                f"several arguments are texts; got {source!r} among them, which is a table. Give it alone, or give the "
-                "texts as rows on standard input."
+                f"several arguments are read as texts; got {source!r} among them, which is a table. Give the table "
+                "alone, or give the texts as rows on standard input."
             )
     return False
 
 
 def _warn(console: Console, table: Table, writer: PredictionWriter) -> None:
-    """What else is not as it was in the table."""
+    """Warns about other differences from the input table."""
     problems = table.problems
     for kind, number in problems.counts.items():
         if kind != "malformed_records":  # they are among the rows without an answer
             say(console, f"{number:,} {MEANING[kind]}; first: {problems.first[kind]}", hang=2, style="yellow")
     if writer.escaped:
         text = (
-            f"{writer.escaped:,} cells that begin like a formula of a spreadsheet got a ' in front; "
-            "--no-escape-formulas leaves them as they are."
+            f"{writer.escaped:,} cells that look like spreadsheet formulas were prefixed with '; --no-escape-formulas "
+            "leaves them unchanged."
         )
         say(console, text, hang=2, style="yellow")
     for name, number in writer.left_out.items():
-        text = (
-            f"{number:,} rows have a field {name!r} that the first ones do not have; it is not written. Use --to jsonl."
-        )
+        text = f"{number:,} rows have a field {name!r} that the first rows lack; it is not written. Use --to jsonl."
         say(console, text, hang=2, style="yellow")
 
 
@@ -147,25 +145,25 @@ def predict(
     replace: ReplaceFileOption = False,
     to: Annotated[
         Literal["csv", "tsv", "jsonl"] | None,
-        typer.Option(help="Format of the output. Default: by its file name, else jsonl."),
+        typer.Option(help="Output format. Default: inferred from the file name, else jsonl."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Batch size. Changes the speed only.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Batch size. Affects only speed.")] = 32,
     escape_formulas: Annotated[
         bool,
         typer.Option(
             "--escape-formulas/--no-escape-formulas",
-            help="Whether to put a ' before text that a spreadsheet would run as a formula (= + - @), in csv and tsv. "
-            "Default: yes.",
+            help="Whether to put a ' before text that a spreadsheet would evaluate as a formula (= + - @), in csv "
+            "and tsv. Default: yes.",
         ),
     ] = True,
 ) -> None:
-    """Answer rows of a table, or texts, with a fine-tuned model.
+    """Run a fine-tuned model on the rows of a table, or on texts.
 
-    One argument that is a path, or ends as a table does (.csv, .jsonl, ...), is a table. All others are texts; a task
-    that reads two texts takes them in turn.
+    A single argument that is a path, or has the extension of a table (.csv, .jsonl, ...), is read as a table. All other
+    arguments are texts; a task with two texts takes them in turn.
 
-    All rows come back, in order. A row that cannot be read or answered has no answer and says why in the column
-    `problem`; such rows are counted on standard error, and the exit status is 0.
+    Every row is written, in order. A row that cannot be read or answered has no answer, and the column `problem` says
+    why; such rows are counted on standard error, and the exit status is 0.
 
     \b
     Example:

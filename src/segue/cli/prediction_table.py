@@ -70,8 +70,8 @@ class PredictionWriter:
         self._waiting.append((row, problem))
         if len(self._waiting) > MOST_WAITING:
             raise DataError(
-                f"one of the first {MOST_WAITING:,} rows must have an answer, which tells the columns of {self.to}; "
-                f"got none ({self._waiting[0][1]}). Check --column and --columns, or write --to jsonl."
+                f"one of the first {MOST_WAITING:,} rows must have an answer, which determines the columns of "
+                f"{self.to}; got none ({self._waiting[0][1]}). Check --column and --columns, or write --to jsonl."
             )
 
     def _begin(self, answer: Mapping[str, Any]) -> None:

@@ -154,10 +154,10 @@ def prepare(
             help="Files, folders or quoted globs: txt, jsonl, csv, tsv, parquet, each also as .gz, .xz, .zst or .bz2.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the new store; a validation store goes to OUT-valid.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new store. The validation store, if any, is OUT-valid.")],
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="Folder of a tokeniser, or store whose tokeniser is used. Default: train a new one."),
+        typer.Option(help="Tokeniser folder, or store whose tokeniser to use. Default: train a new one."),
     ] = None,
     kind: Annotated[
         Literal["unigram", "bpe", "words", "characters", "bytes"], typer.Option(help="Kind of tokeniser to train.")
@@ -167,7 +167,7 @@ def prepare(
         typer.Option(help="Vocabulary size. Default: 8000 for unigram and bpe, no limit for words and characters."),
     ] = None,
     sample_characters: Annotated[
-        int, typer.Option(help="Characters of text, drawn at random, that unigram and bpe are trained on at most.")
+        int, typer.Option(help="Maximum number of characters, sampled at random, to train unigram and bpe on.")
     ] = 2**22,
     documents: DocumentsOption = None,
     field: FieldOption = "text",
@@ -175,19 +175,21 @@ def prepare(
     workers: Annotated[int | None, typer.Option(help="Number of processes. Default: one per core.")] = None,
     validation_share: Annotated[
         float | None,
-        typer.Option(help="Share of the documents for the validation store, e.g. 0.01. Default: no validation store."),
+        typer.Option(
+            help="Share of documents to hold out in a validation store, e.g. 0.01. Default: no validation store."
+        ),
     ] = None,
     malformed_share: Annotated[
-        float, typer.Option(help="Largest share of unreadable records in a file. More is an error.")
+        float, typer.Option(help="Maximum share of unreadable records in a file; more is an error.")
     ] = 0.05,
     largest_expansion: ExpansionOption = None,
-    seed: Annotated[int, typer.Option(help="Random seed for the sample and the validation documents.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for sampling text and for choosing validation documents.")] = 0,
     replace: ReplaceFolderOption = False,
 ) -> None:
-    """Turn text into a store: ids on disk that training reads.
+    """Tokenise text into a store: token ids on disk, ready for training.
 
-    Malformed bytes become U+FFFD, NULs are dropped, lines above 65,536 characters are cut, empty and duplicate files
-    are left out; all of it is counted and reported. A run that is stopped leaves nothing that looks like a store.
+    Malformed bytes become U+FFFD, NULs are dropped, lines longer than 65,536 characters are split, and empty and
+    duplicate files are skipped; all of this is counted and reported. An interrupted run leaves no partial store.
 
     \b
     Example:

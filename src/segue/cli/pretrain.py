@@ -102,7 +102,7 @@ class LiveView:
         for change in event.changed:
             say(self.console, f"changed: {change}", indent=2)
         if event.step == 0 and (why := only_for_segue(self.model)):
-            say(self.console, f"For segue alone: {why}", indent=2, hang=2)
+            say(self.console, f"segue only: {why}", indent=2, hang=2)
         if self.console.is_terminal and event.step < event.steps:
             self.task = self.progress.add_task("pretrain", total=event.steps, completed=event.step, line="")
             self.progress.start()
@@ -181,14 +181,16 @@ def _tensorboard(run: Path) -> Callable[[], Board]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ConfigError("--tensorboard needs TensorBoard; it is not installed. pip install tensorboard.") from None
+        raise ConfigError(
+            "--tensorboard needs TensorBoard; it is not installed. Install it: pip install tensorboard."
+        ) from None
 
     def board() -> Board:
         try:
             writer = SummaryWriter(str(run / "tensorboard"))
         except OSError as error:
             raise DataError(
-                f"{run} must be a folder that can be written to; got {error.strerror or error}. Choose another --out."
+                f"{run} must be a writable folder; got {error.strerror or error}. Choose another --out."
             ) from None
         return lambda name, value, step: writer.add_scalar(name, value, step)
 
@@ -199,7 +201,9 @@ def _wandb(run: Path, config: Config) -> Callable[[], Board]:
     try:
         wandb = import_module("wandb")
     except ImportError:
-        raise ConfigError("--wandb needs Weights & Biases; it is not installed. pip install wandb.") from None
+        raise ConfigError(
+            "--wandb needs Weights & Biases; it is not installed. Install it: pip install wandb."
+        ) from None
 
     def board() -> Board:
         started = wandb.init(project="segue", name=run.name, dir=str(run), config=config.model_dump(mode="json"))
@@ -211,33 +215,32 @@ def _wandb(run: Path, config: Config) -> Callable[[], Board]:
 def pretrain(
     config: ConfigArgument,
     overrides: OverridesArgument = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder; a run that is in it is resumed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; an existing run is resumed.")] = None,
     start: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="MODEL",
-            help="Model to start from: a folder, a run or a name. Its [model] settings are used. Default: new weights.",
+            help="Model to start from: model folder, run folder or name. Its [model] settings are used. Default: "
+            "new weights.",
             autocompletion=complete_model,
         ),
     ] = None,
     new_weights: Annotated[bool, typer.Option("--new-weights", hidden=True)] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="Also send metrics to Weights & Biases.")] = False,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Skip the comparison of stores with their checksums.")
-    ] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Skip verifying the checksums of stores.")] = False,
 ) -> None:
     """Pretrain a model on a store, or resume a run.
 
-    Ctrl-C or SIGTERM saves the state and stops; the same command resumes it, to the bit.
+    Ctrl-C or SIGTERM saves the training state and exits; the same command resumes from it, bit for bit.
 
     \b
     Example:
       segue pretrain small-xlnet data.store=corpus --out run
     """
     if out is None:
-        raise ConfigError("a run needs a folder; got no --out. Give --out RUN.")
+        raise ConfigError("pretraining needs a run folder; got no --out. Give --out RUN.")
     if new_weights:
         raise ConfigError(
             "pretraining starts with new weights unless --from names a model; got --new-weights, which is for "

@@ -31,7 +31,7 @@ def run_push(
             console.print(f"{_size(size):>10}  {file}", soft_wrap=True, markup=False)
         if upload.stripped:
             places = ", ".join(upload.stripped)
-            say(console, f"Paths of this machine stay here, and only their last names go up: {places}.", hang=2)
+            say(console, f"Local paths are reduced to their last component in: {places}.", hang=2)
 
     pushed = pushed_model(
         folder,
@@ -46,9 +46,9 @@ def run_push(
     )
     total = f"{len(pushed.files)} files of {pushed.folder}, {_size(sum(pushed.files.values()))}"
     if pushed.url is None:
-        say(console, f"{total}: would go to {name}. Nothing was written or sent.", hang=2)
+        say(console, f"{total}: would be uploaded to {name}. Nothing was written or sent.", hang=2)
         return
-    say(console, f"{total}: are at {pushed.url}, commit {pushed.commit}.", hang=2)
+    say(console, f"{total}: uploaded to {pushed.url}, commit {pushed.commit}.", hang=2)
     say(console, f'Next: segue.load("{name}", revision="{pushed.commit}")', hang=2, style="dim")
 
 
@@ -61,19 +61,24 @@ def _size(number: int) -> str:
 
 def push(
     folder: Annotated[Path, typer.Argument(help="Model folder or run folder.")],
-    name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Name of the model on the hub.")],
-    private: Annotated[bool, typer.Option("--private", help="Make a new model private.")] = False,
+    name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Name of the model on the Hub.")],
+    private: Annotated[bool, typer.Option("--private", help="Create the model as private.")] = False,
     revision: Annotated[
-        str | None, typer.Option(metavar="BRANCH", help="Branch; made if it does not exist. Default: main.")
+        str | None,
+        typer.Option(metavar="BRANCH", help="Branch to upload to; created if it does not exist. Default: main."),
     ] = None,
     message: Annotated[str | None, typer.Option(help="Commit message. Default: Upload a segue model.")] = None,
-    license: Annotated[str | None, typer.Option(help="Licence for the card, e.g. apache-2.0.")] = None,
-    language: Annotated[list[str] | None, typer.Option(help="Language tag for the card, e.g. en; repeatable.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files and their sizes.")] = False,
+    license: Annotated[str | None, typer.Option(help="Licence for the model card, e.g. apache-2.0.")] = None,
+    language: Annotated[
+        list[str] | None, typer.Option(help="Language tag for the model card, e.g. en; repeatable.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the files and their sizes without uploading.")
+    ] = False,
 ) -> None:
-    """Upload a model folder with its card to the hub.
+    """Upload a model folder and its model card to the Hugging Face Hub.
 
-    The files are checked first; paths of this machine stay here.
+    Files are checked first, and local paths are not uploaded.
 
     \b
     Example:

@@ -33,7 +33,7 @@ def run_recl(
     """Prints the perplexity of every model at every context length, then the effective lengths."""
     console = Console(highlight=False)
     if data is None:
-        raise ConfigError("--recl needs a store; got models alone. Give its folder after MODEL.")
+        raise ConfigError("--recl needs a store; got only models. Give the folder of a store after MODEL.")
     inputs = [data, *map(path_of, models)]
     if plot is not None:
         check_picture(plot, replace=replace, inputs=inputs)
@@ -48,7 +48,7 @@ def run_recl(
     contexts = found.contexts
     for number, (path, reader) in enumerate(zip(models, found.readers, strict=True), start=1):
         say(console, f"{number}  {path}: {_described(reader, longest=contexts[-1])}", hang=3)
-    say(console, f"{found.losses_NCT.shape[2]:,} tokens predicted, from token {contexts[-1]:,} of {data} on.")
+    say(console, f"{found.losses_NCT.shape[2]:,} tokens predicted, starting at token {contexts[-1]:,} of {data}.")
     console.print(_perplexities(found))
     console.print()
     console.print(_table(found.lengths, contexts))
@@ -91,7 +91,7 @@ def _measured(
 
 
 def _described(reader: ContextReader, *, longest: int) -> str:
-    way = "a window from nothing for every token" if reader.by_window else "memory, each token seeing its context"
+    way = "a separate window for every token" if reader.by_window else "memory, each token seeing its context"
     positions = reader.learned_positions
     most = f", at most its {positions} positions" if positions is not None and positions < longest else ""
     return f"{reader.parameters / 1e6:.2f} M parameters; contexts by {way}{most}."

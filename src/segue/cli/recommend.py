@@ -31,11 +31,11 @@ from segue.config import settings as settings_of
 from segue.errors import ConfigError
 
 RecArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="REC", help="Folder of the recommender.")]
-SeedOption: TypeAlias = Annotated[int, typer.Option(help="Seed of weights and of all that is drawn.")]
+SeedOption: TypeAlias = Annotated[int, typer.Option(help="Random seed for initial weights and sampling.")]
 
 
 def recommend() -> None:
-    """Recommend items from what users did and what items say, with reasons.
+    """Recommend items from user events and item texts, with reasons.
 
     \b
     Example:
@@ -48,7 +48,8 @@ def learn(
     events: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", help="Table (csv, tsv, jsonl, json, parquet) with user, item, and if any time and kind."
+            metavar="FILE",
+            help="Table (csv, tsv, jsonl, json, parquet) with columns user and item, and optionally time and kind.",
         ),
     ],
     out: OutOption,
@@ -56,31 +57,33 @@ def learn(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Table with id, and if any title, description, tags (with | between them), price. Default: none; "
-            "items are known by their ids.",
+            help="Table with column id, and optionally title, description, tags (separated by |) and price. "
+            "Default: none; items are known by their ids only.",
         ),
     ] = None,
     kind: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=WEIGHT",
-            help="What events of a kind weigh; repeatable. Default: buy 3, comment and share 2, all others 1.",
+            help="Weight of a kind of event; repeatable. Default: buy 3, comment and share 2, all others 1.",
         ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="MODEL", help="Name or folder of the model that reads texts of items. Default: the packaged one."
+            metavar="MODEL", help="Name or folder of the model that embeds item texts. Default: the packaged one."
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Setting, e.g. objective=permutation, width=128; repeatable."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Setting to change, e.g. objective=permutation, width=128; repeatable."
+        ),
     ] = None,
     database: DatabaseOption = None,
     seed: SeedOption = 0,
 ) -> None:
-    """Learn a recommender from events and items, and measure it on what came later.
+    """Train a recommender on events and items, and evaluate it on later events.
 
     \b
     Example:
@@ -105,9 +108,9 @@ def learn(
         say(console, f"Rows skipped: {count:,} ({reason})", indent=2)
     measured = {name: one for name, one in numbers["held_back"].items() if one["events"]}
     if not measured:
-        say(console, "Too few events to hold some back: nothing is measured.")
+        say(console, "Too few events to hold any out: nothing is evaluated.")
     for name, one in measured.items():
-        say(console, f"{name}, {one['events']:,} held-back events: NDCG@10 {one['ndcg']:.4f}, HR@10 "
+        say(console, f"{name}, {one['events']:,} held-out events: NDCG@10 {one['ndcg']:.4f}, HR@10 "
             f"{one['hit_rate']:.4f}.")  # fmt: skip
     say(console, f"Report: {found.page}, and report.md beside it.")
 
@@ -129,17 +132,19 @@ def suggest(
     rec: RecArgument,
     user: Annotated[str, typer.Argument(metavar="USER", help="Id of the user.")],
     count: Annotated[int, typer.Option(min=1, max=1000, help="Number of items.")] = 10,
-    why: Annotated[bool, typer.Option("--why", help="Say because of what each item is listed.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Give the reason for each item.")] = False,
     diversity: Annotated[
-        float, typer.Option(min=0, max=1, help="From 0, the likeliest, to 1, what differs most.")
+        float, typer.Option(min=0, max=1, help="Diversity, from 0 (most likely items) to 1 (most different items).")
     ] = 0.0,
-    novelty: Annotated[float, typer.Option(min=0, max=1, help="From 0, as the model says, to 1, what few know.")] = 0.0,
+    novelty: Annotated[
+        float, typer.Option(min=0, max=1, help="Novelty, from 0 (no adjustment) to 1 (least popular items).")
+    ] = 0.0,
     tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="Only items with this tag; repeatable. Default: all.")
+        list[str] | None, typer.Option(metavar="TAG", help="Tag that items must have; repeatable. Default: all items.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print items as JSON lines.")] = False,
 ) -> None:
-    """List what a user may want next, and why.
+    """Recommend items to a user, with reasons.
 
     \b
     Example:
@@ -174,20 +179,22 @@ def run(
     keys: KeysOption = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Limit, e.g. max_sessions=500; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Limit to change, e.g. max_sessions=500; repeatable."),
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Learn from real events first, if the recommender is not there.")
+        bool, typer.Option("--demo", help="Train on real events first, if the folder does not exist.")
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="For --demo: a folder with events.csv and items.csv, or MovieLens."),
+        typer.Option(metavar="FOLDER", help="Folder for --demo with events.csv and items.csv, or with MovieLens."),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Load the recommender, open its port, and stop.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Load the recommender, check that it can start, and exit.")
+    ] = False,
 ) -> None:
-    """Run a recommender: its page, HTTP.
+    """Serve a recommender: its web page and an HTTP API.
 
-    Ctrl-C or SIGTERM lets requests end and stops; kill -9 loses no event that was answered.
+    Ctrl-C or SIGTERM finishes open requests and exits; even kill -9 loses no acknowledged event.
 
     \b
     Example:
@@ -222,7 +229,7 @@ def run(
 
 
 def improve(rec: RecArgument, seed: SeedOption = 0) -> None:
-    """Learn again from all events by now, and switch if it is no worse.
+    """Retrain on all events so far, and switch if the new model is no worse.
 
     \b
     Example:
@@ -232,16 +239,16 @@ def improve(rec: RecArgument, seed: SeedOption = 0) -> None:
 
     found = improve_recommender(rec, seed=seed)
     console = Console(highlight=False)
-    say(console, f"{found.learned:,} events came since. NDCG@10 on {found.asked:,} held-back events: before "
+    say(console, f"{found.learned:,} new events. NDCG@10 on {found.asked:,} held-out events: before "
         f"{found.before:.4f}, now {found.now:.4f}.")  # fmt: skip
     show_switch("recommend", rec, model=found.model, switched=found.switched)
 
 
 def compare(
     rec: RecArgument,
-    first: Annotated[str, typer.Argument(metavar="FIRST", help="Name of a model, as 0001.")],
-    second: Annotated[str, typer.Argument(metavar="SECOND", help="Name of another.")],
-    most: Annotated[int, typer.Option(min=1, max=10**6, help="Most events that are replayed.")] = 2000,
+    first: Annotated[str, typer.Argument(metavar="FIRST", help="Name of the first model, e.g. 0001.")],
+    second: Annotated[str, typer.Argument(metavar="SECOND", help="Name of the second model.")],
+    most: Annotated[int, typer.Option(min=1, max=10**6, help="Maximum number of events to replay.")] = 2000,
     seed: SeedOption = 0,
 ) -> None:
     """Compare two models by interleaving their lists on replayed events.
@@ -263,7 +270,7 @@ def roll_back(
     rec: RecArgument,
     to: ToOption = None,
 ) -> None:
-    """Go back to an earlier model of a recommender.
+    """Return to an earlier model of a recommender.
 
     \b
     Example:
@@ -275,7 +282,7 @@ def roll_back(
 
 
 def back_up(rec: RecArgument, out: OutOption) -> None:
-    """Copy a recommender, also while it runs.
+    """Back up a recommender, even while it runs.
 
     \b
     Example:
@@ -292,9 +299,9 @@ def restore(
     out: OutOption,
     database: DatabaseOption = None,
 ) -> None:
-    """Make a recommender of a back-up, after its files were checked.
+    """Restore a recommender from a back-up, after checking its files.
 
-    With --database its events and items go into PostgreSQL, where the database must be empty.
+    With --database, events and items are restored into PostgreSQL; the database must be empty.
 
     \b
     Example:
@@ -312,9 +319,9 @@ def person(
     person: Annotated[str, typer.Argument(metavar="ID", help="Id of the user.")],
     delete: DeleteOption = False,
 ) -> None:
-    """Show, export or delete what a recommender keeps of a person.
+    """Show, export or delete what a recommender stores about a person.
 
-    It is printed as JSON; to export it, write it to a file.
+    The data is printed as JSON; redirect it to a file to export it.
 
     \b
     Example:
@@ -329,6 +336,6 @@ def person(
         say(console, f"{len(found['events']):,} events and {len(found['sessions']):,} sessions deleted.")
         if found["models"]:
             names = ", ".join(found["models"])
-            say(console, f"Models {names} were made when these events were there; learn again for one without them.")
+            say(console, f"Models {names} were trained on these events; retrain for a model without them.")
     else:
         show_json(found, indent=1)

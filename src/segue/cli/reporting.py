@@ -1,4 +1,4 @@
-"""How far a long piece of work is, on standard error: a bar in a terminal, elsewhere a line now and then."""
+"""Progress of long work on standard error: a bar in a terminal, elsewhere a line every few seconds."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from segue.cli.console import duration
 
 Report: TypeAlias = Callable[[int, int], None]
-"""Takes how much is done, and of how much."""
+"""Callback that takes the amount done and the total."""
 PATIENCE = 1.0
 """Seconds of work before a bar appears."""
 LINE_EVERY = 10.0
@@ -20,7 +20,7 @@ LINE_EVERY = 10.0
 
 @contextmanager
 def reporting(what: str) -> Iterator[Report]:
-    """`what` is what is being done, as a line begins with it."""
+    """Yields a callback for progress. `what` names the work at the start of each line."""
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)

@@ -21,7 +21,8 @@ def print_samples() -> None:
     console.print()
     say(
         console,
-        "`segue sample NAME --out FILE` writes one: documents parted by blank lines, or labelled texts as JSON lines.",
+        "`segue sample NAME --out FILE` writes one: documents separated by blank lines, or labelled texts as JSON "
+        "lines.",
     )
 
 
@@ -39,13 +40,13 @@ def write(name: str, out: Path | None, *, replace: bool) -> None:
 
 
 def sample(
-    name: Annotated[str | None, typer.Argument(help="Corpus to write. Default: describe them all.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Corpus to write. Default: list all.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="File to write. Default: NAME.txt, or NAME.jsonl for labelled texts.")
     ] = None,
     replace: ReplaceFileOption = False,
 ) -> None:
-    """Write a real corpus for a first try, English or Chinese, plain or labelled.
+    """Write a sample corpus, English or Chinese, plain or labelled.
 
     \b
     Example:

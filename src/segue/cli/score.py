@@ -104,23 +104,23 @@ def score(
         typer.Argument(metavar="FILE|-", help="Text files and folders, as for segue prepare, or - for standard input."),
     ],
     reading: TextOptions,
-    by: Annotated[Literal["token", "line", "document"], typer.Option(help="Unit of a row.")] = "document",
+    by: Annotated[Literal["token", "line", "document"], typer.Option(help="Unit to score: one row each.")] = "document",
     order: Annotated[
         Literal["forward", "backward", "random"],
-        typer.Option(help="Permutation models: order in which the tokens of a segment are predicted."),
+        typer.Option(help="Permutation models: factorization order within a segment."),
     ] = "forward",
     seed: Annotated[int, typer.Option(min=0, help="Seed for random orders.")] = 0,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Table to write. Default: standard output.")] = None,
     replace: ReplaceFileOption = False,
     to: Annotated[
         Literal["jsonl", "csv", "tsv", "parquet"] | None,
-        typer.Option(help="Format of the output. Default: by its file name, else jsonl."),
+        typer.Option(help="Output format. Default: inferred from the file name, else jsonl."),
     ] = None,
 ) -> None:
     """Compute log-probabilities of texts, by token, line or document.
 
-    A causal model predicts each token from those before it, a permutation model in an order of each segment, a masked
-    model from all others of its window (pseudo-likelihood). Logarithms are natural.
+    A causal model predicts each token from those before it, a permutation model in a factorization order of each
+    segment, a masked model from all other tokens of its window (pseudo-likelihood). Logarithms are natural.
 
     \b
     Example:

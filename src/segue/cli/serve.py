@@ -40,15 +40,15 @@ def run_server(
     models = models or list(packaged_models())
     if not models:
         raise ConfigError(
-            "segue serve must have a model; got none, and none comes with this installation. Name a model folder, "
-            "a run folder, or a name on the hub."
+            "segue serve needs a model; got none, and this installation has no packaged models. Give a model folder, "
+            "a run folder, or a name on the Hub."
         )
     chosen = settings(ServeSettings, {}, overrides)
     local = is_local(host)
     if not local and keys is None:
         raise ConfigError(
-            f"a server that others can reach must have keys; got --host {host} without. Give --keys FILE, with a line "
-            "TENANT KEY for each, or leave --host out."
+            f"a server that other machines can reach must have keys; got --host {host} without --keys. Give --keys "
+            "FILE, with one TENANT KEY per line, or leave --host out."
         )
     known = None if keys is None else read_keys(keys)
     store: RedisStore | Path | None = None if sessions is None else Path(sessions)
@@ -66,7 +66,7 @@ def run_server(
     def started() -> None:
         for one in served.values():
             console.print(f"{one.name}  {one.parameters / 1e6:.1f} M parameters  {', '.join(one.abilities)}")
-        ends = "--check: it stops now" if check else "Ctrl-C stops it"
+        ends = "--check: exiting" if check else "Ctrl-C to stop"
         console.print(f"serving on http://{shown}:{at}  ({ends})", soft_wrap=True)
 
     serve(make_app(serving), serving, listening, started=started, check=check)
@@ -89,8 +89,8 @@ def check_installed(program: str) -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"{program} needs fastapi, uvicorn and prometheus-client; got none of: {', '.join(missing)}. Install "
-            "them: pip install fastapi uvicorn prometheus-client."
+            f"{program} needs fastapi, uvicorn and prometheus-client; missing: {', '.join(missing)}. Install them: pip "
+            "install fastapi uvicorn prometheus-client."
         )
 
 
@@ -99,33 +99,37 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="[NAME=]MODEL",
-            help="Model folders, run folders, fine-tuned models, checkpoints or names; NAME is what requests call it, "
-            "by default the name of the folder. Default: all packaged models.",
+            help="Model folders, run folders, fine-tuned models, checkpoints or model names. NAME is the name in "
+            "requests, by default that of the folder. Default: all packaged models.",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine needs --keys.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any other than localhost requires --keys.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free port.")] = 8000,
     keys: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with a line TENANT KEY for each key. Default: no keys.")
+        Path | None, typer.Option(metavar="FILE", help="File with one TENANT KEY per line. Default: no keys.")
     ] = None,
     sessions: Annotated[
         str | None,
         typer.Option(
             metavar="FILE|URL",
-            help="File that keeps sessions over a restart, or redis://HOST:PORT/0 for several servers that share them. "
+            help="File that keeps sessions across restarts, or redis://HOST:PORT/0 to share them between servers. "
             "Default: a temporary file.",
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Limit, e.g. max_tokens=1000; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Limit to change, e.g. max_tokens=1000; repeatable."),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Load the models, open what is needed, and stop.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Load the models, check that the server can start, and exit.")
+    ] = False,
 ) -> None:
-    """Serve models over HTTP, with sessions that remember.
+    """Serve models over HTTP, with stateful sessions.
 
-    OpenAI's interface for text, and one route for each task. Ctrl-C or SIGTERM lets requests end, saves all sessions
-    and stops.
+    Offers an OpenAI-compatible API for text, and one route per task. Ctrl-C or SIGTERM finishes open requests, saves
+    all sessions and exits.
 
     \b
     Example:

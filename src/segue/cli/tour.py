@@ -141,9 +141,10 @@ def _exactness(console: Console) -> None:
 
 
 def tour() -> None:
-    """Show what makes these models what they are, computed as you watch.
+    """Demonstrate the ideas of Transformer-XL and XLNet, computed live.
 
-    Memory, permutations, any order, exactness: on small models, in seconds.
+    Segment-level recurrence, permutation language modelling, factorization orders and exactness, on small models in
+    seconds.
 
     \b
     Example:

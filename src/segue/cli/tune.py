@@ -91,7 +91,7 @@ class _View:
                 value = validated.metrics[self.metric].value
                 say(self.console, f"step {validated.step}: {self.metric} {value:.4f}", indent=2)
             case Restarted() as restarted:
-                say(self.console, f"step {restarted.step}: collapsed: {restarted.reason}. Starting again.", indent=2)
+                say(self.console, f"step {restarted.step}: collapsed: {restarted.reason}. Restarting.", indent=2)
 
     def _ended(self, event: SearchEnded) -> None:
         console = Console(highlight=False)
@@ -99,11 +99,11 @@ class _View:
         if event.stopped_by is not None:
             say(
                 console,
-                f"Nothing is lost: {self.folder} keeps what is over ({len(event.trials)} so far); a trial cut short is "
-                "made again. The same command goes on.",
+                f"Nothing is lost: {self.folder} keeps the finished trials ({len(event.trials)} so far); an "
+                "interrupted trial is repeated. The same command continues.",
             )
         if event.best is None or event.command is None:
-            say(console, "No trial has come to its end yet.")
+            say(console, "No trial has finished yet.")
             return
         best = self.folder / "trials" / f"{event.best.number:04d}" / "best"
         value = f"{self.metric or 'a validation of'} {event.best.value:.4f}"
@@ -112,7 +112,7 @@ class _View:
             f"The best is trial {event.best.number}, with {value}. Its model is {best}; the weights of the other "
             "trials are deleted.",
         )
-        say(console, f"Report: {self.folder / 'report.html'}, and report.md beside it. The same run again:")
+        say(console, f"Report: {self.folder / 'report.html'}, and report.md beside it. To repeat the run:")
         console.print(event.command, soft_wrap=True, markup=False)
 
 
@@ -124,20 +124,22 @@ def tune(
     model: ModelArgument,
     tables: LabelledTableOptions,
     overrides: OverridesArgument = None,
-    task: Annotated[str, typer.Option(help="Task to learn; `segue finetune MODEL` lists the tasks.")] = "classify",
+    task: Annotated[
+        str, typer.Option(help="Task to fine-tune on; `segue finetune MODEL` lists the tasks.")
+    ] = "classify",
     train: Annotated[str | None, typer.Option(metavar="FILE", help="Training examples, as for segue finetune.")] = None,
     valid: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Validation examples, by which trials are judged. Default: hold out 10 % of the training examples.",
+            help="Validation examples to select the best trial. Default: hold out 10 % of the training examples.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="STUDY", help="Study folder; one that exists is continued.")
+        Path | None, typer.Option(metavar="STUDY", help="Study folder; an existing study is continued.")
     ] = None,
     trials: Annotated[
-        int, typer.Option(min=1, help="Number of trials of the whole study, earlier ones included.")
+        int, typer.Option(min=1, help="Total number of trials in the study, including earlier ones.")
     ] = 20,
     hours: Annotated[
         float | None, typer.Option(help="Hours after which no new trial begins. Default: no limit.")
@@ -146,23 +148,26 @@ def tune(
         list[str] | None,
         typer.Option(
             metavar="KEY=LOW..HIGH[:log]|KEY=A,B,C",
-            help="Setting to search, e.g. train.learning_rate=1e-5..1e-3:log; repeatable. Default: the usual ones.",
+            help="Setting to search, e.g. train.learning_rate=1e-5..1e-3:log; repeatable. Default: a standard "
+            "search space.",
         ),
     ] = None,
     new_weights: Annotated[
-        bool, typer.Option("--new-weights", help="Use only the shape and the tokeniser of MODEL, not its weights.")
+        bool, typer.Option("--new-weights", help="Use only the shape and tokeniser of MODEL, with new weights.")
     ] = False,
 ) -> None:
-    """Search for settings with many fine-tuning runs.
+    """Search for the best settings over many fine-tuning runs.
 
-    Ctrl-C loses nothing: the same command continues the search.
+    Ctrl-C loses no finished trial; the same command continues the search.
 
     \b
     Example:
       segue tune run --train train.csv --out study --trials 30
     """
     if train is None or out is None:
-        raise ConfigError("a search needs examples and a folder; got none. Give --train FILE and --out STUDY.")
+        raise ConfigError(
+            "a search needs training examples and a study folder; one is missing. Give --train FILE and --out STUDY."
+        )
     stopped_by = run_search(
         model,
         out,

@@ -1,4 +1,5 @@
-"""What the verbs that write text share: settings from options, prompts of any size, text on the screen, Ctrl-C.
+"""Shared parts of the commands that generate text: settings from options, prompts of any size, text on the screen,
+Ctrl-C.
 
 In: options as the user gave them, and a Session. What is written, and when, is for the verbs.
 """
@@ -65,7 +66,7 @@ def sampling_settings(options: SamplingOptions, *, show_alternatives: bool) -> S
 
 
 def biased(settings: SamplingSettings, bias: Sequence[str] | None, tokenizer: Tokenizer) -> SamplingSettings:
-    """With --bias, which only the tokeniser understands."""
+    """The settings with --bias, whose tokens are looked up in the tokeniser."""
     pairs = [_bias(one) for one in bias or ()]
     return replace(settings, logit_bias={token_id(token, tokenizer): number for token, number in pairs})
 
@@ -76,7 +77,7 @@ def _top_k(text: str) -> int | None:
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if number < 1:
         raise ConfigError(
-            f"--top-k must be a number from 1 on, or all; got {text!r}. Write --top-k 40, say, or --top-k all to draw "
+            f"--top-k must be a positive whole number, or all; got {text!r}. Use --top-k 40, or --top-k all to sample "
             "from the whole vocabulary."
         )
     return number
@@ -91,7 +92,8 @@ def _bias(text: str) -> tuple[str, float]:
         sign = ""
     if not sign or not token:
         raise ConfigError(
-            f"--bias must read TOKEN=NUMBER; got {text!r}. Write --bias the=-5, say; -inf forbids a token."
+            f"--bias must have the form TOKEN=NUMBER; got {text!r}. Write --bias the=-5, for example; -inf forbids a "
+            "token."
         )
     return token, number
 
@@ -105,8 +107,8 @@ def enough_memory() -> Iterator[None]:
         if not is_memory(error):
             raise
         raise ConfigError(
-            f"the model and the settings must fit into memory; got {first_line(error) or 'too little of it'}. Use a "
-            "shorter --memory-length or a smaller --beam."
+            f"the model must fit into memory with these settings; got {first_line(error) or 'an allocation failure'}. "
+            "Use a shorter --memory-length or a smaller --beam."
         ) from None
 
 
@@ -128,14 +130,14 @@ def prompt_pieces(prompt: str, *, encoding: str) -> Iterator[str]:
 def feed(session: Session, pieces: Iterable[str]) -> None:
     """Reads a prompt; where that takes long, says how far it is, and where some of it cannot matter, how much."""
     before = session.tokens_read
-    with reporting("read the prompt, tokens") as report:
+    with reporting("reading the prompt, tokens") as report:
         skipped = session.feed(pieces, progress=report)
     if skipped:
         total = session.tokens_read - before
         say(
             Console(stderr=True, highlight=False),
-            f"Skipped the first {skipped:,} of {total:,} tokens of the prompt: what this model writes can depend on no "
-            f"more than the last {session.reach:,}.",
+            f"Skipped the first {skipped:,} of {total:,} tokens of the prompt: the output of this model can depend on "
+            f"at most the last {session.reach:,}.",
             style="dim",
         )
 
@@ -182,7 +184,7 @@ class Screen:
             self._fresh = text.endswith("\n")
 
     def end_line(self) -> None:
-        """What follows begins a line."""
+        """Ensures that further output begins on a new line."""
         if not self._fresh:
             self.show("\n")
 

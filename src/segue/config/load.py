@@ -55,18 +55,18 @@ def read_config_file(path: str | Path) -> str:
             f"{path} must be a readable UTF-8 TOML file; got {error}. Check the path and the encoding."
         ) from None
     if len(data) > LARGEST_FILE:
-        raise ConfigError(f"{path} must have at most {LARGEST_FILE:,} bytes; it has more. It is no config.")
+        raise ConfigError(f"{path} must have at most {LARGEST_FILE:,} bytes; it has more. It is not a config.")
     return text
 
 
 def toml(text: str, *, source: str) -> dict[str, Any]:
     """The values of a TOML text; `source` is what a message calls it."""
     if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:
-        raise ConfigError(f"{source} must have lines of at most {LONGEST_LINE:,} characters; one is longer. Break it.")
+        raise ConfigError(f"{source} must have lines of at most {LONGEST_LINE:,} characters; one is longer. Split it.")
     try:
         return tomllib.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{source} must be TOML; got {error}. Correct that place.") from None
+        raise ConfigError(f"{source} must be TOML; got {error}. Correct it there.") from None
     except RecursionError:
         raise ConfigError(f"{source} must be TOML of a config; got lists or tables nested too deeply.") from None
 
@@ -192,7 +192,7 @@ def _apply(values: dict[str, Any], override: str) -> str | None:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts) or len(parts) > DEEPEST:
-        return f"an override must read section.key=value; got {shown(override)}. Write model.width=512, say."
+        return f"an override must read section.key=value; got {shown(override)}. Write model.width=512, for example."
     value = toml_value(text)
     for part in parts[:-1]:
         inner = values.setdefault(part, {})

@@ -1,6 +1,6 @@
-"""Every setting, in pipeline order, with what it means. Ranges of single settings are here; see `rules` for the rest.
+"""Every setting, in pipeline order, with its meaning and range. Rules that involve several settings are in `rules`.
 
-`None` means "not there" or "no limit"; no number has a second meaning. TOML has no null: leave the key out.
+`None` means "not there" or "no limit"; no number has a special meaning. TOML has no null: omit the key.
 """
 
 from typing import Annotated, Literal, TypeAlias, get_args
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 LARGEST_VOCABULARY = 2**24
 PositiveInt: TypeAlias = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Length: TypeAlias = Annotated[int, Field(ge=1, le=2**24)]
-"""In tokens."""
+"""Length in tokens."""
 Width: TypeAlias = Annotated[int, Field(ge=1, le=2**20)]
 SmallCount: TypeAlias = Annotated[int, Field(ge=1, le=2**11)]
 """Largest number of parts that a model has one by one, such as its layers."""
@@ -79,13 +79,13 @@ class XLPositions(Section):
 
 
 class ShawPositions(Section):
-    """Shaw et al. 2018: a learned vector for each clipped distance, on the keys, and on the values unless left out."""
+    """Shaw et al. 2018: a learned vector for each clipped distance, on the keys, and optionally on the values."""
 
     kind: Literal["shaw"] = "shaw"
     clip_distance: Length = 16
     """Distances are clipped to this length in both directions (k of the paper)."""
     on_values: bool = True
-    """Vectors on the values, too; false: on the keys alone."""
+    """Whether to add the vectors to the values as well as to the keys."""
 
 
 class LearnedRelativePositions(Section):
@@ -102,7 +102,7 @@ class AbsolutePositions(Section):
 
     kind: Literal["absolute"] = "absolute"
     encoding: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """Sinusoidal, or learned."""
+    """Whether position vectors are sinusoidal or learned."""
     max_length: Length = 512
     """Number of learned positions; sinusoids have no limit."""
     count_from: Literal["start", "end"] = "start"
@@ -122,7 +122,7 @@ class RotaryPositions(Section):
 
     kind: Literal["rotary"] = "rotary"
     base: PositiveFloat = 10000.0
-    """The slowest pair turns by 1 / base (about) for each position."""
+    """Base of the rotation frequencies: the slowest pair rotates by about 1 / base per position."""
 
 
 class AlibiPositions(Section):
@@ -132,7 +132,7 @@ class AlibiPositions(Section):
 
 
 class NoPositions(Section):
-    """No positions at all: the order of tokens shows only in who sees whom."""
+    """No positional encoding: the order of tokens shows only through the attention mask."""
 
     kind: Literal["none"] = "none"
 
@@ -159,7 +159,7 @@ class MemoryConfig(Section):
     length: Length
     """Number of cached positions per layer (mem_len)."""
     initial: Literal["empty", "zeros"] = "empty"
-    """A new row remembers nothing, or attends to zeros, as the TensorFlow code and its releases do."""
+    """Initial memory. empty: nothing to attend to. zeros: zero vectors, as in the TensorFlow code and its releases."""
     reuse_length: Length | None = None
     """Cache only this many first positions of a segment, because the next segment begins after them (reuse_len of
     XLNet). Default: the whole segment."""
@@ -175,7 +175,7 @@ class AuxiliaryConfig(Section):
     """The auxiliary losses of Al-Rfou et al. 2018: every layer predicts, and further tokens too."""
 
     targets: SmallCount = 2
-    """How many of the next tokens each position predicts; those after the first weigh one half."""
+    """Number of following tokens that each position predicts; those after the first have weight one half."""
 
 
 class ModelConfig(Section):
@@ -235,7 +235,7 @@ class ModelConfig(Section):
 
     @property
     def bidirectional(self) -> bool:
-        """Whether a token may see later ones of its segment."""
+        """Whether a token may attend to later tokens of its segment."""
         return self.objective != "causal"
 
     @property
@@ -244,7 +244,7 @@ class ModelConfig(Section):
 
     @property
     def learned_positions(self) -> int | None:
-        """How many positions have a learned vector each; None: any number can be read."""
+        """Number of learned positions; None if segments may have any length."""
         if isinstance(self.positions, AbsolutePositions) and self.positions.encoding == "sinusoidal":
             return None
         if isinstance(self.positions, AbsolutePositions | PerLayerPositions):
@@ -253,7 +253,7 @@ class ModelConfig(Section):
 
     @property
     def hidden_width(self) -> int:
-        """Width of what a head reads."""
+        """Width of the hidden states that a head reads."""
         return 2 * self.width if self.directions == "both" else self.width
 
 
@@ -261,14 +261,14 @@ class ModelConfig(Section):
 
 
 class PermutationConfig(Section):
-    """How prediction targets and factorisation orders are drawn (Yang et al. 2019, and their code)."""
+    """Sampling of prediction targets and factorization orders (Yang et al. 2019, and their code)."""
 
     one_in: Length = 6
-    """K of the paper: one token in this many is predicted."""
+    """Predict one token in this many (K in the paper)."""
     longest_span: SmallCount = 5
-    """Target spans have 1 to this many units; a length of n has a probability proportional to 1 / n."""
+    """Maximum length of a target span in units; a length of n has a probability proportional to 1 / n."""
     context_ratio: Annotated[float, Field(ge=1, le=2**24, allow_inf_nan=False)] = 6.0
-    """A span of n units is drawn within a context of this times n units."""
+    """Ratio of context to span: a span of n units is drawn within a context of this times n units."""
     spans: Literal["pieces", "words", "characters"] = "pieces"
     """Unit of a span, and where one may begin. pieces: the released code, spans begin at a word. words: what its
     authors intended. characters: begins anywhere, for text without word borders such as Chinese."""
@@ -316,9 +316,9 @@ class DataConfig(Section):
     """Positions of a segment that are trained on, for objective "causal". second_half: those that see half a segment at
     least (half losses of the Transformer-XL paper). Validation counts all."""
     permutation: PermutationConfig = PermutationConfig()
-    """For objective "permutation"."""
+    """Settings for objective "permutation"."""
     masking: MaskingConfig = MaskingConfig()
-    """For objective "masked"."""
+    """Settings for objective "masked"."""
 
 
 # --------------------------------------------------------------------------------------------------- train
@@ -389,22 +389,22 @@ class TrainConfig(Section):
 
 
 class ReadConfig(Section):
-    """How a document is read for a task, segment by segment."""
+    """How documents are read for a task, segment by segment."""
 
     segment_length: Length | None = None
     """Tokens per segment. Default: 512, or all positions of a model that has fewer."""
     memory_length: Length | None = None
-    """Tokens that a segment remembers of the ones before. Default: enough for 95 % of the documents of several segments
-    to be remembered from their first token, up to 512, and not fewer than in pretraining."""
+    """Memory length in tokens. Default: long enough that 95 % of multi-segment documents are remembered from their
+    first token, up to 512, and not shorter than in pretraining."""
     carry: bool = True
     """Carry memory from segment to segment; models with learned absolute positions never do."""
     overlap: Length | None = None
     """Sliding windows: each segment repeats this many tokens of the one before; for reading without memory (`carry`
     false). Default: no token is read twice."""
     gradient_segments: PositiveInt | None = None
-    """Gradients reach the last so many segments of a document; the ones before are read for their memory. For tasks
-    with an answer at every token: how many segments a gradient goes back through memory. Default: all segments of the
-    longest document, up to 16,384 tokens."""
+    """Number of final segments of a document that receive gradients; earlier ones are read only for their memory. For
+    tasks with an answer at every token: number of segments that gradients flow back through memory. Default: all
+    segments of the longest document, up to 16,384 tokens."""
     max_length: PositiveInt | None = None
     """Truncate texts to this many tokens, and report how many were truncated. Default: texts are read to the end."""
     summary: Literal["first", "last", "mean", "attention"] | None = None
@@ -454,7 +454,7 @@ class Config(Section):
     """All settings of a run, in the order in which the data meets them."""
 
     data: DataConfig | None = None
-    """Left out where only a model is described."""
+    """Training data; absent if only a model is described."""
     model: ModelConfig
     train: TrainConfig | None = None
-    """Left out where nothing is trained."""
+    """Training settings; absent if nothing is trained."""

@@ -1,4 +1,4 @@
-"""How many numbers a model learns, by formula: known before anything is built, and without torch."""
+"""Number of parameters of a model, by formula: known before anything is built, and without torch."""
 
 from itertools import pairwise
 

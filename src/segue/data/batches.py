@@ -95,8 +95,8 @@ class Batches:
         """Makes the batch at this position the next one."""
         if position.keys() != {"epoch", "step"} or min(position.values()) < 0:
             raise DataError(
-                f"a position in the data must have an epoch and a step, from 0 on; got {dict(position)}. "
-                "Use one that `position` gave."
+                f"a data position must have an epoch and a step, both from 0; got {dict(position)}. Use one that "
+                "`position` gave."
             )
         steps = self._lanes.steps(position["epoch"])
         if position["step"] >= steps:

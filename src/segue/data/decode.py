@@ -119,7 +119,9 @@ def arrow(file: InputFile) -> Any:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
     except ImportError:
-        raise DataError(f"{file.path} needs pyarrow to be read. Install it: pip install pyarrow.") from None
+        raise DataError(
+            f"reading {file.path} needs pyarrow; it is not installed. Install it: pip install pyarrow."
+        ) from None
 
 
 def chunks(
@@ -173,7 +175,7 @@ def decoded(
         if refuse:
             begins = ", as the byte order mark at its beginning says" if mark else ""
             raise DataError(
-                f"{where} must be text in {encoding}{begins}; of its first {characters} characters {bad} are malformed "
+                f"{where} must be text in {encoding}{begins}; {bad} of its first {characters} characters are malformed "
                 f"or NUL, the first in {first}. {_remedy(mark, encoding, asked, beginning)}"
             )
         text = newlines.decode(text.replace("\0", "") if nuls else text, final=final)
@@ -194,9 +196,7 @@ def _remedy(mark: bytes, encoding: str, asked: str, beginning: bytes) -> str:
             f"{other or ' and say how the text is encoded with --encoding'}; else leave the file out."
         )
     others = [name for name in ("utf-8", "gb18030", "big5", "latin-1") if not _same(name, asked)]
-    return (
-        f"If it is text, say how it is encoded (--encoding {others[0]}, {' or '.join(others[1:])}); else leave it out."
-    )
+    return f"If it is text, give its encoding (--encoding {others[0]}, {' or '.join(others[1:])}); else leave it out."
 
 
 def _wide_encoding(beginning: bytes) -> str | None:
@@ -240,7 +240,8 @@ def check_encoding(encoding: str) -> None:
         )  # punycode cannot replace
     except (LookupError, ValueError):
         raise DataError(
-            f"the encoding must be one that Python knows for text; got {encoding!r}. Try utf-8, gb18030, big5, latin-1."
+            f"the encoding must be a text encoding that Python knows; got {encoding!r}. Try utf-8, gb18030, big5 or "
+            "latin-1."
         ) from None
 
 

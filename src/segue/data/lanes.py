@@ -177,7 +177,7 @@ class DocumentLanes:
         if len(self._starts) < cutting.forward:
             raise DataError(
                 f"data.reset_at_documents needs a document for each of {cutting.forward} lanes of text; got "
-                f"{len(self._starts)}, those that are too short left out. Lower data.lanes, or leave it out."
+                f"{len(self._starts)}, not counting documents that are too short. Lower data.lanes, or leave it out."
             )
         beyond = np.maximum(self._stops - self._starts - cutting.ahead - cutting.segment_length, 0)
         self._steps = -(-beyond // cutting.advance) + 1

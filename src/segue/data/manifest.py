@@ -91,8 +91,8 @@ def load_manifest(folder: Path) -> StoreManifest:
     path = folder / NAME
     if folder.is_file():
         raise DataError(
-            f"a store must be a folder that segue prepare made; got the file {folder}. "
-            f"Make a store of it first: segue prepare {folder} --out {folder.with_suffix('.store')}."
+            f"a store must be a folder written by segue prepare; got the file {folder}. Prepare a store from it first: "
+            f"segue prepare {folder} --out {folder.with_suffix('.store')}."
         )
     try:
         if path.exists() and not path.is_file():  # a pipe or a device may have no end
@@ -100,8 +100,8 @@ def load_manifest(folder: Path) -> StoreManifest:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise DataError(
-            f"a store must be a folder with a {NAME}; got {folder} without one. "
-            "Check the path, or make a store: segue prepare INPUT --out STORE."
+            f"a store must be a folder with a {NAME}; {folder} has none. Check the path, or prepare a store: segue "
+            "prepare INPUT --out STORE."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} must be readable; got {error}. Copy the store again.") from None

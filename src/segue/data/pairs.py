@@ -94,7 +94,7 @@ def _read(path: Path, wanted: Mapping[str, str]) -> Iterator[Pair]:
         raise DataError(
             f"{path} must have a good and a bad sentence in every row; got {len(wrong):,} of {rows:,} without:"
             + "".join(f"\n  {one}" for one in shown)
-            + "\nMend these rows, or remove them."
+            + "\nCorrect these rows, or remove them."
         )
 
 

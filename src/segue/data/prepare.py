@@ -62,7 +62,7 @@ class PrepareSettings:
                 "usual."
             )
         if not -(2**63) <= self.seed < 2**63:
-            raise DataError(f"seed must be from -2**63 to 2**63 - 1; got {self.seed}. Use 0, say.")
+            raise DataError(f"seed must be from -2**63 to 2**63 - 1; got {self.seed}. Use 0, for example.")
         if self.sample_characters < 1:
             raise DataError(f"sample_characters must be at least 1; got {self.sample_characters}. Try {2**22}.")
         if self.validation_share is not None and not 0 < self.validation_share < 1:
@@ -192,8 +192,8 @@ def _check_split(documents: Sequence[int], share: float) -> None:
         got = "1 document" if total == 1 else f"{total} documents"
         where = "validation" if documents[0] else "training"
         raise DataError(
-            f"validation_share must leave documents for training and for validation; of {got}, a share of {share} left "
-            f"none for {where}. Use more documents, another share, or smaller documents: lines, say."
+            f"validation_share must leave documents for training and for validation; with {got}, a share of {share} "
+            f"left none for {where}. Use more documents, another share, or smaller documents such as lines."
         )
 
 
@@ -292,7 +292,9 @@ def _sample(files: list[InputFile], settings: PrepareSettings) -> Generator[Prog
             told = read
             yield Progress(stage="sample", bytes_read=read, bytes_total=total)
     if not kept:
-        raise DataError("the inputs must have text to train a tokeniser on; got none. Check them, or give a tokeniser.")
+        raise DataError(
+            "the inputs must contain text to train a tokeniser on; got none. Check them, or give a tokeniser."
+        )
     return [text for _, text in kept]
 
 

@@ -1,4 +1,4 @@
-"""What was wrong with the text and how it was mended: counted, with the first place of each kind."""
+"""Problems found in text and how they were corrected: counts, with the first place of each kind."""
 
 from collections.abc import Mapping
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 MEANING: Mapping[str, str] = {
     "malformed_characters": "malformed bytes, replaced with U+FFFD",
     "nul_characters": "NUL characters, dropped",
-    "lone_surrogates": "halves of surrogate pairs, replaced with U+FFFD",
-    "cut_lines": "cuts in lines that are too long",
-    "malformed_records": "records that cannot be read, left out",
-    "empty_documents": "documents without text, left out",
+    "lone_surrogates": "unpaired surrogates, replaced with U+FFFD",
+    "cut_lines": "splits of overlong lines",
+    "malformed_records": "unreadable records, skipped",
+    "empty_documents": "documents without text, skipped",
     "empty_files": "files without text",
-    "duplicate_files": "files with the content of another, left out",
-    "skipped_files": "files in folders that are not text, left out",
+    "duplicate_files": "duplicate files, skipped",
+    "skipped_files": "non-text files in folders, skipped",
     "unknown_tokens": "tokens unknown to the tokeniser",
 }
 

@@ -27,7 +27,7 @@ Piece = tuple[str, bool, bool]  # text without line end; whether its line ends h
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSettings:
-    """How files become documents."""
+    """Settings for reading documents from files."""
 
     document: DocumentRule | None = None
     """block: up to a blank line; line; file; record: a field of a record. Default: blocks of text files, records of
@@ -63,8 +63,8 @@ def check_rule(files: Iterable[InputFile], settings: ReadSettings) -> None:
         for file in files:
             if file.format == "text":
                 raise DataError(
-                    f"{file.path} must have records to take documents from; got plain text. "
-                    "Use --documents block, line or file."
+                    f"--documents record needs a file of records; got plain text in {file.path}. Use --documents "
+                    "block, line or file."
                 )
 
 
@@ -152,8 +152,8 @@ class _Records:
         if self._bad > self._share * self._total:
             raise DataError(
                 f"{self._where} must have at most {self._share:.0%} malformed records; got {self._bad} of "
-                f"{self._total}, the first in {self._first}. Mend it, name another --field, or allow more with "
-                "--malformed-share."
+                f"{self._total}, the first in {self._first}. Correct the file, name another --field, or allow more "
+                "with --malformed-share."
             )
 
     def pieces(self, value: str, *, clean: bool) -> Iterator[Piece]:
@@ -281,7 +281,7 @@ def _parquet(file: InputFile, settings: ReadSettings, problems: Problems, positi
                 for value in column.to_pylist():
                     yield from _parquet_record(value or b"", records, problems, str(file.path))
         except pyarrow.ArrowException as error:
-            raise DataError(f"{file.path} must be a whole Parquet file; got {error}. Copy it again.") from None
+            raise DataError(f"{file.path} must be a complete Parquet file; got {error}. Copy it again.") from None
     records.check()
 
 

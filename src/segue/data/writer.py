@@ -226,8 +226,8 @@ class StoreWriter:
 
     def _failed(self, error: OSError) -> DataError:
         return DataError(
-            f"{self.target} must be written to disk; got {error.strerror or error}. "
-            "Nothing was kept: make room or choose another place, and prepare again."
+            f"{self.target} must be written to disk; got {error.strerror or error}. Nothing was kept: free some space "
+            "or choose another path, and prepare again."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a classifier must beat: the most frequent class, and n-grams (TF-IDF) with a logistic regression.
+"""Baselines of a classifier: the most frequent class, and n-grams (TF-IDF) with logistic regression.
 
 In: texts with their classes, and texts to classify. Out: scores and probabilities of each class for each text. The
 penalty of the regression, and whether words or characters are counted, are chosen by the validation texts; large

@@ -1,4 +1,4 @@
-"""What a model costs: multiply-adds for each token, and the machine's peak to compare them with."""
+"""Cost of a model: multiply-adds per token, and the peak performance of the machine."""
 
 import time
 

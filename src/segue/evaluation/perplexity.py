@@ -1,4 +1,4 @@
-"""How surprised a model is by a text: perplexity, and bits for each token, character and byte.
+"""Perplexity of a model on a text, and bits per token, character and byte.
 
 A text is cut into segments on one grid. Lanes are runs of segments that are read side by side to save time; each lane
 first reads, without counting, as much of what precedes it as its states can depend on. So the result does not depend on
@@ -232,7 +232,7 @@ def evaluate_pseudo(
     A masked model needs the id of its mask token. It is not a probability of the text, and is compared with nothing but
     itself."""
     if model.config.objective == "causal":
-        raise DataError('pseudo-likelihood is for objective "masked" or "permutation"; got "causal". Use perplexity.')
+        raise DataError('pseudo-likelihood needs objective "masked" or "permutation"; got "causal". Use perplexity.')
     if model.config.objective == "masked" and mask is None:
         raise DataError("a masked model needs the id of its mask token; got none. Use its own tokeniser.")
     model = _for_evaluation(model, memory=False)

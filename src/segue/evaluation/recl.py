@@ -69,7 +69,7 @@ def effective_lengths(
     if not 0 < share <= 1 or not 0 < threshold < 1:
         raise DataError(
             f"the share of tokens must be above 0 and at most 1, the threshold between 0 and 1; got {share} and "
-            f"{threshold}. Use 0.1 and 0.01, say."
+            f"{threshold}. Use 0.1 and 0.01, for example."
         )
     gains_NC = np.stack([_gains(losses_NCT, at, share=share) for at in range(len(contexts) - 1)], axis=1)
     return [_first_below(gains_C, contexts, threshold=threshold) for gains_C in gains_NC]
@@ -158,13 +158,13 @@ def check_contexts(contexts: Sequence[int]) -> None:
     if len(contexts) < 2 or contexts[0] < 1 or list(contexts) != sorted(set(contexts)):
         raise DataError(
             "context lengths must be two or more that ascend from at least 1, because each is compared with the next; "
-            f"got {list(contexts)}. Use 100,200,300, say."
+            f"got {list(contexts)}. Use 100,200,300, for example."
         )
 
 
 def _check_model(model: LanguageModel) -> None:
     if model.config.objective != "causal":
         raise DataError(
-            'the effective context length is for objective "causal", where all context comes before the token; got '
+            'the effective context length needs objective "causal", where all context precedes the token; got '
             f'"{model.config.objective}". Use a causal model.'
         )

@@ -98,8 +98,8 @@ def measure_speed(
         tokens = draw_tokens(model.config.vocabulary.size, needed)
     elif tokens.length < needed:
         raise DataError(
-            f"a text must have {needed:,} tokens for these lengths; got {tokens.length:,}. "
-            "Leave it out, and ids are drawn; or use a longer one."
+            f"a text must have {needed:,} tokens for these lengths; got {tokens.length:,}. Leave the store out to use "
+            "random ids, or use a longer text."
         )
     rows, done = [], 0
     total = sum((2 + repeats + windows) * length for length in attention_lengths)
@@ -194,8 +194,8 @@ def _segment_length(streamer: Streamer, wanted: int | None) -> int:
         return streamer.most_at_once
     if wanted > streamer.most_at_once:
         raise DataError(
-            f"the segment length must be at most {streamer.most_at_once}, what is read together with kept keys; got "
-            f"{wanted}. Leave it out."
+            f"the segment length must be at most {streamer.most_at_once}, the maximum with cached keys; got {wanted}. "
+            "Leave it out."
         )
     return wanted
 
@@ -218,7 +218,7 @@ def _check(
     config = model.config
     if config.objective != "causal" or config.directions != "forward":
         got = f'objective "{config.objective}", directions "{config.directions}"'
-        raise DataError(f"the comparison of speeds is for causal models that read forward; got {got}. Use another.")
+        raise DataError(f"the speed comparison needs a causal model that reads forward; got {got}. Use another.")
     if config.learned_positions is not None:
         raise DataError(
             "memory needs positions that any length of text has; got "
@@ -228,5 +228,5 @@ def _check(
     if not attention_lengths or lowest < 1:
         raise DataError(
             "attention lengths, the segment length and the numbers of windows and repeats must be at least 1; got "
-            f"{list(attention_lengths)}, {segment_length}, {windows} and {repeats}. Use 800,1800, say."
+            f"{list(attention_lengths)}, {segment_length}, {windows} and {repeats}. Use 800,1800, for example."
         )

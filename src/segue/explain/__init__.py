@@ -1,4 +1,4 @@
-"""What a model looks at, and what its answers depend on.
+"""Explanations: what a model attends to, and what its predictions depend on.
 
 In: a model, and a batch or a text. Out: values to print, to compute with, or to put on a page.
 

@@ -31,7 +31,8 @@ RANDOM_RANKINGS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Faithfulness:
-    """How true a ranking is. For answers with a probability, both are differences of probabilities; else of scores."""
+    """Faithfulness of a ranking. For predictions with a probability, both values are differences of probabilities; else
+    of scores."""
 
     method: str
     comprehensiveness: float
@@ -40,7 +41,7 @@ class Faithfulness:
 
 @dataclass(frozen=True, kw_only=True)
 class WordReport:
-    """Which words decided an answer, by several methods, and how true each is."""
+    """The words behind a prediction, by several methods, and the faithfulness of each."""
 
     task: str
     answer: str
@@ -50,7 +51,7 @@ class WordReport:
     value: float
     """The probability of the answer, or its score."""
     baseline: str
-    """What words were replaced by."""
+    """Token that replaces words."""
     probability: bool
     units: tuple[Unit, ...]
     attributions: tuple[Attribution, ...]

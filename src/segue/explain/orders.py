@@ -68,12 +68,12 @@ def watch_order(
     config = source.model.config
     if config.objective != "permutation":
         raise ConfigError(
-            f'an order of factorisation is for objective "permutation"; got "{config.objective}". Use an XLNet.'
+            f'a factorization order needs objective "permutation"; got "{config.objective}". Use an XLNet.'
         )
     model = make_plan(source.model, segment_length=source.segment_length).model
     ids_T = source.tokenizer.encode(text)
     if not len(ids_T):
-        raise DataError("a text to explain must have a token; got none. Give a text with a letter in it.")
+        raise DataError("a text to explain must have at least one token; got none. Give another text.")
     count = min(len(ids_T), MOST_WATCHED, source.segment_length)
     device = next(model.parameters()).device
     memory = _remembered(model, source, ids_T[: len(ids_T) - count])

@@ -15,7 +15,7 @@ SCRIPTS = ("words.js", "data.js", "scores.js", "map.js", "charts.js", "attention
 def explanation_page(sides: Sequence[Explanation]) -> str:
     """The page of one explanation, or of two side by side."""
     if not 1 <= len(sides) <= 2:
-        raise ConfigError(f"a page shows one explanation, or two side by side; got {len(sides)}. Give one or two.")
+        raise ConfigError(f"a page shows one or two explanations; got {len(sides)}. Give one or two.")
     title = " | ".join(side.name for side in sides)
     blocks = [
         f'<script type="text/plain" id="block-{number}-{name}">{block}</script>'

@@ -18,8 +18,7 @@ def head_map(
     count = len(reading.ids_T)
     if count > MOST_PICTURED:
         raise DataError(
-            f"a picture shows a text of at most {MOST_PICTURED:,} tokens; got {count:,}. Write a page instead, "
-            "page.html."
+            f"an image shows at most {MOST_PICTURED:,} tokens; got {count:,}. Write a page instead: page.html."
         )
     found_TT = np.full((count, count), np.nan, dtype=np.float32)
     for segment in reading.attention():
@@ -28,9 +27,7 @@ def head_map(
         scores = segment.reading.scores(layer, heads=head, stream=stream)
         values = {"probability": scores.probability, "score": scores.score} | scores.terms
         if shown not in values:
-            raise DataError(
-                f"a picture of this model shows one of {', '.join(values)}; got {shown!r}. Use one of them."
-            )
+            raise DataError(f"an image of this model shows one of {', '.join(values)}; got {shown!r}. Use one of them.")
         seen_QK = scores.mask_BQK[0, repeated:].cpu().numpy()[:, there_K]
         values_QK = values[shown][0, 0, repeated:].float().cpu().numpy()[:, there_K]
         keys = segment.key_tokens[there_K]

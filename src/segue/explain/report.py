@@ -28,7 +28,7 @@ LARGEST_MAPS = 256 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What a model does with a text."""
+    """Explanation of a model on a text."""
 
     name: str
     text: str
@@ -124,7 +124,7 @@ def _layers(layers: Sequence[int] | None, reading: TextReading) -> list[int]:
     chosen = list(range(config.num_layers)) if layers is None else sorted(set(layers))
     if not chosen or not all(0 <= layer < config.num_layers for layer in chosen):
         raise ConfigError(
-            f"layers must be among the {config.num_layers} of the model, from 0; got {chosen}. Use 0, say."
+            f"layers must be among the {config.num_layers} of the model, from 0; got {chosen}. Use 0, for example."
         )
     size = packed_size(
         tokens=len(reading.ids_T),

@@ -173,7 +173,9 @@ class AttentionReading:
         chosen = [heads] if isinstance(heads, int) else heads
         for head in chosen or ():
             if not 0 <= head < self.num_heads:
-                raise ConfigError(f"heads must be among the {self.num_heads} heads, from 0; got {head}. Use 0, say.")
+                raise ConfigError(
+                    f"heads must be among the {self.num_heads} heads, from 0; got {head}. Use 0, for example."
+                )
         return inputs[layer].part(heads=chosen, queries=queries).scores()
 
     def bands(self, layer: int, head: int, *, stream: Stream = "content") -> Iterator[tuple[slice, AttentionScores]]:
@@ -190,8 +192,8 @@ class AttentionReading:
             raise ConfigError(f'stream must be "content" or "query"; got {stream!r}. Use one of them.')
         if stream == "query" and not self.query:
             raise ConfigError(
-                "the query stream is for predictions of a permutation model; got a batch without. Use a batch with "
-                "predicted_BP, such as order_batch makes."
+                "the query stream is for predictions of a permutation model; got a batch without them. Use a batch "
+                "with predicted_BP, as made by order_batch."
             )
         return self.query if stream == "query" else self.content
 
@@ -200,9 +202,7 @@ def trunk_of(model: nn.Module) -> Trunk:
     """The trunk of a language model, of a model with a head, or itself."""
     trunk = model if isinstance(model, Trunk) else getattr(model, "trunk", None)
     if not isinstance(trunk, Trunk):
-        raise ConfigError(
-            f"attention is that of a model of segue; got a {type(model).__name__}. Use what segue.load gives."
-        )
+        raise ConfigError(f"attention needs a segue model; got a {type(model).__name__}. Use the result of segue.load.")
     return trunk
 
 

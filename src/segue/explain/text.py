@@ -123,7 +123,9 @@ def read_text(
     objective = source.model.config.objective
     ScoreSettings(order=order, seed=seed)  # checks the order
     if objective != "permutation" and order != "forward":
-        raise ConfigError(f'an order is for objective "permutation"; got {order!r} for "{objective}". Leave it out.')
+        raise ConfigError(
+            f'a factorization order needs objective "permutation"; got {order!r} for "{objective}". Leave it out.'
+        )
     length = source.segment_length if segment_length is None else segment_length
     plan = make_plan(source.model, segment_length=length, memory=objective != "masked")
     encoding = source.tokenizer.encode_with_offsets(text)

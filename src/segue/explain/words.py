@@ -139,10 +139,10 @@ def _units(documents: Sequence[TokenDocument], tokenizer: Tokenizer) -> tuple[Un
             words[-1][1].append(place)
             after_special = False
     if not words:
-        raise DataError("a text to explain must have a word; got none. Give another text.")
+        raise DataError("a text to explain must have at least one word; got none. Give another text.")
     size = -(-len(words) // MOST_UNITS)
     found = []
-    for some in _alike(words, size):
+    for some in _length_groups(words, size):
         number, places = some[0][0], [place for _, own in some for place in own]
         text = tokenizer.decode(documents[number].ids[places])
         copies = range(len(documents)) if number == 0 and places[-1] < shared else [number]
@@ -152,7 +152,7 @@ def _units(documents: Sequence[TokenDocument], tokenizer: Tokenizer) -> tuple[Un
     return tuple(found)
 
 
-def _alike(words: list[tuple[int, list[int]]], size: int) -> Iterator[list[tuple[int, list[int]]]]:
+def _length_groups(words: list[tuple[int, list[int]]], size: int) -> Iterator[list[tuple[int, list[int]]]]:
     """Up to `size` words of one document at a time."""
     some: list[tuple[int, list[int]]] = []
     for word in words:

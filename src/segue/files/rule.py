@@ -1,4 +1,4 @@
-"""What may be replaced: the rule that the docstring of this package states."""
+"""The rule of what may be replaced, as stated in the docstring of this package."""
 
 import hashlib
 import json

@@ -79,8 +79,8 @@ def file_identity(path: Path) -> tuple[int, int] | None:
 def unwritable(target: Path, error: OSError, failure: Failure = DataError) -> SegueError:
     """The error for a user whose disk, quota or permissions do not let a file or folder be written."""
     return failure(
-        f"{target} must be writable; got {error.strerror or error}. Make room or choose another place; what was there "
-        "before is untouched."
+        f"{target} must be writable; got {error.strerror or error}. Free some space or choose another path; what was "
+        "there before is untouched."
     )
 
 

@@ -31,18 +31,19 @@ def write_batched(
     While it runs the sessions refuse to be used otherwise. Leaving the loop early is fine, as with one session.
     """
     if not sessions:
-        raise DataError("sessions that write together need at least one session; got none. Open one.")
+        raise DataError("batched generation needs at least one session; got none. Open one.")
     if len({id(session) for session in sessions}) != len(sessions):
-        raise DataError("sessions that write together must be different ones; got one twice. Fork it.")
+        raise DataError("sessions that generate together must be distinct; got one twice. Fork it.")
     if not all(session.shares_weights_with(sessions[0]) for session in sessions):
         raise DataError(
-            "sessions that write together must share their weights; got different models. Fork them from one session."
+            "sessions that generate together must share their weights; got different models. Fork them from one "
+            "session."
         )
     settings = list(sampling) if isinstance(sampling, Sequence) else [sampling] * len(sessions)
     if len(settings) != len(sessions):
         raise DataError(
-            f"sampling must be one setting, or one for each session; got {len(settings)} for {len(sessions)}. "
-            "Give as many as there are sessions."
+            f"sampling must be one setting, or one per session; got {len(settings)} for {len(sessions)}. Give one per "
+            "session."
         )
     generations = [
         session.generation(max_tokens=max_tokens, sampling=one, stop=stop)

@@ -34,7 +34,7 @@ class BeamSettings:
     end: int
     """The id that ends a text."""
     beam: int
-    """How many hypotheses of a row live at a time; 1 takes the likeliest token each time."""
+    """Beam width; 1 is greedy decoding."""
     max_length: int
     """The largest number of tokens of a text, without its end."""
     count: int = 1
@@ -50,8 +50,8 @@ class BeamSettings:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}. Use 1 or more.")
         if self.count > self.beam:
             raise ConfigError(
-                f"as many hypotheses as the beam has may be wanted; got {self.count} for a beam of {self.beam}. "
-                f"Use a beam of {self.count}."
+                f"count must be at most the beam width; got {self.count} for a beam of {self.beam}. Use a beam of "
+                f"{self.count}."
             )
         if not 0 <= self.length_penalty <= 10:
             raise ConfigError(f"length_penalty must be from 0 to 10; got {self.length_penalty}. 0.6 is usual.")

@@ -70,8 +70,8 @@ class Choices:
                     if len(other_ids) > len(ids) and other_ids[: len(ids)] == ids
                 )
                 raise DataError(
-                    f"without an end no choice may begin another one; got {text!r} and {longer!r}. Give the id that "
-                    "ends a text, or end each choice in its own way, with a full stop, say."
+                    f"without an end, no choice may be a prefix of another; got {text!r} and {longer!r}. Give the id "
+                    "that ends a text, or end each choice in its own way, with a full stop, for example."
                 )
 
 

@@ -141,7 +141,7 @@ class TextFiles:
             else:  # one at a time: what was named twice, or has the same bytes, is read twice
                 self.files += find_inputs([given], self.problems)
         if not self.files:
-            raise DataError("at least one file must hold the text; got none. Name a file, or - for standard input.")
+            raise DataError("at least one file is needed; got none. Name a file, or - for standard input.")
         check_rule(self.files, read)
         self._done = 0
         self._position = Position()
@@ -167,7 +167,7 @@ class TextFiles:
             self._done, self._position = self._done + self._position.bytes, Position()
         if not anything:
             raise DataError(
-                f"the inputs must hold text; got none in {', '.join(str(file.path) for file in self.files[:3])}. "
+                f"the inputs must contain text; got none in {', '.join(str(file.path) for file in self.files[:3])}. "
                 "Check how they were made."
             )
 
@@ -176,7 +176,7 @@ def _standard_input(format: Format, files: Sequence[InputFile]) -> InputFile:
     if format == "parquet":
         raise DataError("standard input must be read from its beginning; got parquet. Name a file.")
     if any(file.path == _STANDARD_INPUT_FILE for file in files):
-        raise DataError("standard input can be read once; got - twice. Name it once.")
+        raise DataError("standard input can be read only once; got - twice. Name it once.")
     return InputFile(path=_STANDARD_INPUT_FILE, format=format, compression=None, size=0)
 
 
@@ -196,7 +196,7 @@ class Document:
         closing: Sequence[int] = (),
     ) -> None:
         self.number = number
-        """The number of the document, from 1, over all inputs."""
+        """Number of the document, from 1, over all inputs."""
         self.source = ""
         self.text = ""
         """The beginning of the document."""

@@ -47,7 +47,7 @@ class EmbedSettings:
     pool: Pooling = "mean"
     """How the states of the tokens become one vector; `cls` is explained above."""
     normalise: bool = True
-    """Whether vectors have length 1, so that their products are cosines."""
+    """Whether to normalise vectors to unit length, so that dot products are cosines."""
     memory: bool = True
     """Whether a model that has memory uses it; otherwise it reads in windows."""
     segment_length: int = 512
@@ -61,7 +61,7 @@ class EmbedSettings:
         if self.pool not in ("mean", "last", "first", "max", "cls"):
             raise ConfigError(f"pool must be mean, last, first, max or cls; got {self.pool!r}. Use one of them.")
         if self.pool == "cls" and self.by == "line":
-            raise ConfigError("a document has one CLS, so pool cls must be by document; got by line. Use mean.")
+            raise ConfigError("pool cls is for documents, which have one CLS each; got lines. Use mean.")
         for name in ("segment_length", "batch_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}. Use 1 or more.")
@@ -72,19 +72,19 @@ class Embedding:
     """The vector of a line or a document."""
 
     document: int
-    """The number of the document, from 1, over all inputs."""
+    """Number of the document, from 1, over all inputs."""
     source: str
     line: int | None
-    """The number of the line in the document, from 1; None for a document."""
+    """Number of the line in the document, from 1; None for a document."""
     text: str
-    """The beginning of the text, at most a thousand characters."""
+    """Beginning of the text, at most 1,000 characters."""
     tokens: int
     vector: NDArray[np.float32]
 
 
 @dataclass
 class EmbedTotals:
-    """Counts of all that was embedded so far."""
+    """Running counts of what has been embedded."""
 
     documents: int = 0
     tokens: int = 0

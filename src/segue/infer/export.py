@@ -236,7 +236,7 @@ def step_program(model: LanguageModel, *, memory_length: int | None, rows: int) 
 def _check_settings(settings: ExportSettings) -> None:
     for name, value in (("memory_length", settings.memory_length), ("rows", settings.rows)):
         if value is not None and settings.what == "encoder":
-            raise ConfigError(f"{name} is for the export of a step; got it for the encoder, {value}. Leave it out.")
+            raise ConfigError(f"{name} applies only to a step; got {value} for the encoder. Leave it out.")
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1; got {value}. Use 1 or more.")
 
@@ -284,8 +284,8 @@ def _packages() -> Any:
         return import_module("onnxruntime")
     except ImportError as error:
         raise ConfigError(
-            f"ONNX needs onnx, onnxscript and onnxruntime; got an installation without {error.name}. "
-            "pip install onnx onnxscript onnxruntime."
+            f"ONNX needs onnx, onnxscript and onnxruntime; {error.name} is not installed. Install them: pip install "
+            "onnx onnxscript onnxruntime."
         ) from None
 
 

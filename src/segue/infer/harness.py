@@ -142,7 +142,7 @@ def register() -> type:
         import_module("lm_eval.models")  # or the harness would not look for its own ones
     except ImportError:
         raise ConfigError(
-            "the lm-evaluation-harness must be installed; got none. Install it: pip install lm-eval."
+            "this needs lm-evaluation-harness; it is not installed. Install it: pip install lm-eval."
         ) from None
     made = type("SegueLM", (HarnessModel, base), {})
     registered: type = registry.register_model(NAME)(made)

@@ -252,7 +252,7 @@ class _Template:
 
 def _template(tokenizer: Tokenizer, text: str, *, gap: str, lengths: int | Sequence[int]) -> _Template:
     if not gap:
-        raise ConfigError('the mark of a gap must have a character; got an empty one. Use "___".')
+        raise ConfigError('the marker of a gap must not be empty; got an empty text. Use "___".')
     # Parts of the text and runs of marks in turn; the text comes first and last, and may be empty.
     found = re.split(f"((?:{re.escape(gap)})+)", text)
     sizes = _sizes([len(run) // len(gap) for run in found[1::2]], lengths, gap=gap)

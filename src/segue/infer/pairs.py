@@ -68,7 +68,7 @@ def score_pairs(
     objective = model.config.objective
     if settings.orders is not None and objective != "permutation":
         raise ConfigError(
-            f'orders are for objective "permutation"; got {settings.orders} for "{objective}". Leave them out.'
+            f'random orders need objective "permutation"; got {settings.orders} for "{objective}". Leave them out.'
         )
     texts, index_N2, tokens, unknown = _distinct(tokenizer, pairs)
     common = ScoreSettings(segment_length=settings.segment_length, batch_tokens=settings.batch_tokens)

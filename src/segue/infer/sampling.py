@@ -1,4 +1,4 @@
-"""Which token comes next: drawn from what the model gives, as the settings say.
+"""Sampling: chooses the next token from the logits of the model.
 
 In: the logits of one place, and the tokens before it. Out: a token and its log-probability under the model itself,
 before any setting changed it. Reading tokens, stopping and text are for others.
@@ -40,30 +40,32 @@ _BLOCK = 128
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingSettings:
-    """How to choose a token. Default: sample from the 40 likeliest, with the probabilities of the model."""
+    """Sampling settings. Default: top-k sampling with k = 40 at temperature 1."""
 
     greedy: bool = False
-    """Take the likeliest token and draw nothing; of equal ones, that of the lowest id."""
+    """Whether to take the most likely token instead of sampling; ties go to the lowest id."""
     temperature: float = 1.0
-    """Below 1 likely tokens become likelier, above 1 less so."""
+    """Sampling temperature; values below 1 favour likely tokens, values above 1 unlikely ones."""
     top_k: int | None = 40
-    """Sample from this many of the likeliest tokens; None: from all."""
+    """Sample only from this many most likely tokens; None: from all."""
     top_p: float | None = None
-    """Sample from the smallest set of likeliest tokens with at least this cumulative probability; None: from all."""
+    """Nucleus sampling: sample from the smallest set of most likely tokens with at least this cumulative probability;
+    None: from all."""
     min_p: float | None = None
-    """Sample from tokens with at least this fraction of the probability of the likeliest; None: from all."""
+    """Sample only from tokens with at least this fraction of the top token's probability; None: from all."""
     typical: float | None = None
-    """Sample from the most typical tokens with at least this cumulative probability; None: from all."""
+    """Locally typical sampling: sample from the most typical tokens with at least this cumulative probability; None:
+    from all."""
     repetition_penalty: float = 1.0
-    """Above 1, tokens that came lately become less likely; below 1, likelier; 1 changes nothing."""
+    """Repetition penalty: values above 1 make recent tokens less likely, values below 1 more likely; 1 is off."""
     repetition_window: int = 64
-    """How many of the last tokens the penalty looks at."""
+    """Number of recent tokens that the repetition penalty applies to."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    """Added to the logits of these ids; -inf forbids one."""
+    """Numbers to add to the logits of token ids; -inf forbids a token."""
     top_log_probabilities: int = 0
-    """How many of the model's likeliest tokens to report with each choice."""
+    """Number of most likely tokens to report with each choice."""
     seed: int = 0
-    """The same seed gives the same tokens."""
+    """Random seed; the same seed gives the same tokens."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -155,8 +157,9 @@ class Sampler:
         """The logits as an array, in float64 if they are, else in float32; refused if no choice can come of them."""
         if tuple(logits_V.shape) != (self.vocabulary_size,):
             raise DataError(
-                f"a choice needs logits of shape [{self.vocabulary_size}], one for each id; got "
-                f"{list(logits_V.shape)}. Give those of one place, of the model that the sampler was made for."
+                f"sampling needs logits of shape [{self.vocabulary_size}], one per token id; got "
+                f"{list(logits_V.shape)}. Give the logits of one position, from the model that the sampler was made "
+                "for."
             )
         precise = logits_V.dtype == torch.float64
         raw_V: Floats = (logits_V if precise else logits_V.float()).detach().cpu().numpy()
@@ -164,8 +167,8 @@ class Sampler:
         if not math.isfinite(likeliest):
             what = {math.inf: "inf", -math.inf: "-inf for every token"}.get(likeliest, "NaN")
             raise DataError(
-                f"logits must be numbers, -inf for some tokens at most; the model gave {what}. "
-                "Check the weights of the model."
+                f"logits must be finite, or -inf for some tokens; the model gave {what}. Check the weights of the "
+                "model."
             )
         return raw_V
 

@@ -134,7 +134,7 @@ def read_session(
 ) -> tuple[TokenStream, Unfinished]:
     """Reads a session: its stream and the text that was held back."""
     if not path.is_file():
-        raise CheckpointError(f"a saved session must be a file; got {path}, which is none. Check the path.")
+        raise CheckpointError(f"a saved session must be a file; {path} is not one. Check the path.")
     metadata = read_header(path).metadata
     _check_format(str(path), metadata)
     try:
@@ -170,8 +170,8 @@ def _check_format(name: str, metadata: Mapping[str, str]) -> None:
         )
     if metadata.get("format") != FORMAT:
         raise CheckpointError(
-            f"{name} must have format {FORMAT}; got {str(metadata.get('format'))[:60]!r}. It is no saved session, or "
-            "one of another version of segue."
+            f"{name} must have format {FORMAT}; got {str(metadata.get('format'))[:60]!r}. It is not a saved session, "
+            "or is of another version of segue."
         )
 
 
@@ -198,7 +198,7 @@ def _unpacked(
         state = _unfinished(json.loads(metadata["text"]))
     except (SafetensorError, KeyError, ValueError, RuntimeError, RecursionError) as error:
         raise CheckpointError(
-            f"{name} must be a whole saved session; got {str(error)[:200]}. Use another copy."
+            f"{name} must be a complete saved session; got {str(error)[:200]}. Use another copy."
         ) from None
     return stream, state
 

@@ -142,11 +142,12 @@ class _Scorer:
         self.pseudo = settings.pseudo or self.objective == "masked"
         if self.objective != "permutation" and settings.order != "forward":
             raise ConfigError(
-                f'an order is for objective "permutation"; got {settings.order!r} for "{self.objective}". Leave it out.'
+                f'a factorization order needs objective "permutation"; got {settings.order!r} for "{self.objective}". '
+                "Leave it out."
             )
         if settings.pseudo and (self.objective == "causal" or settings.order != "forward"):
             raise ConfigError(
-                'pseudo-likelihood is for objective "permutation" or "masked", and has no order; got '
+                'pseudo-likelihood needs objective "permutation" or "masked", and has no order; got '
                 f'"{self.objective}" and order {settings.order!r}. Leave one of them out.'
             )
         if self.objective == "masked" and self.mask is None:

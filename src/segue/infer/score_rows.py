@@ -33,47 +33,47 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenScore:
-    """The score of one token."""
+    """Score of a token."""
 
     document: int
-    """The number of the document, from 1, over all inputs."""
+    """Number of the document, from 1, over all inputs."""
     source: str
     line: int
-    """The number of the line in the document, from 1."""
+    """Number of the line in the document, from 1."""
     token: str
     id: int
     start: int
-    """The first character of the token, counted from 0 in the document as it was read."""
+    """Offset of the first character of the token in the document, from 0."""
     end: int
-    """The character after its last."""
+    """Offset after its last character."""
     log_probability: float | None
-    """Natural logarithm; None where there is nothing before the token to predict it from."""
+    """Natural log-probability; None if there is no context to predict the token from."""
     likeliest: bool | None = None
-    """Whether no other token was likelier; None where that was not asked for, or has no answer."""
+    """Whether it was the most likely token in its place; None if not requested or undefined."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextScore:
-    """The score of a line or a document."""
+    """Score of a line or document."""
 
     document: int
     source: str
     line: int | None
-    """The number of the line; None for a document."""
+    """Number of the line; None for a document."""
     text: str
-    """The beginning of the text, at most a thousand characters."""
+    """Beginning of the text, at most 1,000 characters."""
     characters: int
     tokens: int
     scored: int
-    """How many tokens have a probability."""
+    """Number of tokens with a log-probability."""
     log_probability: float
-    """The sum over the tokens that have one."""
+    """Sum over the tokens that have one."""
     perplexity: float | None
-    """Perplexity of a token; None if no token has a probability."""
+    """Perplexity per token; None if no token has a log-probability."""
     bits_per_character: float | None
-    """-log2 p of the text, divided by its characters."""
+    """Negative base-2 log-probability of the text, divided by its number of characters."""
     likeliest: bool | None = None
-    """Whether each of its tokens was the likeliest; None where nobody asked, or no token has a probability."""
+    """Whether every token was the most likely one in its place; None if not requested or undefined."""
 
 
 ScoreRow: TypeAlias = TokenScore | TextScore
@@ -90,7 +90,7 @@ class ScoreTotals:
     units: int = 0
     """The log-probability, in multiples of UNIT."""
     empty: int = 0
-    """Documents without a token."""
+    """Number of documents without tokens."""
 
     @property
     def log_probability(self) -> float:

@@ -1,4 +1,5 @@
-"""A session: one reader of one model. It reads text of any length at constant cost, writes, scores, forks and saves.
+"""A session: the state of one stream of text through a model. It reads text of any length at constant cost per token,
+generates, scores, forks and saves.
 
 In: text. Out: text, scores. Ids are the business of `token_stream`, which token comes next that of `sampling`.
 
@@ -35,65 +36,66 @@ from segue.text.stream import StreamDecoder, StreamEncoder
 from segue.text.tokenizer import Tokenizer
 
 _PIECE = 1 << 16
-"""How many characters are encoded together at most."""
+"""Maximum number of characters to encode at once."""
 _LONGEST_MEMORY = 1_000_000
 
 
 def open_session(
     source: str | Path, *, memory_length: int | None = None, int8: bool = False, device: str = "cpu"
 ) -> "Session":
-    """A session with a model: a model folder, a run folder, a checkpoint of another library, or a name on the hub.
+    """Opens a session with a model: a model folder, a run folder, a checkpoint of another library, or a name on the
+    Hub.
 
-    `memory_length` is how many earlier tokens each token sees, if not as in training. `int8` rounds the weights to 8
-    bits: a quarter of the memory, faster on a CPU, nearly the same numbers.
+    `memory_length` is the memory length in tokens, by default as in training. `int8` quantises the weights to 8 bits: a
+    quarter of the memory, faster on a CPU, with nearly the same results.
     """
     return Session(load_text_model(source), memory_length=memory_length, int8=int8, device=device)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredToken:
-    """A token of a text that was scored."""
+    """A token of a scored text."""
 
     token: str
     id: int
     start: int
     end: int
-    """Where the token begins and ends, in characters of the text."""
+    """Character offset of the end of the token; `start` is that of its beginning."""
     log_probability: float | None
-    """Natural logarithm; None where nothing was read before it."""
+    """Natural log-probability; None if nothing was read before the token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredText:
-    """The log-probability of a text, given all that the session had read."""
+    """The log-probability of a text, given everything that the session had read."""
 
     tokens: tuple[ScoredToken, ...]
 
     @property
     def log_probability(self) -> float:
-        """The sum over all tokens that have a log-probability."""
+        """Sum over all tokens that have a log-probability."""
         return math.fsum(token.log_probability for token in self.tokens if token.log_probability is not None)
 
     @property
     def perplexity(self) -> float:
-        """The perplexity of a token; NaN if no token has a probability."""
+        """Perplexity per token; NaN if no token has a log-probability."""
         counted = sum(token.log_probability is not None for token in self.tokens)
         return math.exp(-self.log_probability / counted) if counted else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """A text that may follow, found by beam search."""
+    """A continuation found by beam search."""
 
     text: str
     tokens: tuple[int, ...]
     log_probability: float
     score: float
-    """The log-probability with the length penalty, by which continuations are compared."""
+    """Log-probability with the length penalty, by which continuations are ranked."""
 
 
 class Session:
-    """One reader of one model."""
+    """The state of one stream of text through a model."""
 
     def __init__(
         self, source: TextModel, *, memory_length: int | None = None, int8: bool = False, device: str = "cpu"
@@ -120,32 +122,32 @@ class Session:
 
     @property
     def tokens_read(self) -> int:
-        """How many tokens it has read and written, the mark at the beginning included."""
+        """Number of tokens read and generated, including the mark at the beginning."""
         return self._stream.count + len(self._stream.unread)
 
     @property
     def reach(self) -> int:
-        """How many of the latest tokens can matter to what follows: with memory, layers x memory and the last one."""
+        """Number of latest tokens that can affect what follows: with memory, layers times memory length, plus one."""
         return self._stream.reach
 
     def shares_weights_with(self, other: "Session") -> bool:
-        """Whether both sessions use the same weights in memory: one was forked from the other, or both from a third."""
+        """Whether both sessions share the same weights in memory, because one was forked from the other or both from a
+        third."""
         return self._streamer is other._streamer
 
     @property
     def waiting(self) -> str:
-        """Text that was fed and is held back, because what follows may change its tokens."""
+        """Text that was fed but not read yet, because what follows may change its tokens."""
         return self._encoder.waiting
 
     # ------------------------------------------------------------------------------------------- reading and writing
 
     def feed(self, text: str | Iterable[str], *, progress: Callable[[int, int], None] | None = None) -> int:
-        """Reads text, whole or in parts, as the continuation of what was fed before. Any length.
+        """Read text of any length, whole or in parts, as a continuation of what was fed before.
 
-        Of a long text, the model reads only the last tokens, those that can matter to what follows (`reach`); the
-        numbers are those of reading all of it, up to rounding. The result is how many tokens it did not read.
-        `progress` is told how many have been read, and of how many. An interruption loses nothing of what was taken
-        in: the model reads the rest when it is needed.
+        For a long text, the model reads only the last tokens, those that can affect what follows (`reach`); the results
+        are those of reading all of it, up to rounding. Returns the number of tokens skipped. `progress` is called with
+        the number of tokens read and the total. An interruption loses no input: the model reads the rest when needed.
         """
         with self._turns.changing():
             return self._feed(text, progress)
@@ -166,7 +168,7 @@ class Session:
         return skipped + self._stream.read(progress=progress)
 
     def feed_tokens(self, ids: Sequence[int]) -> None:
-        """Reads ids as they are, special ones too; ends the text that was fed before."""
+        """Read token ids as given, special ones included. Ends the text fed before."""
         with self._turns.changing():
             self._end_text()
             self._stream.read(_checked_ids(ids, self.tokenizer))
@@ -180,13 +182,13 @@ class Session:
         stop: Sequence[str] = (),
         choices: Sequence[str] = (),
     ) -> Iterator[str]:
-        """Reads the prompt, then writes: text as it becomes certain, never half a character. What is written is read
-        too, so that the session goes on from there.
+        """Read the prompt, then generate text, yielded as it becomes certain and never in half characters. The session
+        reads what it generates, and continues from there.
 
-        It ends after `max_tokens`, at the end of the document if the tokeniser has a mark for it, or at a `stop`
-        string, which is not given, though the session has read the token that completed it. With `choices`, it writes
-        exactly one of these texts, whatever `max_tokens` is. Leaving the loop early is fine: the session has read what
-        was given, and the tokens of text that was held back.
+        Generation ends after `max_tokens`, at the end of the document if the tokeniser has a mark for it, or at a
+        `stop` string, which is not yielded, although the session has read the token that completed it. With `choices`,
+        exactly one of these texts is generated, whatever `max_tokens` is. The loop may be left early: the session has
+        then read what was yielded, and the tokens of text still held back.
         """
         written = self.write(prompt, max_tokens=max_tokens, sampling=sampling, stop=stop, choices=choices)
         return (one.text for one in written if one.text)
@@ -200,7 +202,7 @@ class Session:
         stop: Sequence[str] = (),
         choices: Sequence[str] = (),
     ) -> Iterator[GeneratedToken]:
-        """Writes as `stream` does, token by token, with the log-probability of each."""
+        """Generate as `stream` does, token by token, with the log-probability of each."""
         generation, turn = self.generation(max_tokens=max_tokens, sampling=sampling, stop=stop, choices=choices), Turn()
         with self._turns.changing():
             self._feed(prompt)
@@ -216,7 +218,7 @@ class Session:
         stop: Sequence[str] = (),
         choices: Sequence[str] = (),
     ) -> Generation:
-        """The generation of one text with these settings, which are checked here, before anything is read."""
+        """The generation of one text with these settings, which are checked before anything is read."""
         return make_generation(
             self.tokenizer,
             vocabulary_size=self._streamer.model.config.vocabulary.size,
@@ -227,8 +229,8 @@ class Session:
         )
 
     def ready(self, turn: Turn | None = None) -> TokenStream:
-        """The stream of ids, with all text read and the next token predicted. With a `turn`, nobody else may use the
-        session until it is over."""
+        """The token stream, with all text read and the next token predicted. With a `turn`, the session is locked until
+        it is over."""
         with self._turns.changing():
             self._ready()
             if turn is not None:
@@ -255,7 +257,8 @@ class Session:
             turn.over = True
 
     def score(self, text: str) -> ScoredText:
-        """Reads a text and says how likely each of its tokens was. To score without reading on, fork first."""
+        """Read a text and return the log-probability of each of its tokens. To score a text without keeping it, fork
+        first."""
         tokens: list[ScoredToken] = []
         encoding = self.tokenizer.encode_with_offsets(text)
         with self._turns.changing():
@@ -283,8 +286,8 @@ class Session:
         length_penalty: float = 0.0,
         no_repeat: int | None = None,
     ) -> list[Continuation]:
-        """The likeliest continuations up to the end of the document, by beam search, best first. The session itself
-        does not move: feed the one you like."""
+        """Search for the most likely continuations up to the end of the document with beam search, best first. The
+        session itself does not advance: feed it the continuation you choose."""
         end = next((self.tokenizer.specials[name] for name in ("eod", "eop") if name in self.tokenizer.specials), None)
         if end is None:
             raise ConfigError(
@@ -321,7 +324,8 @@ class Session:
     # ------------------------------------------------------------------------------------------ copies, files, start
 
     def fork(self) -> "Session":
-        """Another session that has read the same; neither changes the other, in whatever threads they are used."""
+        """A copy of the session with the same history. The two are independent, and may be used in different
+        threads."""
         other = object.__new__(Session)
         other.tokenizer, other._streamer = self.tokenizer, self._streamer
         other._window, other._int8 = self._window, self._int8
@@ -333,20 +337,20 @@ class Session:
         return other
 
     def reset(self) -> None:
-        """Forgets everything: the session is as new."""
+        """Forget everything, as in a new session."""
         with self._turns.changing():
             self._stream = TokenStream(self._streamer, window=self._window)
             self._encoder = StreamEncoder(self.tokenizer)
 
     def save(self, path: str | Path) -> None:
-        """Writes what it has read, in a file that `load` of a session with the same model reads: whole, with a
-        checksum, or not at all. A file that was there before is replaced last."""
+        """Save the state to a file, atomically and with a checksum; a session with the same model can `load` it. An
+        existing file is replaced."""
         with self._turns.looking():
             write_session(Path(path), self._stream, self._encoder.state, self.tokenizer)
 
     def load(self, path: str | Path) -> None:
-        """Goes on where a saved session was; refuses a damaged one and one of another model. On an error nothing
-        changes."""
+        """Continue from a saved session. A damaged file, or one of another model, is refused and leaves the session
+        unchanged."""
         with self._turns.changing():
             stream, state = read_session(Path(path), self._streamer, self.tokenizer, window=self._window)
             self._encoder = StreamEncoder(self.tokenizer, state=state)
@@ -355,7 +359,7 @@ class Session:
     # ------------------------------------------------------------------------------------------------------- inside
 
     def _begin(self) -> None:
-        """Starts a new session as after the end of another document."""
+        """Starts the session as if another document had just ended."""
         eod = self.tokenizer.specials.get("eod")
         if eod is not None and self.tokens_read == 0:
             self._stream.put([eod])
@@ -375,13 +379,13 @@ class Session:
 def _check_memory_length(memory_length: int, config: ModelConfig) -> None:
     if not 1 <= memory_length <= _LONGEST_MEMORY:
         raise ConfigError(
-            f"memory_length must be from 1 to {_LONGEST_MEMORY:,}; got {memory_length:,}. Some times the length in "
-            "training is as much as helps."
+            f"memory_length must be from 1 to {_LONGEST_MEMORY:,}; got {memory_length:,}. Lengths beyond a few times "
+            "that of training do not help."
         )
     if config.learned_positions is not None:
         raise ConfigError(
-            f"memory_length is for models whose positions have no end; got one with {config.learned_positions} learned "
-            "positions. Leave it out."
+            f"memory_length needs a model without learned absolute positions; got one with {config.learned_positions} "
+            "learned positions. Leave it out."
         )
 
 

@@ -19,7 +19,7 @@ class StopStrings:
             raise ConfigError(f"stop strings must be a list of texts; got the text {strings!r}. Put it into a list.")
         for string in strings:
             if not string:
-                raise ConfigError("a stop string must have a character; got an empty one. Remove it.")
+                raise ConfigError("a stop string must not be empty; got an empty one. Remove it.")
             if string != without_surrogates(string):
                 raise ConfigError(
                     f"a stop string must be text that a model can write; got {string!r} with half a character. "

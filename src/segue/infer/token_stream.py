@@ -136,8 +136,8 @@ class TokenStream:
         self.read()
         if self.hidden_1D is None:
             raise DataError(
-                "something must be read before a text can go on; got nothing, and this tokeniser has no mark for the "
-                "beginning of a document. Give a prompt."
+                "generation needs a prompt with this tokeniser, which has no mark for the beginning of a document; "
+                "got none. Give a prompt."
             )
         return self.hidden_1D
 
@@ -152,8 +152,8 @@ class TokenStream:
         room = self.window // 2  # a new window has at least this much
         if count > room:
             raise DataError(
-                f"a model without memory has room for {room} further tokens at a time; got {count}. "
-                "Ask for fewer, or use a model with memory."
+                f"a model without memory can generate at most {room} further tokens here; got {count}. Ask for fewer, "
+                "or use a model with memory."
             )
         self.read()
         if self.place + count > self.window:

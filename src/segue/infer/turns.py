@@ -70,11 +70,11 @@ class Turns:
             holder = None
         if holder is not None and holder.batched:
             raise DataError(
-                "a session that writes together with others must not be used before they have ended; got a call while "
-                "they write. End that loop or close its iterator first, or fork the session before."
+                "a session in a batched generation must not be used until it ends; got a call in the meantime. Finish "
+                "that loop or close its iterator first, or fork the session beforehand."
             )
         if not free or (holder is not None and holder.thread != threading.get_ident()):
             raise DataError(
                 "a session must be used by one thread at a time; got a call while another thread reads or writes with "
-                "it. Give each thread a session of its own, session.fork(), or let them take turns."
+                "it. Give each thread its own session with session.fork(), or let them take turns."
             )

@@ -45,7 +45,7 @@ class Batch:
         if self.ids_BQ.dim() != 2 or 0 in self.ids_BQ.shape or self.ids_BQ.dtype != torch.long:
             raise DataError(
                 "a batch needs ids of shape [rows, positions], neither zero, dtype int64; got "
-                f"{list(self.ids_BQ.shape)}, {self.ids_BQ.dtype}. Drop empty rows, or unsqueeze a single one."
+                f"{list(self.ids_BQ.shape)}, {self.ids_BQ.dtype}. Drop empty rows, or unsqueeze a single row."
             )
         rows, length = self.ids_BQ.shape
         predicted = self.ids_BQ if self.predicted_BP is None else self.predicted_BP
@@ -70,7 +70,7 @@ class Batch:
             value = getattr(self, name)
             if value is not None and value.dtype != torch.bool:
                 raise DataError(
-                    f"batch.{name} must be boolean, True = yes; got {value.dtype}. Compare it with 0 or 1 first."
+                    f"batch.{name} must be boolean, True = yes; got {value.dtype}. Convert it with .bool()."
                 )
 
     def to(self, *args: Any, **kwargs: Any) -> "Batch":

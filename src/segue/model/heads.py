@@ -127,7 +127,7 @@ class SequenceClassifier(nn.Module):
     ) -> None:
         super().__init__()
         if task == "regression" and num_labels != 1:
-            raise DataError(f"regression has one label, a number; got num_labels {num_labels}. Use 1.")
+            raise DataError(f"regression has a single label; got num_labels {num_labels}. Use 1.")
         self.task = task
         self.trunk = Trunk(config)
         self.summary = Summary(config, kind=summary, projected=projected)

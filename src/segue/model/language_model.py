@@ -115,8 +115,9 @@ class LanguageModel(nn.Module):
             here, there = (tuple(state[name].shape) if name in state else None for state in (weights, wanted))
             if here != there:
                 raise ConfigError(
-                    f"adjusted may change settings that leave the weights as they are; got {_settings(settings)}, with "
-                    f"which {name} has the shape {there} in place of {here}. Make a new model for that."
+                    "adjusted may change only settings that do not change the shapes of weights; got "
+                    f"{_settings(settings)}, with which {name} would have the shape {there} instead of {here}. Build a "
+                    "new model for that."
                 )
         other.load_state_dict(weights, assign=True)
         return other.train(self.training)

@@ -42,6 +42,6 @@ def check_room(numbers: int, *, what: str, remedy: str, device: torch.device | N
         there = torch.cuda.get_device_properties(device).total_memory
     if needed > there:
         raise ConfigError(
-            f"{what} must fit into the {there / 2**30:,.1f} GiB of memory that there are; got "
-            f"{numbers / 1e6:,.0f} million numbers, {needed / 2**30:,.1f} GiB. {remedy}"
+            f"{what} must fit into the {there / 2**30:,.1f} GiB of available memory; got {numbers / 1e6:,.0f} million "
+            f"numbers, {needed / 2**30:,.1f} GiB. {remedy}"
         )

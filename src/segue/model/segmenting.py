@@ -1,4 +1,5 @@
-"""How a long text is cut: the one place that says where segments and windows begin and end, and how they are padded.
+"""Segmentation of long texts: the one place that decides where segments and windows begin and end, and how they are
+padded.
 
 In: lengths and arrays of ids. Out: spans of positions, and rows of equal length with a mask of what is real.
 

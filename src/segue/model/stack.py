@@ -308,9 +308,7 @@ class Stack(nn.Module):
         config, (rows, length) = self.config, batch.ids_BQ.shape
         if memory is not None:
             if config.memory is None:
-                raise DataError(
-                    "a memory was given to a model without one; got model.memory left out. Set model.memory.length."
-                )
+                raise DataError("a memory was given to a model without memory. Set model.memory.length.")
             memory.check(layers=config.num_layers, rows=rows, width=config.width)
         if batch.visible_BQQ is not None and not self.two_streams:
             raise DataError(

@@ -72,6 +72,6 @@ def _check_types(batch: object, memory: object) -> None:
         )
     if memory is not None and not isinstance(memory, Memory):
         raise DataError(
-            f"a memory must be what the model gave for the segment before; got a {type(memory).__name__}. Pass "
+            f"a memory must be the output memory of the previous segment; got a {type(memory).__name__}. Pass "
             "output.memory on."
         )

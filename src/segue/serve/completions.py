@@ -148,7 +148,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     if not how.max_tokens and not body.echo:
         raise ApiError(
             400,
-            "max_tokens must be at least 1 where nothing is given back; got 0. Use 1, or set echo.",
+            "max_tokens must be at least 1 unless echo is set; got 0. Use 1, or set echo.",
             code="invalid_value",
             param="max_tokens",
         )

@@ -70,7 +70,7 @@ def busy(retry_after: float = 1.0) -> ApiError:
     """The queue is full."""
     return ApiError(
         429,
-        "the queue must have a place for a request; got a full one. Try again a little later.",
+        "the queue is full. Try again later.",
         code="queue_full",
         retry_after=retry_after,
     )
@@ -80,7 +80,7 @@ def not_ready() -> ApiError:
     """The server is about to end."""
     return ApiError(
         503,
-        "the server must be running to take a request; it is shutting down. Try again on another one, or later.",
+        "the server is shutting down. Try again on another server, or later.",
         code="shutting_down",
         retry_after=5.0,
     )

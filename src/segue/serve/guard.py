@@ -34,14 +34,15 @@ def check_caller(headers: Headers, *, local: bool) -> None:
     if local and not _LOCAL.fullmatch(host):
         raise ApiError(
             403,
-            f"a server without keys must be called by a name of this machine; got {shown(host)}. Use localhost, or "
+            f"a server without keys accepts only requests to a local host name; got {shown(host)}. Use localhost, or "
             "start it with --keys.",
             code="wrong_host",
         )
     if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
         raise ApiError(
             403,
-            f"a page of another site must not use a server without keys; got {shown(origin)}. Start it with --keys.",
+            f"a server without keys refuses requests from pages of other sites; got {shown(origin)}. Start it with "
+            "--keys.",
             code="wrong_origin",
         )
 
@@ -87,7 +88,7 @@ class Guard:
         if tenant is None:
             raise ApiError(
                 401,
-                "a request must have a key of this server; got none, or another. Send the header Authorization: Bearer "
+                "a request must have a valid key; got none, or an unknown one. Send the header Authorization: Bearer "
                 "KEY.",
                 code="invalid_api_key",
             )

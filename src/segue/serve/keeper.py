@@ -60,7 +60,7 @@ def no_session(id: str) -> ApiError:
     """There is none, or it is another tenant's."""
     return ApiError(
         404,
-        f"a session must be one of yours; got {shown(id)}, which is not. List them, or create one: POST /v1/sessions.",
+        f"the session does not exist; got {shown(id)}. List your sessions, or create one: POST /v1/sessions.",
         code="session_not_found",
     )
 
@@ -79,7 +79,7 @@ def unavailable() -> ApiError:
     """The store does not answer."""
     return ApiError(
         503,
-        "the store of sessions must answer; it does not. Try again later.",
+        "the session store does not respond. Try again later.",
         code="store_unavailable",
         retry_after=5.0,
     )

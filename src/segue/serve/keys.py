@@ -51,7 +51,7 @@ def read_keys(path: Path) -> Keys:
     try:
         lines = read_small(path, limit=LARGEST).decode("utf-8").splitlines()
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} must be a text in UTF-8; got other bytes. Save it again.") from None
+        raise ConfigError(f"{path} must be UTF-8 text; got other bytes. Save it as UTF-8.") from None
     for number, line in enumerate(lines, start=1):
         words = line.split()
         if not words or words[0].startswith("#"):

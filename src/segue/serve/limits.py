@@ -21,7 +21,7 @@ class BodyLimits(Protocol):
 
     @property
     def max_body(self) -> int:
-        """Bytes of a request in JSON."""
+        """Maximum size of a JSON request in bytes."""
 
     @property
     def body_timeout(self) -> float:
@@ -92,7 +92,7 @@ async def read_parts(request: Request, *, limit: int, timeout: float, each: bool
                 408, f"a request must arrive within {timeout:g} seconds; it did not. Send it again.", code="timeout"
             ) from None
         if message["type"] == "http.disconnect":
-            raise ApiError(400, "a request must be whole; the client left. Send it again.", code="incomplete")
+            raise ApiError(400, "the request is incomplete: the client disconnected. Send it again.", code="incomplete")
         part: bytes = message.get("body", b"")
         total += len(part)
         if total > limit:
@@ -126,4 +126,4 @@ def _is_text(value: Any) -> bool:
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text}, which is no number of JSON")
+    raise ValueError(f"{text}, which is not a JSON number")

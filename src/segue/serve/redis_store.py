@@ -181,7 +181,7 @@ class RedisStore:
                 start = rank + 1
             return list(await self._redis.zrange(key, start, start + limit))
 
-        found = [id.decode() for id in await self._asked(ids)]
+        found = [id.decode() for id in await self._call(ids)]
         known = [one for one in await self._found(found[:limit]) if one is not None]
         return known, len(found) > limit
 
@@ -193,7 +193,7 @@ class RedisStore:
                 pipe.exists(f"segue:lease:{id}")
             return list(await pipe.execute())
 
-        answers = await self._asked(ask) if ids else []
+        answers = await self._call(ask) if ids else []
         found: list[Shared | None] = []
         for place, id in enumerate(ids):
             values, busy = answers[2 * place], answers[2 * place + 1]
@@ -229,7 +229,7 @@ class RedisStore:
             found = await self._redis.hget(f"segue:session:{id}", "state")
             return None if found is None else bytes(found)
 
-        state: bytes | None = await self._asked(ask)
+        state: bytes | None = await self._call(ask)
         return state
 
     async def replace(self, id: str, *, owner: str, version: int, tokens: int, size: int, data: bytes) -> bool:
@@ -242,12 +242,12 @@ class RedisStore:
         await self._run("delete", id)
 
     async def bytes_of(self, tenant: str) -> int:
-        """Bytes of all sessions of a tenant."""
-        return int(await self._asked(lambda: self._redis.get(f"segue:bytes:{tenant}")) or 0)
+        """Maximum size in bytes of all sessions of a tenant."""
+        return int(await self._call(lambda: self._redis.get(f"segue:bytes:{tenant}")) or 0)
 
     async def count(self) -> int:
         """Sessions of all tenants."""
-        return int(await self._asked(lambda: self._redis.zcard("segue:used")))
+        return int(await self._call(lambda: self._redis.zcard("segue:used")))
 
     async def sweep(self, lifetime: float) -> None:
         """Deletes sessions that nobody has used for so many seconds."""
@@ -259,7 +259,7 @@ class RedisStore:
     async def lease(self, id: str, owner: str, seconds: float) -> bool:
         """Whether this server may use the session now."""
         return bool(
-            await self._asked(
+            await self._call(
                 lambda: self._redis.set(f"segue:lease:{id}", owner, nx=True, px=max(1, int(seconds * 1000)))
             )
         )
@@ -275,15 +275,15 @@ class RedisStore:
     # --------------------------------------------------------------------------------------------------------- inside
 
     async def _run(self, script: str, *arguments: Any) -> Any:
-        return await self._asked(lambda: self._scripts[script](args=arguments))
+        return await self._call(lambda: self._scripts[script](args=arguments))
 
-    async def _asked(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def _call(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         try:
             return await ask()
         except self._errors.OutOfMemoryError:
             raise ApiError(
                 507,
-                "the store of sessions must have room; Redis has none. Delete sessions, or give it more memory.",
+                "the session store is full. Delete sessions, or give Redis more memory.",
                 code="store_full",
                 retry_after=60.0,
             ) from None

@@ -86,10 +86,12 @@ def explained(error: BaseException) -> ApiError:
         return ApiError(400, str(error), code="invalid_value")
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return ApiError(
-            503, "the request must fit into memory; it does not now. Send less.", code="out_of_memory", retry_after=5.0
+            503, "the request does not fit into memory at present. Send less.", code="out_of_memory", retry_after=5.0
         )
     fault = ApiError(
-        500, "this is a fault of the server, not of your request. Its log has the traceback.", code="internal_error"
+        500,
+        "internal server error, not caused by your request. The traceback is in the server's log.",
+        code="internal_error",
     )
     fault.__cause__ = error
     return fault

@@ -227,7 +227,7 @@ class SessionAnswer(BaseModel):
     bytes: int
     """What it remembers of them; this stays about the same, whatever it reads."""
     waiting: str
-    """Text that was fed and is held back, because what follows may change its tokens."""
+    """Text that was fed but not read yet, because what follows may change its tokens."""
     place: Literal["memory", "disk", "redis"]
     """Where it is."""
     busy: bool
@@ -302,7 +302,7 @@ class FedAnswer(BaseModel):
 
 
 class ScoredPart(BaseModel):
-    """A token of a text that was scored."""
+    """A token of a scored text."""
 
     token: str
     """As the tokeniser shows it."""

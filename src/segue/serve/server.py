@@ -32,15 +32,15 @@ class ServerSettings(Protocol):
 
     @property
     def header_timeout(self) -> float:
-        """Seconds for the header of a request to arrive."""
+        """Timeout in seconds for the header of a request to arrive."""
 
     @property
     def max_connections(self) -> int:
-        """Open connections."""
+        """Maximum number of open connections."""
 
     @property
     def drain(self) -> float:
-        """Seconds that requests have to end after SIGTERM."""
+        """Seconds for open requests to finish after SIGTERM."""
 
 
 class Service(Protocol):

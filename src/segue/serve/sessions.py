@@ -75,8 +75,8 @@ class Sessions:
         if unsaved and self._store.store.lasting:
             raise DataError(
                 f"all sessions must be saved when the server stops; {unsaved:,} of {len(self._all):,} could not be "
-                f"({self._refusal}), and what they read since they were last saved is lost. Make room, or name another "
-                "file with --sessions."
+                f"({self._refusal}), and what they read since they were last saved is lost. Free some space, or name "
+                "another file with --sessions."
             )
 
     # ------------------------------------------------------------------------------------------- what requests want
@@ -196,7 +196,7 @@ class Sessions:
             log.warning("a session cannot be read: %s", shown(str(error)))
             raise unavailable() from None
         if data is None:
-            raise ApiError(404, "a session must be in the store; it is gone.", code="session_not_found")
+            raise ApiError(404, "the session no longer exists.", code="session_not_found")
         kept = await self._store.run(partial(self._states.unpacked, session.model, data))
         self.restores += 1
         self._set(session, kept)
@@ -293,7 +293,7 @@ class Sessions:
             raise ApiError(
                 507,
                 "the store of sessions must take them; it refuses them now, and what is read would be lost. Delete "
-                "sessions, or make room on the disk of the server.",
+                "sessions, or free disk space on the server.",
                 code="store_full",
                 retry_after=60.0,
             )

@@ -85,7 +85,7 @@ def _answers(made: TaskModel, items: Sequence[Item]) -> list[Any]:
 
 
 class Embed:
-    """Texts to vectors."""
+    """Embedding of texts as vectors."""
 
     def __init__(
         self,

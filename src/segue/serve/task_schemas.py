@@ -60,7 +60,7 @@ class TaskAnswer(BaseModel):
 
 
 class EmbeddingRequest(Body):
-    """Texts to vectors."""
+    """Embedding of texts as vectors."""
 
     model: str | None = None
     """A language model. Default: the only one."""
@@ -75,7 +75,7 @@ class EmbeddingRequest(Body):
     layer: int | None = None
     """0 are the embeddings of tokens; negative ones count from the end. Default: the last."""
     normalise: bool = True
-    """Whether vectors have length 1."""
+    """Whether to normalise vectors to unit length."""
     user: str | None = None
     """Without effect."""
 

@@ -80,7 +80,7 @@ def _above_zero(name: str, value: float | None) -> float | None:
     if value == 0:
         raise ApiError(
             400,
-            f"{name} must be above 0 and at most 1; got 0. Set temperature to 0 to take the likeliest token.",
+            f"{name} must be above 0 and at most 1; got 0. Set temperature to 0 for greedy decoding.",
             code="invalid_value",
             param=name,
         )

@@ -203,7 +203,7 @@ def _corpus_problems(corpus: CorpusConfig) -> Iterator[str]:
     text = bool(corpus.samples or corpus.files)
     if text == (corpus.store is not None):
         got = "both" if text else "neither"
-        yield f"corpus must have either samples and files, or a store; got {got}. Give corpus.samples, say."
+        yield f"corpus must have either samples and files, or a store; got {got}. Give corpus.samples, for example."
     if (corpus.store is None) != (corpus.validation is None):
         yield (
             "corpus.store and corpus.validation must be given together, as `segue prepare --validation-share` writes "

@@ -48,7 +48,7 @@ class StudyEnded:
     problems: dict[str, str]
     """Jobs that failed, by name, and why: the same call tries them again."""
     stopped_by: Signals | None
-    """The signal that stopped it; the same call goes on."""
+    """Signal that stopped it, if any; the same call continues."""
 
 
 StudyEvent = Planned | JobStarted | JobProgress | JobEnded | JobsStopping | StudyEnded
@@ -57,7 +57,7 @@ StudyEvent = Planned | JobStarted | JobProgress | JobEnded | JobsStopping | Stud
 def run_study(study: Study, folder: Path, *, workers: int | None = None) -> Iterator[StudyEvent]:
     """Does what is not done yet, and writes the report."""
     if os.environ.get("WORLD_SIZE", "1") != "1":
-        raise ConfigError("a study starts its own processes; torchrun started several. Call it without torchrun.")
+        raise ConfigError("a study starts its own processes; torchrun started several. Run it without torchrun.")
     with one_at_a_time(folder, "study"), stop_signal() as stop:
         corpus = corpus_of(study.settings.corpus, folder)
         tables = {task.name: tables_of(task, folder) for task in study.settings.measures.tasks}

@@ -1,4 +1,4 @@
-"""What the settings leave open is chosen here, from the documents at hand: how they are read and how long is trained.
+"""Automatic settings: whatever is left open is chosen from the documents at hand, for reading and for training.
 
 In: settings with gaps, the lengths of the training documents and what is known of the model. Out: settings without
 gaps, and a line for people on each choice with its reason.
@@ -28,7 +28,7 @@ NEW_DROPOUT = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """What choices hang on."""
+    """The facts that automatic choices depend on."""
 
     lengths: tuple[int, ...]
     """Lengths of the training documents in tokens."""
@@ -51,7 +51,7 @@ def may_remember(config: ModelConfig, read: ReadConfig) -> bool:
 
 
 def choose_reading(read: ReadConfig, found: Situation, *, summarised: bool) -> tuple[ReadConfig, list[str]]:
-    """How documents are read; `summarised`: whether the task has one answer for a document."""
+    """Chooses the reading settings. `summarised`: whether the task has one answer per document."""
     values: dict[str, Any] = {}
     notes: list[str] = []
     trained = "new weights" if found.new_weights else "pretrained weights"
@@ -79,7 +79,7 @@ def choose_reading(read: ReadConfig, found: Situation, *, summarised: bool) -> t
 def choose_training(
     train: FinetuneConfig, *, items: int, config: ModelConfig, new_weights: bool
 ) -> tuple[FinetuneConfig, list[str]]:
-    """How long and how fast is trained."""
+    """Chooses epochs, learning rate, layer decay and dropout."""
     values: dict[str, Any] = {}
     notes: list[str] = []
     if train.epochs is None:
@@ -102,12 +102,12 @@ def choose_training(
 
 
 def usual_rate(width: int, *, new_weights: bool) -> float:
-    """The learning rate if nobody says. Pretrained: 0.001 for small models, about 3e-5 for base ones."""
+    """The default learning rate. Pretrained: 0.001 for small models, about 3e-5 for base models."""
     return min(1e-3, 0.2 / width if new_weights else 16 / width**2)
 
 
 def usual_layer_decay(*, new_weights: bool) -> float:
-    """Pretrained layers change the less the lower they are; new ones all alike."""
+    """The default layer-wise decay: lower pretrained layers change less; new layers all change equally."""
     return 1.0 if new_weights else 0.9
 
 

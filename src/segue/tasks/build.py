@@ -28,7 +28,7 @@ LONGEST_SEGMENT = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What a task model is made of: a pretrained model and its tokeniser."""
+    """A pretrained model and its tokeniser, from which a task model is built."""
 
     folder: Path
     model: nn.Module
@@ -42,7 +42,7 @@ class Source:
         return trunk
 
     def layout(self, read: ReadConfig) -> Layout:
-        """How texts become documents of this model."""
+        """The layout of texts as documents of this model."""
         config = self.trunk.config
         return Layout(
             self.tokenizer, config, max_length=read.max_length, segment_length=segment_length_of(config, read)

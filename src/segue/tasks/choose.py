@@ -42,11 +42,11 @@ class ChooseSettings(Section):
     """Settings of `choose`."""
 
     separator: str = "|"
-    """Between the options of a question, where they are one text that is no JSON list."""
+    """Separator between the options of a question, if they are one text that is not a JSON list."""
     answers: Literal["letter", "number", "text"] | None = None
-    """How the answer is given: as the letter, the number or the text of an option. Default: what fits most rows."""
+    """Form of the answer: the letter, the number or the text of an option. Default: the form that fits most rows."""
     first_number: Literal[0, 1] | None = None
-    """Number of the first option, where answers are numbers. Default: what fits most rows."""
+    """Number of the first option, if answers are numbers. Default: the number that fits most rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Choose:
     """One of the options of each question."""
 
     settings: ChooseSettings
-    """With `answers` and `first_number` as the training rows show them."""
+    """Settings, with `answers` and `first_number` inferred from the training rows."""
 
     def to_values(self) -> dict[str, Any]:
         return {"settings": self.settings.model_dump(exclude_none=True)}
@@ -166,7 +166,7 @@ def with_option(question: str, option: str) -> str:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: ChooseSettings) -> Choose:
-    """With the way of giving answers by which most training rows can be understood."""
+    """Makes the task with the form of answers that fits most training rows."""
     understood: list[tuple[Row, list[str]]] = []
     for _, row in rows:
         with suppress(UnusableRowError):  # counted when the row becomes an example
@@ -187,7 +187,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: ChooseSettings) -> Choose:
 
 
 def restore(values: Mapping[str, Any]) -> Choose:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Choose(settings=ChooseSettings.model_validate(values["settings"]))
 
 
@@ -200,7 +200,7 @@ def _letter_column(role: str) -> Column:
 
 CHOOSE = TaskKind(
     name="choose",
-    help="One of several options for a question about a text: reading comprehension with multiple choice.",
+    help="Choose among the options of a question about a text: multiple-choice reading comprehension.",
     columns=(
         Column(role="context", names=CONTEXT),
         Column(role="question", names=QUESTION, optional=True),

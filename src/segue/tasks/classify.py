@@ -34,14 +34,14 @@ class ClassifySettings(Section):
     """Settings of `classify` and `pair`."""
 
     multiple: bool = False
-    """A text may have several labels at once, or none: a list in JSON, or text cut at `separator`."""
+    """Whether a text may have several labels or none: a JSON list, or text split at `separator`."""
     separator: str = "|"
-    """Between the labels of a text."""
+    """Separator between the labels of a text."""
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """With `multiple`: the probability from which on a label is given."""
+    """With `multiple`: minimum probability of a predicted label."""
     missing: Literal["leave_out", "class"] | None = None
-    """What labels such as NaN, null and None are: missing, so that their rows are left out, or a class. Default: an
-    error, if there are any. Empty cells, null of JSON and NaN of Parquet are always missing."""
+    """Treatment of labels such as NaN, null and None: missing, so that their rows are skipped, or a class. Default: an
+    error, if there are any. Empty cells, JSON null and Parquet NaN are always missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class Classify:
 
 
 def learn(roles: tuple[str, ...], rows: Sequence[tuple[int, Row]], settings: ClassifySettings) -> Classify:
-    """With the labels of the training rows."""
+    """Makes the task with the labels of the training rows."""
     found: list[tuple[int, str]] = []
     for number, row in rows:
         with suppress(UnusableRowError):  # counted when the row becomes an example
@@ -184,7 +184,7 @@ def learn(roles: tuple[str, ...], rows: Sequence[tuple[int, Row]], settings: Cla
 
 
 def restore(values: Mapping[str, Any]) -> Classify:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Classify(
         roles=tuple(values["roles"]),
         labels=tuple(values["labels"]),
@@ -195,7 +195,7 @@ def restore(values: Mapping[str, Any]) -> Classify:
 _LABEL = Column(role="label", names=LABEL, answer=True)
 CLASSIFY = TaskKind(
     name="classify",
-    help="A class for a text, or with task.multiple=true several: topics, sentiment.",
+    help="Classify a text: topics, sentiment. With task.multiple=true, several labels per text.",
     columns=(Column(role="text", names=TEXT), _LABEL),
     settings=ClassifySettings,
     learn=partial(learn, ("text",)),
@@ -203,7 +203,7 @@ CLASSIFY = TaskKind(
 )
 PAIR = TaskKind(
     name="pair",
-    help="A class for two texts together: inference, paraphrase, question and answer.",
+    help="Classify a pair of texts: inference, paraphrase, question and answer.",
     columns=(Column(role="first", names=FIRST), Column(role="second", names=SECOND), _LABEL),
     settings=ClassifySettings,
     learn=partial(learn, ("first", "second")),
@@ -223,7 +223,7 @@ def _labels_of(value: Any, settings: ClassifySettings) -> list[str]:
     if not settings.multiple:
         if isinstance(value, list | tuple):
             raise DataError(
-                f"a text of this task has one label; got a list, {value!r}. Set task.multiple=true for several."
+                f"each text must have one label; got a list, {value!r}. Set task.multiple=true for several labels."
             )
         return _not_missing([label_text(value)], settings)
     if isinstance(value, float):

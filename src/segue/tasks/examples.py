@@ -15,15 +15,15 @@ NumberedRow = tuple[int, Row]
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """Those of one table."""
+    """The examples of one table."""
 
     table: Table
     examples: list[Example]
     unusable: dict[str, tuple[int, int]]
-    """By the rule they break: how many rows, and the number of the first."""
+    """Unusable rows by the rule they break: their count, and the number of the first."""
 
     def problems(self) -> list[str]:
-        """In words: what the table had to be mended for, and what the task could not use."""
+        """Descriptions of corrections made in the table, and of rows that the task could not use."""
         mended = self.table.problems
         return [
             f"{self.table.source}: {count:,} {MEANING[kind]}, first {mended.first[kind]}"
@@ -35,7 +35,7 @@ class Examples:
 
 
 def column_names(kind: TaskKind, table: Table, chosen: Mapping[str, str], *, labelled: bool) -> dict[str, str]:
-    """Which column of the table has which role. `chosen` are those that the user named."""
+    """The column of the table for each role. `chosen` are those that the user named."""
     known = [column.role for column in kind.columns]
     for role in chosen:
         if role not in known:
@@ -87,7 +87,7 @@ def split_off(examples: Sequence[Example], *, share: float, seed: int) -> tuple[
     """The examples without a random part, and that part, each in its order."""
     count = max(1, round(len(examples) * share))
     if len(examples) < 2:
-        raise DataError("a validation part needs two examples or more; got one. Give --valid FILE.")
+        raise DataError("holding out validation examples needs at least two examples; got one. Give --valid FILE.")
     apart = set(np.random.default_rng(seed).permutation(len(examples))[:count].tolist())
     return (
         [example for number, example in enumerate(examples) if number not in apart],

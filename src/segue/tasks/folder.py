@@ -196,7 +196,7 @@ def _converted(folder: str | Path, path: Path) -> TaskModel:
 
 
 def summary_of(read: ReadConfig, config: ModelConfig) -> str:
-    """What stands for a segment: CLS, where it is for this model, unless the settings say otherwise."""
+    """The summary of a segment: CLS, where the model has one, unless the settings say otherwise."""
     return read.summary or ("first" if config.objective == "masked" else "last")
 
 

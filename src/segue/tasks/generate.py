@@ -1,4 +1,5 @@
-"""A text for a text: translations, replies, summaries. Source and target go through one trunk, the softmax predicts.
+"""Generate a text from a text: translation, replies, summaries. Source and target go through one trunk, the softmax
+predicts.
 
 A row is read as `source SEP target END`, a dialogue as `turn SEP turn SEP target END`. SEP is the tokeniser's sep, or
 else eod or eop; END is its eod, or else eop, cls or sep. A causal model reads from left to right; a permutation model
@@ -62,17 +63,18 @@ class GenerateSettings(Section):
     """Settings of `generate`."""
 
     beam: SmallCount = 4
-    """How many hypotheses are followed at a time; 1 takes the likeliest token each time."""
+    """Beam width; 1 is greedy decoding."""
     length_penalty: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)] = 0.6
-    """Hypotheses are compared by log-probability / ((5 + length) / 6) ** length_penalty: more favours longer texts."""
+    """Length penalty: hypotheses are compared by log-probability / ((5 + length) / 6) ** length_penalty, so larger
+    values favour longer texts."""
     max_target_length: Length = 128
-    """Most tokens of a text that the model writes; of a long source, the last segment leaves room for as many."""
+    """Maximum number of generated tokens; the last segment of a long source leaves room for them."""
     no_repeat: Length | None = None
-    """A text may not have the same so many tokens in a row twice; left out, it may."""
+    """Forbid repeated n-grams of this many tokens. Default: repetition is allowed."""
     n_best: SmallCount = 1
-    """How many texts are given for a source, at most the beam."""
+    """Number of texts to return per source, at most the beam width."""
     tokenize: Tokenize | None = None
-    """How BLEU cuts words; left out, zh if most letters of the references are Chinese, else 13a."""
+    """Tokenisation for BLEU. Default: zh if most letters of the references are Chinese, else 13a."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,13 +265,13 @@ def learn(rows: Sequence[tuple[int, Row]], settings: GenerateSettings) -> Genera
 
 
 def restore(values: Mapping[str, Any]) -> Generate:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Generate(settings=GenerateSettings.model_validate(values["settings"]))
 
 
 GENERATE = TaskKind(
     name="generate",
-    help="A text for a text: translations, replies, summaries.",
+    help="Generate a text from a text: translation, replies, summaries.",
     columns=(Column(role="source", names=SOURCE), Column(role="target", names=TARGET, answer=True)),
     settings=GenerateSettings,
     learn=learn,

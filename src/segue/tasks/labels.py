@@ -46,8 +46,8 @@ def check_missing(found: Sequence[tuple[int, str]]) -> None:
         )
         raise DataError(
             f"a label must not look like a missing value unless task.missing says what that is; got {got}. If these "
-            "labels are missing, set task.missing=leave_out to leave their rows out; if this is the name of a class, "
-            "set task.missing=class."
+            "labels are missing, set task.missing=leave_out to skip their rows; if this is the name of a class, set "
+            "task.missing=class."
         )
 
 
@@ -57,11 +57,11 @@ def in_order(labels: Sequence[str]) -> tuple[str, ...]:
     if len(different) < 2:
         found = f"only {next(iter(different))!r}" if different else "none"
         raise DataError(
-            f"a task needs examples of two classes or more; got {found}. Check the label column, or add examples."
+            f"a task needs examples of at least two classes; got {found}. Check the label column, or add examples."
         )
     if len(different) > MOST_CLASSES:
         raise DataError(
-            f"a task may have {MOST_CLASSES:,} classes; got {len(different):,}. Check the label column: "
+            f"a task may have at most {MOST_CLASSES:,} classes; got {len(different):,}. Check the label column: "
             "numbers with a fraction are for the task regress."
         )
     if all(label.lstrip("-").isdecimal() for label in different):

@@ -63,7 +63,7 @@ class Layout:
         self.truncated = 0
         """Documents that were cut to `max_length`."""
         self.remarks: Counter[str] = Counter()
-        """What else a person should know of the documents: how often, by what it is."""
+        """Further remarks about the documents, with counts."""
         specials = tokenizer.specials
         self._cls = specials.get("cls")
         self._sep = specials.get("sep", specials.get("eod", specials.get("eop")))
@@ -74,7 +74,7 @@ class Layout:
         return self.arrange_encoded(encodings)
 
     def special_tokens(self, texts: int) -> int:
-        """How many tokens of a document of so many texts are not text."""
+        """Number of special tokens in a document of `texts` texts."""
         return (self._cls is not None) + (texts if self._sep is not None else 0)
 
     def arrange_encoded(self, encodings: Sequence[Encoding]) -> Arranged:
@@ -110,7 +110,7 @@ class Layout:
         return Arranged(document=document, parts=tuple(parts), cls=0 if first else length - 1)
 
     def _shares(self, lengths: list[int]) -> list[int]:
-        """How much of each text stays: the longest loses first."""
+        """Number of tokens of each text to keep: the longest is truncated first."""
         if self.max_length is None:
             return lengths
         room = max(1, self.max_length - self.special_tokens(len(lengths)))

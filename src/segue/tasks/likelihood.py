@@ -13,8 +13,8 @@ SMALLEST = 1e-12
 
 
 def mean_loss(task: Task, examples: Sequence[Example], predictions: Sequence[Prediction]) -> float | None:
-    """As training counts it, all classes alike: the mean negative log-probability, or the mean squared error of
-    standard scores. None for tasks whose answers do not tell it."""
+    """The loss without class weights: the mean negative log-probability, or the mean squared error of standard scores.
+    None for tasks whose answers do not determine it."""
     if isinstance(task, Regress):
         errors = [(one.value - example.gold) / task.scale for example, one in zip(examples, predictions, strict=True)]
         return float(np.mean(np.square(errors)))

@@ -1,5 +1,5 @@
-"""What makes measures too good: texts that are in the training examples and in those they are measured on, equal texts
-with different answers, and too few examples.
+"""Checks for optimistic metrics: texts shared by training and evaluation examples, equal texts with different answers,
+and too few examples.
 
 In: examples by the part they belong to. Out: warnings for people. Texts are equal if they differ at most in upper and
 lower case, in white space, and in forms of characters that Unicode calls compatible (NFKC).
@@ -49,7 +49,11 @@ def _shared(name: str, part: str, both: int, every: int, other: int) -> list[str
         return []
     have = "example has" if both == 1 else "examples have"
     differ = f", {other:,} of them with another answer" if other else ""
-    why = "a measure on them says nothing of new texts" if part == "training" else "choosing by one spoils the other"
+    why = (
+        "metrics on them say nothing about new texts"
+        if part == "training"
+        else ("selecting the model on one biases the other")
+    )
     return [
         f"{both:,} of {every:,} {name} {have} the text of a {part} example{differ}: {why}. Remove them from one of "
         "the two."
@@ -78,10 +82,10 @@ def _conflicts(task: Task, train: Sequence[Example], golds: Mapping[bytes, set[A
 
 def _few(name: str, count: int) -> str:
     what = "example is" if count == 1 else "examples are"
-    how = "chosen and measured by" if name == "validation" else "measured by"
+    how = "to select and evaluate the model" if name == "validation" else "to evaluate the model"
     return (
-        f"{count} {name} {what} too few for the model to be {how}: others may well say something else, so there are "
-        f"no intervals. Give {FEWEST} at least, better some hundreds."
+        f"{count} {name} {what} too few {how}: other examples may give quite different results, so no intervals are "
+        f"given. Use at least {FEWEST}, better a few hundred."
     )
 
 

@@ -47,14 +47,14 @@ class RankSettings(Section):
     """Settings of `rank`."""
 
     loss: Literal["pointwise", "pairwise"] = "pairwise"
-    """Learn whether a document is relevant, or which of two is more relevant."""
+    """Training loss: whether a document is relevant (pointwise), or which of two is more relevant (pairwise)."""
     documents: Annotated[int, Field(ge=2, le=2**11)] = 10
-    """Documents per query in an update: its relevant ones, but not all of them if that leaves no room for another, and
-    others drawn anew each time. All documents are ranked when the model is measured and used."""
+    """Maximum number of documents per query in an update: relevant ones, leaving room for at least one other, and
+    others sampled anew each time. All documents are ranked in evaluation and prediction."""
     cut: PositiveInt = 10
-    """ndcg and err look at so many ranks."""
+    """Number of ranks that ndcg and err consider."""
     metric: Literal["ndcg", "err", "mrr", "map", "precision_at_1"] = "ndcg"
-    """What decides which weights are best."""
+    """Metric that selects the best weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ def _counts(grades: Sequence[float], most: int) -> tuple[int, int]:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: RankSettings) -> Rank:
-    """With the highest grade of the training rows."""
+    """Makes the task with the highest grade of the training rows."""
     golds: list[tuple[float, ...]] = []
     for number, row in rows:
         with suppress(UnusableRowError):  # counted when the row becomes an example
@@ -202,7 +202,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: RankSettings) -> Rank:
 
 
 def restore(values: Mapping[str, Any]) -> Rank:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Rank(highest_grade=int(values["highest_grade"]), settings=RankSettings.model_validate(values["settings"]))
 
 
@@ -231,7 +231,7 @@ def gather(rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:
 
 RANK = TaskKind(
     name="rank",
-    help="The order of documents for a query: search, frequently asked questions.",
+    help="Rank documents for a query: search, frequently asked questions.",
     columns=(
         Column(role="query", names=QUERY),
         Column(role="id", names=QUERY_ID, optional=True),
@@ -290,8 +290,8 @@ def _list_of(value: Any) -> list[Any]:
     if isinstance(value, list | tuple):
         return list(value)
     raise DataError(
-        f"the documents of a query, and what they are worth, must be lists; got {str(value)[:80]!r}. Write lists in "
-        "JSON, or a row for each document with --column document=NAME."
+        f"the documents of a query and their relevance must be lists; got {str(value)[:80]!r}. Write lists in JSON, or "
+        "a row for each document with --column document=NAME."
     )
 
 
@@ -308,4 +308,4 @@ def _grade_of(value: Any) -> float:
             grade = float(value)
             if 0 <= grade <= MAX_GRADE:
                 return grade
-    raise UnusableRowError(f"a relevance that is no number from 0 to {MAX_GRADE}")
+    raise UnusableRowError(f"a relevance that is not a number from 0 to {MAX_GRADE}")

@@ -15,7 +15,7 @@ PADDING, FREE = 0.05, 32
 
 
 class Reader:
-    """One way of reading for training and prediction alike."""
+    """Reads documents, in the same way for training and prediction."""
 
     def __init__(self, settings: ReadConfig, *, segment_length: int) -> None:
         self.settings = settings
@@ -35,7 +35,7 @@ class Reader:
     def _read(
         self, trunk: Trunk, documents: Sequence[TokenDocument], *, gradient_segments: int | None
     ) -> DocumentStates | GroupedStates:
-        groups = alike([len(document) for document in documents])
+        groups = length_groups([len(document) for document in documents])
         parts = []
         for group in groups:
             reading = read_documents(
@@ -53,8 +53,8 @@ class Reader:
         return GroupedStates(parts=tuple(parts), order=np.argsort(np.concatenate(groups), kind="stable"))
 
 
-def alike(lengths: Sequence[int]) -> list[list[int]]:
-    """Numbers of documents that are read together: those of about the same length, as many as `PADDING` allows."""
+def length_groups(lengths: Sequence[int]) -> list[list[int]]:
+    """Groups of document indices to batch: documents of similar length, as many as `PADDING` allows."""
     groups: list[list[int]] = []
     tokens = 0
     for n in sorted(range(len(lengths)), key=lambda n: -lengths[n]):

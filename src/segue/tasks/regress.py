@@ -47,7 +47,7 @@ class RegressSettings(Section):
     """Settings of `regress`."""
 
     second: bool = True
-    """Whether a second text is read with the first, where the training table has a column for it."""
+    """Whether to read a second text with the first, if the training table has a column for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +165,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: RegressSettings) -> Regress
 
 
 def restore(values: Mapping[str, Any]) -> Regress:
-    """As it was saved."""
+    """Restores the task from saved values."""
     mean, scale = float(values["mean"]), float(values["scale"])
     if not (math.isfinite(mean) and math.isfinite(scale) and scale > 0):
         raise ValueError(f"mean and scale must be finite, the scale above 0, and are {mean} and {scale}")
@@ -179,7 +179,7 @@ def restore(values: Mapping[str, Any]) -> Regress:
 
 REGRESS = TaskKind(
     name="regress",
-    help="A number for a text, or for two texts together: a rating, how similar they are.",
+    help="Predict a number for a text or a pair of texts: ratings, similarity.",
     columns=(
         Column(role="text", names=TEXT),
         Column(role="second", names=SECOND, optional=True),
@@ -209,4 +209,4 @@ def _number_of(value: Any) -> float:
             number = float(value)
             if math.isfinite(number):
                 return number
-    raise UnusableRowError("a label that is no finite number")
+    raise UnusableRowError("a label that is not a finite number")

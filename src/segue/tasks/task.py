@@ -1,4 +1,4 @@
-"""What a task is: the protocol that training, prediction and reports rely on, and the values that pass between them."""
+"""The task protocol that training, prediction and reports rely on, and the values that pass between them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,39 +24,39 @@ class Column:
     """A column that a task reads."""
 
     role: str
-    """What the task calls it."""
+    """Name of the column in the task."""
     names: tuple[str, ...]
-    """What tables usually call it, best first."""
+    """Usual names of the column in tables, in order of preference."""
     answer: bool = False
-    """Whether it holds what is to be learned, so that prediction does without."""
+    """Whether it holds the target, which prediction does not need."""
     optional: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """A row as the task understands it."""
+    """A row converted to an example of the task."""
 
     number: int
     """Number of the record in its file."""
     texts: tuple[str, ...]
-    """What a person reads."""
+    """The texts, for display."""
     gold: Any = None
-    """What is to be answered, in the task's own form; None where it is not known."""
+    """The target, in the form of the task; None if unknown."""
     extra: Any = None
-    """What else the task needs to make documents of it."""
+    """Further values that the task needs to build documents."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """What is read at once: all options of a question, all documents of a query, a window of a long text."""
+    """A unit that is read at once: all options of a question, all documents of a query, or a window of a long text."""
 
     documents: tuple[TokenDocument, ...]
     gold: Any = None
-    """As the loss needs it."""
+    """The target, in the form of the loss."""
     extra: Any = None
-    """What makes an answer out of the model's: where tokens stand in the text, for example."""
+    """Values needed to turn the model's output into an answer, e.g. the offsets of tokens in the text."""
     weight: int = 1
-    """What it counts in the mean that is the loss: so many tokens, where every token has a loss."""
+    """Weight in the mean loss: the number of tokens, if every token has a loss."""
 
     @property
     def length(self) -> int:
@@ -69,16 +69,16 @@ class Prediction:
     """The answer to one example."""
 
     value: Any
-    """As `measure` compares it with gold."""
+    """The prediction, in the form that `measure` compares with gold."""
     columns: Mapping[str, Any]
-    """As a table shows it."""
+    """The prediction as columns of a table."""
     confidence: float | None = None
     """Probability of the answer, where there is one: reports list the surest mistakes first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Gold and answer of one example as a person reads them; what they have in common may be left out."""
+    """Gold and prediction of one example for display; what they have in common may be omitted."""
 
     gold: str
     predicted: str
@@ -88,41 +88,41 @@ class Comparison:
 
 
 class Task(Protocol):
-    """One job, its labels and settings known."""
+    """A task with known labels and settings."""
 
     def to_values(self) -> dict[str, Any]:
-        """All that `TaskKind.restore` needs, as plain values: it is saved beside the weights."""
+        """Everything that `TaskKind.restore` needs, as plain values; saved beside the weights."""
 
     def describe(self, examples: Sequence[Example]) -> list[str]:
-        """What a person should know of the examples: classes and their shares, lengths of answers."""
+        """Summary of the examples for display: classes and their shares, lengths of answers."""
 
     @property
     def metric(self) -> str:
-        """The name of the measure that decides which weights are best; higher is better."""
+        """Name of the metric that selects the best weights; higher is better."""
 
     def head(self, read: ReadConfig, summary: str) -> HeadConfig | None:
-        """What stands on the trunk; None is the softmax of the language model."""
+        """The head on the trunk; None for the softmax of the language model."""
 
     def example(self, number: int, row: Row, *, labelled: bool) -> Example:
-        """A row understood, or UnusableRowError."""
+        """Converts a row, or raises UnusableRowError."""
 
     def items(self, example: Example, layout: Layout) -> list[Item]:
-        """What the model reads for it."""
+        """The items that the model reads for an example."""
 
     def loss(self, model: nn.Module, items: Sequence[Item], reader: Reader, *, class_weights: Tensor | None) -> Tensor:
-        """What training minimises, the mean over the items by their weight."""
+        """The training loss: the weighted mean over the items."""
 
     def class_weights(self, examples: Sequence[Example]) -> Tensor | None:
-        """What each class counts if all should count the same; None where there are no classes."""
+        """Weights that balance the classes; None for tasks without classes."""
 
     def chance(self, examples: Sequence[Example]) -> float | None:
-        """The loss of the best answer that does not look at the text; None where that is not known."""
+        """The loss of the best constant answer; None if unknown."""
 
     def answers(self, model: nn.Module, items: Sequence[Item], reader: Reader) -> list[Any]:
-        """What the model makes of each item; no gradient."""
+        """The model's output for each item, without gradient."""
 
     def prediction(self, example: Example, items: Sequence[Item], parts: Sequence[Any]) -> Prediction:
-        """The answer to an example from those to its items."""
+        """The prediction for an example, from the outputs for its items."""
 
     def measure(
         self,
@@ -131,25 +131,25 @@ class Task(Protocol):
         *,
         resamples: int | None = RESAMPLES,
     ) -> dict[str, Metric]:
-        """How good the answers are; `resamples=None` leaves the intervals out."""
+        """Metrics of the predictions; `resamples=None` omits the intervals."""
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:
-        """One answer beside what it should be, for the list of mistakes in a report."""
+        """One prediction beside its gold value, for the list of mistakes in a report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskKind:
-    """A task before it has seen examples: what `table` lists."""
+    """A kind of task before it has seen examples, as listed in `table`."""
 
     name: str
     help: str
-    """For people who choose one."""
+    """Description for users."""
     columns: tuple[Column, ...]
     settings: type[Section]
-    """What `task.KEY=VALUE` may set."""
+    """Settings class of `task.KEY=VALUE`."""
     learn: Callable[[Sequence[tuple[int, Row]], Any], Task]
-    """The task as the training rows show it: its labels, checked. Rows have the roles of `columns` as keys."""
+    """Makes the task from the training rows: its labels, checked. Rows have the roles of `columns` as keys."""
     restore: Callable[[Mapping[str, Any]], Task]
-    """As `to_values` saved it."""
+    """Restores the task from what `to_values` saved."""
     gather: Callable[[Sequence[tuple[int, Row]]], Sequence[tuple[int, Row]]] | None = None
-    """To learn and to measure: makes one row of rows that are one example together; None where each row is one."""
+    """For training and evaluation: merges the rows that form one example; None if each row is an example."""

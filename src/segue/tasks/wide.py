@@ -68,7 +68,7 @@ class Wide:
 def restore_wide(
     values: Mapping[str, Any], tensors: Mapping[str, Tensor], *, texts: int, classes: int, multiple: bool
 ) -> Wide:
-    """As it was saved; ValueError where the parts do not fit together or the task."""
+    """Restores it from saved values; ValueError if the parts do not fit together or the task."""
     counted = values["counted"]
     shares = [float(values[name]) for name in ("network", "ngrams")]
     if counted not in ("words", "characters") or not all(np.isfinite(share) and share >= 0 for share in shares):

@@ -187,7 +187,7 @@ def _check_words(values: Mapping[str, Any]) -> None:
     if values.get("normalizer") is not None:
         raise UnlikeError(f"normalisation: {str(values['normalizer'])[:60]}")
     if words["type"] != "ByteLevel" or words.get("use_regex", True) is not True:
-        raise UnlikeError(f"another way to cut words: {str(words)[:60]}")
+        raise UnlikeError(f"another pre-tokenizer: {str(words)[:60]}")
     if words["add_prefix_space"] is not False:
         raise UnlikeError("add_prefix_space, with which a text that comes in parts would get a space in each")
 

@@ -82,7 +82,7 @@ def describe(data: bytes, *, source: str) -> Description:
         tokens, added, control = _added(tokens, values["added_tokens"])
         lower, table = _steps(steps)
         if values["pre_tokenizer"] != WORDS:
-            raise UnlikeError("another way to cut words")
+            raise UnlikeError("another pre-tokenizer")
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         reason = str(error) if isinstance(error, UnlikeError) else f"another form ({type(error).__name__}: {error})"
         raise CheckpointError(

@@ -21,7 +21,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: str | Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(
-            f"{path} must be a folder or free to be one; got {error.strerror or error}. Choose another place."
+            f"{path} must be a folder that can be created; got {error.strerror or error}. Choose another path."
         ) from None
     tokenizer.save(path)
 

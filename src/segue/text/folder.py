@@ -91,13 +91,13 @@ def read_limited(path: Path, *, limit: int) -> bytes:
     """The bytes of a file that is there and not longer than the limit."""
     try:
         if path.exists() and not path.is_file():  # a pipe or a device may have no end
-            raise CheckpointError(f"{path} must be a file that can be read; got something else. Check the path.")
+            raise CheckpointError(f"{path} must be a readable file; got something else. Check the path.")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             data = file.read(min(size, limit) + 1)  # memory for what is there, not for what may be
     except OSError as error:
         raise CheckpointError(
-            f"{path} must be a file that can be read; got {error.strerror or error}. Check the path."
+            f"{path} must be a readable file; got {error.strerror or error}. Check the path."
         ) from None
     if len(data) > limit:
         raise CheckpointError(f"{path} must have at most {limit} bytes; it has more. It is not a tokeniser's file.")

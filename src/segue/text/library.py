@@ -62,7 +62,7 @@ def _unusable(source: str, error: BaseException) -> CheckpointError:
 def piece_text(value: object) -> str:
     """A piece of a vocabulary that came out of a file."""
     if type(value) is not str or not 0 < len(value) <= _LONGEST_PIECE or without_surrogates(value) != value:
-        raise UnlikeError(f"a token that is no text of 1 to {_LONGEST_PIECE} characters: {str(value)[:40]!r}")
+        raise UnlikeError(f"a token that is not a text of 1 to {_LONGEST_PIECE} characters: {str(value)[:40]!r}")
     return value
 
 
@@ -72,7 +72,7 @@ def tokens_by_id(vocabulary: object, added: object) -> tuple[list[str], frozense
     if type(vocabulary) is not dict or not 0 < len(vocabulary) <= LARGEST_VOCABULARY:
         raise UnlikeError(f"no table of at most {LARGEST_VOCABULARY:,} tokens")
     if any(type(index) is not int for index in vocabulary.values()):
-        raise UnlikeError("an id that is no number")
+        raise UnlikeError("an id that is not a number")
     places = {piece_text(token): index for token, index in vocabulary.items()}
     special = set()
     for token in added if isinstance(added, list) else []:

@@ -1,4 +1,4 @@
-"""What a tokeniser is: a small interface that all kinds keep, and nothing else.
+"""The tokeniser interface, which all kinds implement.
 
 Every kind keeps these promises, tested on random Unicode:
 - offsets are exact and count characters: token n comes from `text[starts[n]:ends[n]]`, starts and ends never fall, and
@@ -71,7 +71,7 @@ class Tokenizer(Protocol):
         """The text of ids; special ones give nothing."""
 
     def token(self, index: int) -> str:
-        """How one id is shown to a person."""
+        """A token id as text for display."""
 
     def word_starts(self) -> NDArray[np.bool_]:
         """For each id: whether it begins a word, for spans of whole words."""

@@ -165,7 +165,7 @@ def _settings(values: Mapping[str, Any]) -> dict[str, bool | None]:
     if normalizer["type"] != "BertNormalizer":
         raise UnlikeError(f"other normalisation: {str(normalizer['type'])[:40]}")
     if values["pre_tokenizer"] != {"type": "BertPreTokenizer"}:
-        raise UnlikeError(f"another way to cut words: {str(values['pre_tokenizer'])[:60]}")
+        raise UnlikeError(f"another pre-tokenizer: {str(values['pre_tokenizer'])[:60]}")
     found = {name: normalizer[name] for name in SETTINGS}
     if any(
         value not in (True, False) and not (name == "strip_accents" and value is None) for name, value in found.items()

@@ -106,8 +106,8 @@ def _write_store(run: Path, texts: Texts, *, tokenizer: Path) -> None:
     if (run / STORE).exists() and place.is_file():
         if place.read_bytes() != content.encode("utf-8", errors="surrogatepass"):
             raise DataError(
-                f"{place} must hold the training texts of this run; got others. Give the tables of before, or choose "
-                "another --out."
+                f"{place} must hold the training texts of this run; got others. Give the same tables as before, or "
+                "choose another --out."
             )
         return
     if not texts.texts:

@@ -158,13 +158,13 @@ def weights_of_first(module: nn.Module) -> None:
             dist.broadcast(value, src=0)
 
 
-def dealt(values: Sequence[T]) -> Sequence[T]:
-    """The part of one process; `collected` puts all of them together again."""
+def own_share(values: Sequence[T]) -> Sequence[T]:
+    """The share of this process; `collected` merges the results of all."""
     return values[rank() :: world()]
 
 
 def collected(part: list[T]) -> list[T]:
-    """What all processes made of what was dealt to them, in order."""
+    """The results of all processes for their shares, in the original order."""
     if not dist.is_initialized():
         return part
     parts: list[Any] = [None] * world()
@@ -245,8 +245,8 @@ def place(model: LanguageModel, device: torch.device, *, sharded: bool) -> Langu
     return model
 
 
-def whole(value: Tensor) -> Tensor:
-    """Put together from the parts of all processes, if it is divided; every process must call this."""
+def full_tensor(value: Tensor) -> Tensor:
+    """The full tensor, assembled from all processes if it is sharded; every process must call this."""
     return value.full_tensor() if is_divided(value) else value
 
 
@@ -254,7 +254,7 @@ def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Whole tensors, in the memory of the first process; the others get none. Every process must call this."""
     result = {}
     for name, value in tensors.items():
-        full = whole(value.detach())
+        full = full_tensor(value.detach())
         if rank() == 0:
             result[name] = full.cpu()
     return result

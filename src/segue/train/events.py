@@ -1,4 +1,4 @@
-"""What a fine-tuning run is asked to do, and what it tells as it goes on."""
+"""The request of a fine-tuning run, and the events it emits."""
 
 import signal
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from segue.tasks.task import Example, Prediction, Task, TaskKind
 from segue.train.pretrain import Event as PretrainEvent
 
 STOPPED = "told to stop"
-"""How a run ended that a signal stopped."""
+"""Reason of a run that was stopped by a signal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a run is asked to do."""
+    """Request for a fine-tuning run."""
 
     model: str
     """A model folder, a run folder, a checkpoint of another library or a name on the hub."""
@@ -26,47 +26,47 @@ class Request:
     train: str | Table
     """A file, `datasets:NAME`, or a table in memory."""
     valid: str | Table | None = None
-    """Left out, a tenth of the training examples is kept apart."""
+    """Validation examples. Default: hold out 10 % of the training examples."""
     test: str | Table | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Columns of the tables by their role, where their names do not say it."""
+    """Columns by role, where column names do not match."""
     tables: TableSettings = field(default_factory=TableSettings)
     settings: Any = None
-    """As `finetune_settings` makes them; left out, the defaults."""
+    """Settings, as made by `finetune_settings`. Default: the defaults."""
     new_weights: bool = False
-    """Take the shape and the tokeniser of the model, not its weights: what is gained by pretraining is the rest."""
+    """Whether to use only the shape and tokeniser of the model, with new weights."""
     baselines: bool = True
-    """Measure simple methods beside a classifier."""
+    """Whether to measure baselines of a classifier."""
     adapt: int | None = None
-    """Before fine-tuning, pretrain for this many epochs on the training texts."""
+    """Number of epochs to pretrain on the training texts before fine-tuning."""
     wide: bool | None = None
-    """Join n-grams to a classifier, which then answer with it. Default: if they alone are better than the model alone
-    on the validation examples, 30 or more."""
+    """Whether to combine the classifier with n-grams. Default: if they alone beat the model alone on at least 30
+    validation examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapting:
-    """Pretraining on the training texts begins, or goes on."""
+    """Pretraining on the training texts begins, or resumes."""
 
     config: Config
     run: Path
     notes: list[str]
-    """How much text there is, and what is done with it."""
+    """Amount of text, and how it is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptStep:
-    """Something happened in that pretraining."""
+    """An event of that pretraining."""
 
     event: PretrainEvent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapted:
-    """That pretraining is done, or was stopped."""
+    """That pretraining finished, or was stopped."""
 
     place: Path | None
-    """Folder of the adapted model; None: it was stopped, and the same command goes on."""
+    """Folder of the adapted model; None if it was stopped, and the same command resumes it."""
     stopped_by: signal.Signals | None
     said: str
     """In words, for the report."""
@@ -76,39 +76,39 @@ class Adapted:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """The data is read and understood; training is about to begin."""
+    """The data has been read; training is about to begin."""
 
     counts: dict[str, int]
     notes: list[str]
-    """What a person should know of the examples."""
+    """Summary of the examples for display."""
     preview: list[str]
     """The first examples as the model reads them."""
     steps: int
     parameters: int
     metric: str
-    """The measure that decides which weights are best."""
+    """Metric that selects the best weights."""
     warnings: list[str] = field(default_factory=list)
-    """What makes the measures doubtful: examples in several parts, or too few."""
+    """Reasons to doubt the metrics: overlapping splits, or too few examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimpleMethod:
-    """A method that needs no model."""
+    """A baseline."""
 
     name: str
     detail: str = ""
-    """Its settings, and what it was fitted and measured on if that is not all there is."""
+    """Settings of the baseline, and what it was fitted and measured on, if not on everything."""
     metrics: dict[str, dict[str, Metric]]
-    """By the part, valid or test, and the name of the measure."""
+    """Metrics by split ("valid", "test") and name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """Simple methods did the task."""
+    """The baselines were measured."""
 
     methods: list[SimpleMethod]
     remark: str | None
-    """Why one of them is missing."""
+    """Why a baseline is missing, if one is."""
     seconds: float
 
 
@@ -127,13 +127,13 @@ class Updated:
 
 @dataclass(frozen=True, kw_only=True)
 class Validated:
-    """The validation examples were answered."""
+    """A validation finished."""
 
     step: int
     metrics: dict[str, Metric]
     best: bool
     loss: float | None = None
-    """Validation loss, all classes weighted alike; None where the answers do not tell it."""
+    """Validation loss without class weights; None if the answers do not determine it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ class Unsaved:
 
 @dataclass(frozen=True, kw_only=True)
 class Restarted:
-    """The attempt collapsed; a new one begins from the pretrained weights."""
+    """Training collapsed, and restarts from the pretrained weights."""
 
     step: int
     reason: str
@@ -170,21 +170,21 @@ class Ended:
     """The run is over."""
 
     reason: str
-    """In words, for people."""
+    """Reason of the end, for display."""
     stopped_by: signal.Signals | None = None
-    """The signal that ended it before its time."""
+    """Signal that stopped the run; None if it ran to its end."""
     best_step: int
     judged: list[Judged]
     seconds: float
     truncated: int
-    """Documents that `read.max_length` cut."""
+    """Number of documents truncated to `read.max_length`."""
     task: Task
     place: Path
     """Folder of the model."""
     alone: list[Judged] = field(default_factory=list)
-    """Where n-grams are joined to the model: the same examples with the answers of the model alone."""
+    """If n-grams are combined with the model: the same examples with the predictions of the model alone."""
     joined: str | None = None
-    """What was chosen there, and why, in words."""
+    """Description of how they are combined, and why."""
     validated: bool = True
     """False if the run was stopped before its first validation: the weights are then those of the last update."""
 

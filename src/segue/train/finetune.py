@@ -45,8 +45,8 @@ from segue.train.adapt import adapt, training_texts
 from segue.train.comparison import compare
 from segue.train.distributed import (
     collected,
-    dealt,
     first_of_machine_first,
+    own_share,
     processes,
     rank,
     weights_of_first,
@@ -137,7 +137,7 @@ def _write_report(record: Record, run: Path, end: Ended) -> None:
         write_report(record, run)
     except (OSError, DataError) as error:
         raise DataError(
-            f"the report must be written; got: {error} The fine-tuned model is in {end.place}; make room and "
+            f"the report must be written; got: {error} The fine-tuned model is in {end.place}; free some space and "
             "use segue predict with it."
         ) from None
 
@@ -230,8 +230,8 @@ def _events(
             yield replace(ended, stopped_by=end.stopped_by)
         except OSError as error:
             raise DataError(
-                f"{run} must be a folder that can be written to; got {error}. {keeper.rescue()} Make room, or choose "
-                "another --out."
+                f"{run} must be a writable folder; got {error}. {keeper.rescue()} Free some space, or choose another "
+                "--out."
             ) from None
         except DataError as error:
             raise DataError(f"{error} {keeper.rescue()}") from None
@@ -412,7 +412,7 @@ def _end(
         if saved is not None:
             made.model.load_state_dict(saved.model.state_dict())
         weights_of_first(made.model)
-        predictions = collected(answers_in_order(made, dealt(data.test)))
+        predictions = collected(answers_in_order(made, own_share(data.test)))
         judged.append(
             Judged(
                 name="test",

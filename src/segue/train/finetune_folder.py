@@ -22,7 +22,7 @@ def check_run(request: Request, run: Path) -> None:
     check_folder(run, "finetune")
     if request.adapt is not None and request.new_weights:
         raise ConfigError(
-            "--adapt goes on from the weights of the model; got --new-weights too. Leave one of them out."
+            "--adapt continues from the weights of the model; got --new-weights too. Leave one of them out."
         )
     if (run / RESULTS).is_file() and _ended(run / RESULTS) != STOPPED:
         raise ConfigError(f"{run} must be a new folder; got one with a fine-tuned model. Choose another --out.")
@@ -35,7 +35,7 @@ def check_unfinished(run: Path, settings: str) -> None:
     if there and not (before.is_file() and before.read_bytes() == settings.encode("utf-8")):
         raise ConfigError(
             f"{run} must be a new folder; got one with a fine-tuned model of other settings. Choose another --out, or "
-            "give the command of before."
+            "repeat the earlier command."
         )
 
 

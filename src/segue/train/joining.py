@@ -1,7 +1,7 @@
 """Joins n-grams to a classifier while it is trained: at every validation that is the best so far, and at the end.
 
 In: fitted n-grams, and answers of the model to the validation examples. Out: a Wide to be saved with the weights, what
-a card says of the measures, and the end of a run with three answers: the model's, the n-grams' and both together.
+a card says of the measures, and the end of a run with three answers: the model's, the n-grams' and both combined.
 """
 
 from collections.abc import Sequence
@@ -46,12 +46,10 @@ def quality(task: Classify, gold_NC: NDArray[np.bool_], found_NC: Floats) -> flo
 def check_wide(request: Request, task: Task) -> None:
     """Raises where n-grams are asked for and cannot be had."""
     if request.wide and not isinstance(task, Classify):
-        raise ConfigError(
-            f"--wide is for tasks that give texts a class, classify and pair; got {request.kind.name}. Leave it out."
-        )
+        raise ConfigError(f"--wide applies only to the tasks classify and pair; got {request.kind.name}. Leave it out.")
     if request.wide and not request.baselines:
         raise ConfigError(
-            "--wide joins the n-grams that are fitted as a baseline; got --no-baselines too. Leave one of them out."
+            "--wide combines the classifier with the TF-IDF baseline; got --no-baselines too. Leave one of them out."
         )
 
 
@@ -78,7 +76,7 @@ class Joiner:
         return fit_wide(self._classifier, network_NC, self._scores_NC, self._gold_NC, score=self._measure)
 
     def measures(self, wide: Wide, predictions: Sequence[Prediction]) -> dict[str, Metric]:
-        """Measures of both together on the validation examples."""
+        """Measures of both combined on the validation examples."""
         found_NC = wide.combined([one.value for one in predictions], self._scores_NC)
         return self.task.measure(self._valid, [Prediction(value=row_C, columns={}) for row_C in found_NC])
 

@@ -32,7 +32,7 @@ def check_room(run: Path, size: int) -> None:
     if free < 2 * size:
         raise DataError(
             f"{run} must have room for two copies of the model, {2 * size / 1e6:,.0f} MB; got {free / 1e6:,.0f} MB "
-            "free. Make room, or choose another --out."
+            "free. Free some space, or choose another --out."
         )
 
 
@@ -78,7 +78,7 @@ class Keeper:
         if place is None:
             raise DataError(
                 f"{self.run} must have room for the model; got {problem}, and {tempfile.gettempdir()} has none either. "
-                f"The weights of step {step} are lost{self._but_saved()}. Make room, and start the run again."
+                f"The weights of step {step} are lost{self._but_saved()}. Free some space, and start the run again."
             )
         return place
 
@@ -92,7 +92,7 @@ class Keeper:
         if other is None:
             raise DataError(
                 f"{self.run} must have room for the model; got {problem}, and {tempfile.gettempdir()} has none either. "
-                "The weights are lost. Make room, and start the run again."
+                "The weights are lost. Free some space, and start the run again."
             )
         return other
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from segue.config import ModelConfig, TrainConfig
 from segue.errors import SegueError
 from segue.model import Batch, LanguageModel, Memory
-from segue.train.distributed import Divided, is_divided, shared, sum_over_processes, whole, world
+from segue.train.distributed import Divided, full_tensor, is_divided, shared, sum_over_processes, world
 from segue.train.optim import WeightAverage, learning_rate
 
 
@@ -64,7 +64,7 @@ class TrainState:
 
 @dataclass(frozen=True, kw_only=True)
 class StepReport:
-    """What one update did."""
+    """Report of one update."""
 
     step: int
     loss: float
@@ -137,7 +137,7 @@ def train(state: TrainState, batches: BatchSource, settings: TrainConfig) -> Ite
         )
         if state.bad_steps >= settings.patience:
             raise DivergedError(
-                f"training must have a finite loss; got {state.bad_steps} steps in a row without, the last one step "
+                f"training must have a finite loss; it was not for {state.bad_steps} steps in a row, the last one step "
                 f"{state.step} at data position {position}. {REMEDY}"
             )
 
@@ -207,7 +207,7 @@ def _backward(
 
 def _gradient_norm(model: nn.Module, limit: float | None) -> Tensor:
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    norm = whole(torch.nn.utils.get_total_norm(gradients))
+    norm = full_tensor(torch.nn.utils.get_total_norm(gradients))
     if limit is not None and limit < float(norm) + 1e-6 < float("inf"):  # otherwise the factor would be 1
         torch.nn.utils.clip_grads_with_norm_(list(model.parameters()), limit, norm)
     return norm.detach()

@@ -1,4 +1,4 @@
-"""What the machine has and what the process has used of it."""
+"""Memory of the machine and of the process."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""What a run will need, before it starts: parameters, memory and time, measured on a few updates with random ids.
+"""Requirements of a run before it starts: parameters, memory and time, measured on a few updates with random ids.
 
 The measured updates have the shapes of the run (rows, segment, memory, predicted positions), so time and memory are
 those of the run itself, not a formula's. Where the model would not fit, nothing is measured and the formula is all
@@ -38,7 +38,7 @@ MEASURED_UPDATES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run needs."""
+    """Requirements of a run."""
 
     parameters: int
     tokens: int

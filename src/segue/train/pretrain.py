@@ -150,7 +150,7 @@ def pretrain(
         finished = state.step >= settings.steps
         if finished and last.step != state.step:
             raise DivergedError(
-                f"training must end with a finite loss; got none after its last step, {state.step}. {REMEDY} "
+                f"training must end with a finite loss; it was not finite after the last step, {state.step}. {REMEDY} "
                 f"{last.how_to_resume()}"
             )
         if finished and not last.folder.exists():  # a run that was killed in the middle of its last save
@@ -278,8 +278,8 @@ def _check_new(run: Path, settings: TrainConfig) -> None:
     reached = max((line["step"] for line in read_metrics(run / "metrics.jsonl")), default=0)
     if reached > settings.save_every:
         raise DataError(
-            f"{run} must hold last/ to be resumed; it has best/ and metrics up to step {reached} alone. Put last/ "
-            "back, or choose another --out."
+            f"{run} must contain last/ to be resumed; it has only best/ and metrics up to step {reached}. Restore "
+            "last/, or choose another --out."
         )
 
 
@@ -290,8 +290,8 @@ def _changes(before: Config, now: Config) -> list[str]:
         differing = sorted(key for key in old | new if old.get(key) != new.get(key))
         if differing:
             raise ConfigError(
-                f"a stopped run goes on with the same [{section}]; got other values for {', '.join(differing)}. "
-                "Choose another --out, or give the settings of before."
+                f"a resumed run must keep its [{section}] settings; got other values for {', '.join(differing)}. "
+                "Choose another --out, or use the earlier settings."
             )
     old, new = (config.train.model_dump() if config.train else {} for config in (before, now))
     return [f"train.{key}: {old.get(key)} -> {new[key]}" for key in new if old.get(key) != new[key]]
@@ -305,23 +305,23 @@ def _check_past(before: Config, now: Config, *, done: int) -> None:
     assert new is not None
     if old.optimizer != new.optimizer:
         raise ConfigError(
-            f'a run that is resumed must keep its train.optimizer, "{old.optimizer}", whose state it has; got '
-            f'"{new.optimizer}". Give that one, or go on from its model in a new run: --from RUN/last --out NEW.'
+            f'a resumed run must keep its train.optimizer, "{old.optimizer}", whose state was saved; got '
+            f'"{new.optimizer}". Use that one, or continue from the model in a new run: --from RUN/last --out NEW.'
         )
     names = ("steps", "schedule", "decay_steps", "final_share")
     as_before = new.model_copy(update={name: getattr(old, name) for name in names})
     if done and learning_rate(done - 1, new) != learning_rate(done - 1, as_before):
         shown = [f"train.{name} = {getattr(new, name)}" for name in names if getattr(old, name) != getattr(new, name)]
         raise ConfigError(
-            f"a run that is resumed must keep the learning rates of the {done} steps that it has done; got "
-            f"{', '.join(shown)}, with which they would have been others. Give the settings of before, or go on from "
-            "its model in a new run: --from RUN/last --out NEW. Runs with the schedules constant, inverse_sqrt and "
-            "warmup_stable_decay (before its decay) can be made longer."
+            f"a resumed run must keep the learning rates of the {done} steps already done; got {', '.join(shown)}, "
+            "which would change them. Use the earlier settings, or continue from the model in a new run: --from "
+            "RUN/last --out NEW. Runs with the schedules constant, inverse_sqrt and warmup_stable_decay (before its "
+            "decay) can be extended."
         )
     if done and now.model.auxiliary is not None and old.steps != new.steps:
         raise ConfigError(
-            "a run with model.auxiliary must keep its train.steps, by which the losses of its layers end; got "
-            f"{new.steps} after {old.steps}. Give {old.steps}."
+            "a run with model.auxiliary must keep its train.steps, which schedule the auxiliary losses; got "
+            f"{new.steps} after {old.steps}. Use {old.steps}."
         )
 
 

@@ -124,7 +124,7 @@ def report(record: Record, run: Path) -> list[Block]:
         for made in (class_blocks, confusion_blocks, calibration_blocks):
             blocks += made(record.ended.task, part)
     blocks += _mistakes(record)
-    return [*blocks, *_data(record), *_asked(record, run), *_time(record)]
+    return [*blocks, *_data(record), *_settings(record, run), *_time(record)]
 
 
 # ------------------------------------------------------------------------------------------------------ results
@@ -136,8 +136,8 @@ def _in_short(record: Record) -> str:
         done = len(record.attempts[-1].losses)
         kept = "" if record.ended is None else f" The weights, not validated, are in {record.ended.place}."
         return (
-            f"The run did not come to its end: {done:,} of {record.prepared.steps:,} updates were made.{kept} Below is "
-            "what there is of it."
+            f"The run did not finish: {done:,} of {record.prepared.steps:,} updates were made.{kept} Below is what was "
+            "recorded."
         )
     end = record.ended
     metric = record.prepared.metric
@@ -149,8 +149,8 @@ def _in_short(record: Record) -> str:
         )
         values.append(f"{part.metrics[metric].value:.4f} on {examples_of(part)}" + (f" ({beside})" if beside else ""))
     return (
-        f"{record.prepared.metric}: {', '.join(values)}. The best model is that of step {end.best_step:,}, by "
-        f"{record.prepared.metric} of the validation examples. Ended: {end.reason}."
+        f"{record.prepared.metric}: {', '.join(values)}. The best model is from step {end.best_step:,}, by "
+        f"{record.prepared.metric} on the validation examples. Ended: {end.reason}."
         + (f" {end.joined[0].upper()}{end.joined[1:]}" if end.joined is not None else "")
     )
 
@@ -160,16 +160,15 @@ def _results(record: Record) -> list[Block]:
         return []
     judged = record.ended.judged
     names = list(dict.fromkeys(name for part in judged for name in part.metrics))
-    header = ["measure", *(cell for part in judged for cell in (part.name, "95 % interval"))]
+    header = ["metric", *(cell for part in judged for cell in (part.name, "95 % interval"))]
     rows = [[name, *(cell for part in judged for cell in cells(part.metrics.get(name)))] for name in names]
     words = (
-        "Intervals are percentiles over resampled examples: they say how much the numbers hang on these examples, not "
-        f"on the seed. No interval is given below {FEWEST} examples, or where all resamples agree. "
-        "The validation numbers are those of the step that was best on the same examples, so they are a little too "
-        "good."
+        "Intervals are percentiles over resampled examples: they show how much the numbers depend on these examples, "
+        f"not on the seed. No interval is given below {FEWEST} examples, or where all resamples agree. The validation "
+        "numbers are those of the step that was best on the same examples, so they are slightly optimistic."
     )
     return [
-        Heading(text="Measures"),
+        Heading(text="Metrics"),
         Table(header=header, rows=rows, numbers=frozenset(range(1, len(header)))),
         Paragraph(text=words),
     ]
@@ -182,9 +181,9 @@ def _curves(record: Record) -> list[Block]:
     assert record.prepared is not None
     if not any(attempt.losses for attempt in record.attempts):
         return []
-    blocks: list[Block] = [Heading(text="Learning")]
+    blocks: list[Block] = [Heading(text="Training")]
     texts = [
-        f"Restart at step {restart.step:,}: {restart.reason}. The rate became {number(restart.learning_rate)}."
+        f"Restart at step {restart.step:,}: {restart.reason}. The learning rate became {number(restart.learning_rate)}."
         for restart in record.restarts
     ]
     best = _best(record)
@@ -290,10 +289,9 @@ def _mistakes(record: Record) -> list[Block]:
         rows.append([*row, *([f"{confidence:.4f}" if confidence is not None else ""] if sure else [])])
     listed = "these are" if len(wrong) <= MOST_MISTAKES else f"the worst {MOST_MISTAKES} are"
     words = (
-        f"{len(wrong):,} of the {examples_of(part)} have another answer than gold; {listed} below, the surest ones "
-        f"first, or those that are furthest off. Texts of more than {LONGEST_TEXT} characters show their first "
-        f"{TEXT_START} and last {TEXT_END}. Mistakes on test examples are not shown: who learns from them needs "
-        "another test."
+        f"{len(wrong):,} of the {examples_of(part)} have an answer other than gold; {listed} below, the most confident "
+        f"or the most distant first. Texts of more than {LONGEST_TEXT} characters show their first {TEXT_START} and "
+        f"last {TEXT_END}. Mistakes on test examples are not shown: learning from them would require another test set."
     )
     header = ["record", "text", "gold", "predicted", *(["probability"] if sure else [])]
     return [*blocks, Paragraph(text=words), Table(header=header, rows=rows, numbers=frozenset({0, 4}))]
@@ -318,20 +316,20 @@ def _data(record: Record) -> list[Block]:
     return [Heading(text="Data"), Bullets(texts=texts)]
 
 
-def _asked(record: Record, run: Path) -> list[Block]:
+def _settings(record: Record, run: Path) -> list[Block]:
     request, prepared = record.request, record.prepared
     assert prepared is not None
     rows = [["model", request.model], ["task", request.kind.name]]
     rows += [[name, str(value)] for name in ("train", "valid", "test") if (value := getattr(request, name)) is not None]
     rows += [[f"column of {role}", name] for role, name in request.columns.items()]
-    rows += [["weights", "new: only the shape and the tokeniser are the model's"]] if request.new_weights else []
-    rows += [["parameters", f"{prepared.parameters:,}"], ["updates, at most", f"{prepared.steps:,}"]]
+    rows += [["weights", "new; only the shape and the tokeniser are those of the model"]] if request.new_weights else []
+    rows += [["parameters", f"{prepared.parameters:,}"], ["maximum number of updates", f"{prepared.steps:,}"]]
     for section, values in request.settings.model_dump(mode="json", exclude_none=True).items():
         rows += [[f"{section}.{key}", str(value)] for key, value in values.items()]
     if request.settings.train.learning_rate is None and record.rate:
-        rows.append(["the highest rate of the last attempt", number(record.rate)])
+        rows.append(["peak learning rate of the last attempt", number(record.rate)])
     return [
-        Heading(text="What was asked"),
+        Heading(text="Settings"),
         Code(text=finetune_command(request, run)),
         Table(header=["setting", "value"], rows=rows),
     ]
@@ -340,10 +338,10 @@ def _asked(record: Record, run: Path) -> list[Block]:
 def _time(record: Record) -> list[Block]:
     texts = []
     if record.ended is not None:
-        texts.append(f"{record.ended.seconds:,.1f} s in all, reading, validations and the last measures among them")
+        texts.append(f"{record.ended.seconds:,.1f} s in total, including reading, validations and the final evaluation")
     if record.seconds:
         updates = sum(len(attempt.losses) for attempt in record.attempts)
         texts.append(
-            f"{record.seconds:,.1f} s in {updates:,} updates, {record.tokens / record.seconds:,.0f} tokens a second"
+            f"{record.seconds:,.1f} s in {updates:,} updates, {record.tokens / record.seconds:,.0f} tokens per second"
         )
     return [Heading(text="Time"), Bullets(texts=texts)] if texts else []

@@ -19,7 +19,7 @@ from segue.train.joining import ALONE, has_class
 
 MOST_CLASSES = 20
 MOST_LISTED = 100
-WITH_NGRAMS = "this model: n-grams joined"
+WITH_NGRAMS = "this model, combined with n-grams"
 PART_NAMES = {"valid": "validation"}
 
 
@@ -50,10 +50,10 @@ def no_better(compared: Compared | None, judged: Sequence[Judged], metric: str, 
         return None
     best = max(better, key=lambda method: method.metrics[part.name][metric].value)
     whole = "The model with its n-grams" if joined else "The model"
-    remedy = "" if joined else "join it to the model with --wide, "
+    remedy = "" if joined else "combine it with the model with --wide, "
     return (
-        f"{whole} is not better than a simple method: {metric} {own:.4f} on {examples_of(part)}, and "
-        f"{best.metrics[part.name][metric].value:.4f} by {best.name}. That one is smaller and quicker: use it, "
+        f"{whole} is not better than a baseline: {metric} {own:.4f} on {examples_of(part)}, and "
+        f"{best.metrics[part.name][metric].value:.4f} by {best.name}. The baseline is smaller and faster: use it, "
         f"{remedy}pretrain on texts of this kind, or train longer."
     )
 
@@ -86,13 +86,13 @@ def comparison_blocks(
             rows.append([title, *values])
     details = "".join(f" {method.name}: {method.detail}." for method in compared.methods if method.detail)
     words = (
-        "What can be had without a model: the class that training has most of, whatever the text, and TF-IDF with a "
-        "logistic regression, its penalty (C) and whether it counts words or characters chosen by the validation "
-        f"examples.{details} It took {compared.seconds:.1f} s."
+        "Baselines: the most frequent class of the training examples, whatever the text, and TF-IDF with logistic "
+        f"regression, whose penalty (C) and unit (words or characters) are chosen on the validation examples.{details} "
+        f"They took {compared.seconds:.1f} s."
     )
     if alone:
-        words += " This model is both together, the model that was fine-tuned and this TF-IDF; they are saved as one."
-    blocks: list[Block] = [Heading(text="Beside simple methods")]
+        words += " This model combines the fine-tuned model and this TF-IDF; they are saved together."
+    blocks: list[Block] = [Heading(text="Comparison with baselines")]
     worse = no_better(compared, judged, metric, joined=bool(alone))
     blocks += [Paragraph(text=worse)] if worse is not None else []
     blocks += [Table(header=header, rows=rows, numbers=frozenset(range(1, len(header)))), Paragraph(text=words)]
@@ -124,7 +124,10 @@ def class_blocks(task: Task, part: Judged) -> list[Block]:
         ]
         for n in order
     ]
-    words = f"Of the {examples_of(part)}: support is how many have the class, predicted how many were given it."
+    words = (
+        f"On the {examples_of(part)}: support is the number of examples with the class, predicted the number "
+        "assigned to it."
+    )
     if len(found) > MOST_LISTED:
         words += f" The {MOST_LISTED} most frequent of {len(found)} classes are listed."
     header = ["class", "precision", "recall", "F1", "support", "predicted"]
@@ -147,7 +150,7 @@ def confusion_blocks(task: Task, part: Judged) -> list[Block]:
     if others:
         words += (
             f" The {MOST_CLASSES} most frequent of the {len(task.labels)} gold classes have a row and a column of "
-            "their own; the others are added up in the last ones."
+            "their own; the others are summed in the last ones."
         )
     rows, shades = [], []
     for place, (name, counts) in enumerate(zip(names, matrix, strict=True)):
@@ -157,7 +160,7 @@ def confusion_blocks(task: Task, part: Judged) -> list[Block]:
         shown = [f"{count:,}" if count else "·" for count in counts]
         rows.append([short_name(name, longest=40), *shown, f"{total:,}", right])
         shades.append([0.0, *(float(count) / max(1, total) for count in counts)])
-    header = ["gold \\ predicted", *(short_name(name, longest=20) for name in names), "all", "right"]
+    header = ["gold \\ predicted", *(short_name(name, longest=20) for name in names), "all", "correct"]
     return [
         Heading(text=f"Confusion, {PART_NAMES.get(part.name, part.name)}"),
         Paragraph(text=words),
@@ -198,25 +201,25 @@ def calibration_blocks(task: Task, part: Judged) -> list[Block]:
         low, high = wilson(one.accuracy * one.count, one.count)
         points.append(Point(x=one.confidence, y=one.accuracy, low=low, high=high, full=True))
     least = min(1 / len(task.labels), *(one.confidence for one in bins))
-    honest = Series(name="as sure as right", points=[Point(x=least, y=least), Point(x=1, y=1)], faint=True)
+    honest = Series(name="perfectly calibrated", points=[Point(x=least, y=least), Point(x=1, y=1)], faint=True)
     svg = chart(
         [honest, Series(name="the model", points=points, colour="second", dots=True)],
         title="Reliability diagram",
         x_label="mean probability of the answer",
-        y_label="share that is right (bars: 95 % intervals)",
+        y_label="share correct (bars: 95 % intervals)",
     )
     error = part.metrics["calibration_error"].value
     sure = float(values_NC.max(axis=1).mean() - correct_N.mean())
-    way = "surer than it is right" if sure > 0 else "less sure than it is right"
+    way = "overconfident" if sure > 0 else "underconfident"
     words = (
         f"Expected calibration error {error:.4f} on {examples_of(part)}: the mean distance of the dots from the line, "
-        f"by how many answers each stands for ({CALIBRATION_BINS} bins of equal width). On the whole the model is "
-        f"{way}, by {abs(sure):.4f}."
+        f"weighted by the number of answers ({CALIBRATION_BINS} bins of equal width). On the whole the model is {way}, "
+        f"by {abs(sure):.4f}."
     )
     rows = [[f"{one.confidence:.4f}", f"{one.accuracy:.4f}", f"{one.count:,}"] for one in bins]
     return [
         Heading(text=f"Calibration, {PART_NAMES.get(part.name, part.name)}"),
         Paragraph(text=words),
         *([Picture(svg=svg)] if svg else []),
-        Table(header=["mean probability", "share right", "answers"], rows=rows, numbers=frozenset(range(3))),
+        Table(header=["mean probability", "share correct", "answers"], rows=rows, numbers=frozenset(range(3))),
     ]

@@ -1,4 +1,4 @@
-"""What every training run does with its folder and its signals: one run at a time, lines of metrics, a clean stop."""
+"""Run folders and signals, shared by all training runs: one run at a time, lines of metrics, a clean stop."""
 
 import fcntl
 import json
@@ -69,12 +69,11 @@ def one_at_a_time(run: Path, kind: RunKind) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DataError(
-                f"{run} must be used by one run at a time; got a second one. Wait, or use another --out."
-            ) from None
+            raise DataError(f"{run} is in use by another run. Wait for it to finish, or use another --out.") from None
         except OSError as error:
             raise DataError(
-                f"{run} must be on a file system with locks; got {error.strerror or error}. Choose another --out."
+                f"{run} must be on a file system that supports locks; got {error.strerror or error}. Choose another "
+                "--out."
             ) from None
         if not file.tell():
             try:

@@ -1,4 +1,4 @@
-"""What a search may set: expressions of a person to ranges and choices, checked against the settings there are.
+"""Search space: parses expressions into ranges and choices, checked against the existing settings.
 
 train.learning_rate=1e-5..1e-3:log    a range, on a logarithmic scale
 train.epochs=2..6                     a range of whole numbers, where the setting is one
@@ -17,7 +17,7 @@ from segue.tasks.task import TaskKind
 from segue.train.command import written
 from segue.train.finetune import finetune_settings
 
-EXAMPLE = "Write train.learning_rate=1e-5..1e-3:log or train.batch_size=8,16,32, say."
+EXAMPLE = "Write train.learning_rate=1e-5..1e-3:log or train.batch_size=8,16,32, for example."
 RATE_FACTOR = 5
 
 
@@ -89,7 +89,7 @@ def dimension(expression: str, *, kind: TaskKind, fixed: Sequence[str]) -> Dimen
     key, text = key.strip(), text.strip()
     if not equals or not text or "." not in key:
         raise ConfigError(
-            f"--search must read section.key=low..high or section.key=a,b,c; got {expression!r}. {EXAMPLE}"
+            f"--search must have the form section.key=low..high or section.key=a,b,c; got {expression!r}. {EXAMPLE}"
         )
     if key == "train.seed":
         raise ConfigError(
@@ -120,14 +120,16 @@ def _range(key: str, text: str, kind: TaskKind) -> Range:
         raise ConfigError(f"--search {key} must go from a lower number to a higher one; got {body!r}. {EXAMPLE}")
     log = bool(colon)
     if log and low <= 0:
-        raise ConfigError(f"--search {key} with :log must begin above 0; got {parts[0]}. Use 1e-6, say.")
+        raise ConfigError(f"--search {key} with :log must begin above 0; got {parts[0]}. Use 1e-6, for example.")
     types = _types_of(key, kind)
     if float in types or not types:  # an unknown setting is named when its values are tried
         return Range(key=key, low=low, high=high, log=log)
     if int not in types or bool in types:
-        raise ConfigError(f"{key} is no number, and so has no range. Give choices: --search {key}=a,b.")
+        raise ConfigError(f"{key} is not a number, so it has no range. Give choices: --search {key}=a,b.")
     if not (low.is_integer() and high.is_integer()):
-        raise ConfigError(f"--search {key} must go from one whole number to another; got {body!r}. Use 1..5, say.")
+        raise ConfigError(
+            f"--search {key} must go from one whole number to another; got {body!r}. Use 1..5, for example."
+        )
     return Range(key=key, low=int(low), high=int(high), log=log, whole=True)
 
 
@@ -139,7 +141,7 @@ def _choice(key: str, text: str) -> Choice:
         raise ConfigError(f"--search {key} must have a value on each side of a comma; got {text!r}. {EXAMPLE}")
     if len(values) < 2 or _repeated([repr(value) for value in values]):
         raise ConfigError(
-            f"--search {key} must have two different values or more; got {text!r}. For one, give {key}=VALUE."
+            f"--search {key} must have at least two different values; got {text!r}. For one, give {key}=VALUE."
         )
     return Choice(key=key, values=tuple(values))
 

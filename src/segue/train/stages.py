@@ -102,13 +102,13 @@ def find_origin(given: str | None, run: Path) -> Origin | None:
         return recorded
     if recorded is None:
         raise ConfigError(
-            f"{run} must be a run that started from a model to go on with --from; it started from new weights. Leave "
-            "--from out, or choose another --out."
+            f"{run} started from new weights, so it cannot be resumed with --from. Leave --from out, or choose another "
+            "--out."
         )
     if (other := _open(given)).sha256 != recorded.sha256:
         raise ConfigError(
-            f"{run} goes on from the model it started from, {recorded.described()}; got {other.described()}. Leave "
-            "--from out, or choose another --out."
+            f"{run} must be resumed with the model it started from, {recorded.described()}; got {other.described()}. "
+            "Leave --from out, or choose another --out."
         )
     return recorded
 

@@ -78,7 +78,9 @@ def load_state(folder: Path, settings: TrainConfig, *, device: torch.device) -> 
     verify(folder)
     inner = folder / TRAINING
     if not (inner / NUMBERS).is_file():
-        raise CheckpointError(f"{folder} must hold a stopped run; got a model alone. Start a new run from it.")
+        raise CheckpointError(
+            f"{folder} must hold the saved state of a run; got only a model. Start a new run from it."
+        )
     numbers: dict[str, Any] = json.loads((inner / NUMBERS).read_text(encoding="utf-8"))
     model = place(load(folder), device, sharded=settings.sharded)
     optimizer = make_optimizer(model, settings)

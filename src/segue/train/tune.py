@@ -46,13 +46,13 @@ UNPRUNED_TRIALS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What is searched for."""
+    """Definition of a search."""
 
     request: Request
     """With its settings as far as they are fixed; without test examples."""
     space: tuple[Dimension, ...]
     trials: int = 20
-    """Number of trials of the whole study, earlier ones included."""
+    """Total number of trials in the study, including earlier ones."""
     hours: float | None = None
     """No trial begins later than this."""
 
@@ -89,7 +89,7 @@ class SearchEnded:
     """No more trials are made."""
 
     reason: str
-    """In words, for people."""
+    """Reason of the end, for display."""
     stopped_by: signal.Signals | None = None
     """The signal that ended the search before its time."""
     trials: list[Trial]
@@ -105,12 +105,12 @@ def tune(search: Search, folder: Path) -> Iterator[TuneEvent]:
     """Makes trials until there are enough, the time is over, or a signal asks to stop; all of them are kept."""
     if search.request.test is not None:
         raise ConfigError(
-            "a search must not see test examples; got some. Measure them with segue finetune, afterwards."
+            "a search must not see test examples; got some. Evaluate on them afterwards, with segue finetune."
         )
     if not search.space:
         raise ConfigError("a search needs settings to search; got only fixed ones. Give --search, or fix fewer.")
     if os.environ.get("WORLD_SIZE", "1") != "1":
-        raise ConfigError("a search runs in one process; torchrun started several. Call segue tune without torchrun.")
+        raise ConfigError("a search runs in one process; torchrun started several. Run segue tune without torchrun.")
     optuna = _optuna()
     with one_at_a_time(folder, "tune"), stop_signal() as stop:
         study = _open(optuna, search, folder)
@@ -264,7 +264,7 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise ConfigError("segue tune needs optuna; got an installation without. pip install optuna.") from None
+        raise ConfigError("segue tune needs optuna; it is not installed. Install it: pip install optuna.") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 
@@ -289,14 +289,15 @@ def _open(optuna: Any, search: Search, folder: Path) -> Any:
             f"{path} must be a study as segue tune writes it; got {str(error).splitlines()[0][:200]}. Choose another "
             "--out, or move the file away."
         ) from None
-    asked, before = _asked(search), study.user_attrs.get("asked")
+    asked, before = _fixed_values(search), study.user_attrs.get("asked")
     if before is None:
         study.set_user_attr("asked", asked)
     elif before != asked:
         differing = [key for key in asked if before.get(key) != asked[key]]
         shown = "; ".join(f"{key} {asked[key]!r}, not {before.get(key)!r}" for key in differing)
         raise ConfigError(
-            f"{folder} must go on with what it began with; got {shown}. Use the same command, or another --out."
+            f"{folder} must be continued with its original settings; got {shown}. Use the same command, or another "
+            "--out."
         )
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
@@ -304,7 +305,7 @@ def _open(optuna: Any, search: Search, folder: Path) -> Any:
     return study
 
 
-def _asked(search: Search) -> dict[str, Any]:
+def _fixed_values(search: Search) -> dict[str, Any]:
     request = search.request
     return {
         "model": request.model,

@@ -50,7 +50,7 @@ def write_study_report(
     command = None if best is None else _command(request, best, folder)
     blocks: list[Block] = [*_best(best, command, counted, folder), *_table(ranked, space)]
     blocks += [*_over_trials(counted, best), *_against_settings(counted, best, space, importance)]
-    blocks += _asked(request, space, counted)
+    blocks += _settings(request, space, counted)
     title = f"Search for settings: {request.kind.name}, {folder.name}"
     write_file(folder / "report.md", to_markdown(title, blocks))
     write_file(folder / "report.html", to_html(title, blocks))
@@ -70,15 +70,15 @@ def _command(request: Request, best: Trial, folder: Path) -> str:
 
 def _best(best: Trial | None, command: str | None, counted: Sequence[Trial], folder: Path) -> list[Block]:
     if best is None or command is None:
-        return [Paragraph(text="No trial has come to its end yet.")]
+        return [Paragraph(text="No trial has finished yet.")]
     words = (
         f"The best of {len(counted)} trials is number {best.number}, with {best.value:.4f} on the validation examples. "
         f"Its weights are in {folder.name}/trials/{best.number:04d}/best; those of the other trials are deleted. This "
-        "command makes the same run again:"
+        "command repeats the run:"
     )
     warning = (
-        "The highest of many values on the same validation examples is too good to be true for new ones. Add --test "
-        "FILE to measure the run on examples that no trial saw."
+        "The highest of many values on the same validation examples is optimistic for new ones. Add --test FILE to "
+        "evaluate the run on examples that no trial has seen."
     )
     return [Paragraph(text=words), Code(text=command), Paragraph(text=warning)]
 
@@ -130,12 +130,12 @@ def _against_settings(
     blocks: list[Block] = [Heading(text="What mattered")]
     complete = sum(trial.state == "complete" for trial in counted)
     if importance:
-        hint = f" With fewer than {FEW} of them this is a hint, not more." if complete < FEW else ""
+        hint = f" With fewer than {FEW} of them this is only a hint." if complete < FEW else ""
         rows = [[key, f"{share:.2f}"] for key, share in sorted(importance.items(), key=lambda item: -item[1])]
-        words = f"Share of each setting in what makes trials good (PED-ANOVA, {complete} complete trials).{hint}"
+        words = f"Importance of each setting for good trials (PED-ANOVA, {complete} complete trials).{hint}"
         blocks += [Paragraph(text=words), Table(header=["setting", "share"], rows=rows, numbers=frozenset({1}))]
     else:
-        blocks.append(Paragraph(text="There are too few different trials yet to say which setting matters."))
+        blocks.append(Paragraph(text="There are too few different trials yet to tell which settings matter."))
     for one in space:
         if isinstance(one, Choice):
             places = {
@@ -160,7 +160,7 @@ def _against_settings(
     return blocks
 
 
-def _asked(request: Request, space: Sequence[Dimension], counted: Sequence[Trial]) -> list[Block]:
+def _settings(request: Request, space: Sequence[Dimension], counted: Sequence[Trial]) -> list[Block]:
     texts = [f"model: {request.model}", f"task: {request.kind.name}", f"train: {request.train}"]
     texts.append(f"valid: {request.valid or 'a part of the training examples, the same for all trials'}")
     texts += [f"searched: {one}" for one in space]
@@ -169,4 +169,4 @@ def _asked(request: Request, space: Sequence[Dimension], counted: Sequence[Trial
     counts = {state: sum(trial.state == state for trial in counted) for state in ("complete", "pruned", "failed")}
     texts.append("trials: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     texts.append(f"time in trials: {sum(trial.seconds for trial in counted):,.0f} s")
-    return [Heading(text="What was asked"), Bullets(texts=texts)]
+    return [Heading(text="Settings"), Bullets(texts=texts)]

@@ -22,7 +22,7 @@ from segue.tasks.likelihood import mean_loss
 from segue.tasks.predict import answers_in_order
 from segue.tasks.task import Example, Item, Prediction, Task
 from segue.train.collapse import CollapseDetector
-from segue.train.distributed import add_gradients, collected, dealt, rank, sum_over_processes, world
+from segue.train.distributed import add_gradients, collected, own_share, rank, sum_over_processes, world
 from segue.train.events import Event, Judged, Restarted, Updated, Validated
 from segue.train.loop import DivergedError
 from segue.train.optim import layered_optimizer, warm_up_then_line
@@ -84,8 +84,7 @@ class Training:
             weights = task.class_weights(train)
             if weights is None:
                 raise ConfigError(
-                    f"train.class_weights is for tasks with classes; got {made.kind.name}, which has none. "
-                    "Leave it out."
+                    f"train.class_weights applies only to tasks with classes; got {made.kind.name}. Leave it out."
                 )
             self._class_weights = weights.to(self._device)
 
@@ -143,10 +142,10 @@ class Training:
                 bad = 0 if update.finite else bad + 1
                 if bad >= PATIENCE:
                     raise DivergedError(
-                        f"fine-tuning must have a finite loss; got {bad} updates in a row without, the last one step "
-                        f"{self.step} with a rate of {self.rate:.2g}, after {settings.restarts} restarts. Use a lower "
-                        "train.learning_rate, or check the weights of the model. The best model before it, if there "
-                        "was a validation, is in best/."
+                        f"fine-tuning must have a finite loss; it was not for {bad} updates in a row, the last one "
+                        f"step {self.step} at learning rate {self.rate:.2g}, after {settings.restarts} restarts. Use a "
+                        "lower train.learning_rate, or check the weights of the model. The best model before it, if "
+                        "there was a validation, is in best/."
                     )
                 done = self.step % self.per_epoch
                 if done == 0 or (done % every == 0 and self.per_epoch - done >= every):
@@ -160,7 +159,7 @@ class Training:
 
     def _update(self, optimizer: torch.optim.Optimizer, group: Sequence[Item]) -> "_Update":
         """Each process reads its part of the batch; the loss is the mean over the whole of it."""
-        model, reader, own = self.made.model, self.made.reader(), dealt(group)
+        model, reader, own = self.made.model, self.made.reader(), own_share(group)
         model.train()
         optimizer.zero_grad(set_to_none=True)
         whole = sum(item.weight for item in group)
@@ -180,7 +179,7 @@ class Training:
 
     def _validate(self) -> Generator[Event, None, int]:
         """Yields the measures; returns how many different answers there were."""
-        self._predictions = collected(answers_in_order(self.made, dealt(self.valid)))
+        self._predictions = collected(answers_in_order(self.made, own_share(self.valid)))
         metrics = self.task.measure(self.valid, self._predictions)
         loss = mean_loss(self.task, self.valid, self._predictions)
         yield Validated(step=self.step, metrics=metrics, best=False, loss=loss)

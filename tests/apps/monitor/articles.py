@@ -43,7 +43,7 @@ def articles(count: int, seed: int = 0) -> list[dict[str, str]]:
 
 @contextmanager
 def small(*, epochs: int, least: int) -> Iterator[None]:
-    """A tiny network learns in a second, and few held-back rows are enough. Only the last segment of a text is summed
+    """A tiny network learns in a second, and few held-out rows are enough. Only the last segment of a text is summed
     up, so that what stands before it is told by memory or not at all."""
     settings = {
         **network.SETTINGS,

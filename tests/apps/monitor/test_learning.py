@@ -23,7 +23,7 @@ def test_unseen_texts_are_told_rightly_and_the_report_says_so(learned: Path) -> 
     assert numbers["sentiment"]["calibration_error"] < 0.1
     assert (numbers["topics"], numbers["entities"], numbers["rows"] > 150) == (4, 3, True)
     page = segue.describe_monitor(learned).page.read_text(encoding="utf-8")
-    assert "Words that decide most" in page
+    assert "Most influential words" in page
     model = segue.open_monitor(learned)
     assert model.read("a heavy loss at Initrode").sentiment.label == "negative"
     assert model.read("公司净利润同比增长").sentiment.label == "positive"

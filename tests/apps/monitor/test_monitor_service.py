@@ -168,7 +168,7 @@ def test_tables_and_the_report_of_a_day(filled: Server, agent: httpx.Client, tmp
     assert "ACME" in page.text
     done = command("monitor", "report", str(folder), "--day", "2023-12-28", "--out", str(tmp_path / "day.html"))
     assert done.returncode == 0, done.stderr
-    assert "What was said on 2023-12-28" in (tmp_path / "day.html").read_text(encoding="utf-8")
+    assert "Daily report of 2023-12-28" in (tmp_path / "day.html").read_text(encoding="utf-8")
 
 
 def test_a_person_is_found_and_deleted(filled: Server, agent: httpx.Client, operator: httpx.Client) -> None:

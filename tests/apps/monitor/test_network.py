@@ -59,7 +59,7 @@ def test_a_network_that_tells_what_n_grams_cannot_is_used(joined: Path, model: M
     assert numbers["sentiment"]["accuracy"] == tried["right_now"]
     report = segue.describe_monitor(joined).page.with_suffix(".md").read_text(encoding="utf-8")
     assert "It is used." in report
-    assert "Words that decide most, in the linear model" in report
+    assert "Most influential words, in the linear model" in report
     new = articles(40, seed=9)
     found = model.read_all([row["text"] for row in new])
     right = sum(one.sentiment.label == row["sentiment"] for one, row in zip(found, new, strict=True))
@@ -181,7 +181,7 @@ def test_too_few_rows_and_missing_models_are_told(model_folder: Path, tmp_path: 
     done = command("monitor", "learn", _table(tmp_path), "--model", model_folder, "--out", tmp_path / "monitor")
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert f"was not tried: it needs {LEAST} held-back rows that it can read" in said
+    assert f"was not tried: it needs {LEAST} held-out rows that it can read" in said
     wrong = command("monitor", "learn", _table(tmp_path), "--model", "no-such-model", "--out", tmp_path / "other")
     assert wrong.returncode == 2
     assert "no-such-model" in wrong.stderr

@@ -214,7 +214,7 @@ def test_a_folder_gets_more_files_and_links_are_not_followed(tmp_path: Path) -> 
     assert [row["text"] for row in rows] == ["one", "two"]
     (folder / "b.txt").write_text("three\n")
     assert [row["text"] for row in read_all(source, place)[0]] == ["three"]
-    with pytest.raises(DataError, match="folder that exists"):
+    with pytest.raises(DataError, match="existing folder"):
         read_all(Source(name="in", kind="folder", path=str(tmp_path / "none")), {})
 
 

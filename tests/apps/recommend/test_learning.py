@@ -229,7 +229,7 @@ def test_learning_again_is_measured_before_it_is_used(rec: Path) -> None:
         database.do(lambda connection: add_events(connection, new))
     done = command("recommend", "improve", rec, width=200)
     assert done.returncode == 0, done.stderr
-    said = re.search(r"40 events came since.*before (\d\.\d+), now (\d\.\d+)", done.stdout)
+    said = re.search(r"40 new events.*before (\d\.\d+), now (\d\.\d+)", done.stdout)
     assert said is not None, done.stdout
     switched = "0002 is in use now" in done.stdout
     assert float(said[2]) >= float(said[1]) if switched else float(said[2]) <= float(said[1])
@@ -242,7 +242,7 @@ def test_learning_again_is_measured_before_it_is_used(rec: Path) -> None:
 
 
 def test_a_demo_learns_from_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(segue.SegueError, match="must have real events"):
+    with pytest.raises(segue.SegueError, match="needs real events"):
         prepare_demo(tmp_path / "rec", None, told=lambda _: None)
     for name, rows in (("ratings.csv", events(users=6)), ("movies.csv", items())):
         with (tmp_path / name).open("w", newline="") as file:

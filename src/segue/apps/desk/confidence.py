@@ -65,7 +65,7 @@ class Point:
 
 
 def curve(confidence_N: Floats, right_N: NDArray[np.bool_], *, points: int = 40) -> list[Point]:
-    """Errors against answered questions, from answering few to answering all."""
+    """Error rate against coverage, from answering few to answering all."""
     order = np.argsort(-confidence_N, kind="stable")
     errors = np.cumsum(~right_N[order])
     places = np.unique(np.linspace(1, len(order), min(points, len(order))).astype(int))

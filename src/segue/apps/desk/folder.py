@@ -144,7 +144,7 @@ def read_model(folder: Path) -> DeskModel:
         )
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise CheckpointError(
-            f"{folder} must be a model of a desk of this version; got something else ({str(error)[:80]}). Learn again."
+            f"{folder} must be a desk model of this version; got something else ({str(error)[:80]}). Train it again."
         ) from None
     matcher = None
     if "matcher.questions" in tensors:

@@ -127,7 +127,7 @@ def _held(knowledge: Knowledge, *, seed: int) -> list[Asked]:
 def _right(
     knowledge: Knowledge, newest: Knowledge, held: Sequence[Asked], *, model: str | None, error: float, seed: int
 ) -> float:
-    """Share of the held-back questions that are answered rightly by what is learned without them."""
+    """Share of the held-out questions that are answered rightly by what is learned without them."""
     away = {one.text for one in held}
     rest = Knowledge(topics=knowledge.topics, asked=tuple(one for one in knowledge.asked if one.text not in away))
     learned = build(rest, model=model, error=error, seed=seed, finetune=False, told=lambda _: None).model

@@ -1,4 +1,4 @@
-"""The functions of a desk, for Python and for the command line."""
+"""Functions of a desk, for Python and the command line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ from segue.files import check_folder, write_folder
 
 @dataclass(frozen=True, kw_only=True)
 class DeskReport:
-    """What a desk has learned."""
+    """Evaluation of a desk."""
 
     folder: Path
     model: str
     """Name of the model in use."""
     numbers: dict[str, Any]
-    """Topics, questions, how good it is on what was held back, and the curve of errors against answered questions."""
+    """Numbers of topics and questions, accuracy on held-out questions, and the curve of error against coverage."""
 
     @property
     def page(self) -> Path:
-        """The report as one HTML file. The same as markdown is beside it."""
+        """The report as an HTML file, with a Markdown version beside it."""
         return self.folder / MODELS / self.model / REPORT_PAGE
 
 
@@ -50,28 +50,28 @@ def learn_desk(
     seed: int = 0,
     progress: bool = True,
 ) -> DeskReport:
-    """Learn a desk from questions and answers: it finds the answer to a question, and knows when not to answer.
+    """Train a desk on questions and answers: it finds the answer to a question, and abstains when unsure.
 
     Args:
-        sources: Files (csv, tsv, jsonl, json, parquet) or tables in memory, with the columns question and answer, and
-            if there are any intent, dialogue and turns.
-        out: Folder of the desk; it must not exist yet.
-        model: Model of the vectors: a name or a model folder, or "none". Default: the packaged model of the language.
-        error: Share of wrong answers that is accepted; the threshold follows from it. Default: 0.05.
-        finetune: Whether a network is fine-tuned too where there are more than 3,000 questions, which takes minutes. It
-            is used if that makes more of the held-back questions right.
+        sources: Files (csv, tsv, jsonl, json, parquet) or tables in memory, with columns question and answer, and
+            optionally intent, dialogue and turns.
+        out: New folder for the desk.
+        model: Embedding model: a name, a model folder, or "none". Default: the packaged model of the language.
+        error: Acceptable share of wrong answers, which sets the confidence threshold. Default: 0.05.
+        finetune: Whether to fine-tune a network as well, given more than 3,000 questions, which takes minutes. It is
+            used if it answers more of the held-out questions correctly.
         encoding: Encoding of files without a byte order mark. Default: "utf-8".
-        database: Where conversations will be kept: the URL of a database of PostgreSQL, "postgresql://user@host/name",
-            without a password. Default: SQLite, in the folder.
-        seed: Seed of what is held back.
-        progress: Whether progress is shown on standard error.
+        database: PostgreSQL database for conversations: a URL "postgresql://user@host/name", without a password.
+            Default: SQLite, in the folder.
+        seed: Seed for the held-out split.
+        progress: Whether to show progress on standard error.
 
     Returns:
-        What was learned and measured, with the path of the report.
+        The evaluation, with the path of the report.
 
     Raises:
-        DataError: If the sources cannot be read, or hold nothing to answer.
-        ConfigError: If a setting is not possible.
+        DataError: If the sources cannot be read, or contain no answers.
+        ConfigError: If a setting is not valid.
 
     Examples:
         >>> rows = [
@@ -103,16 +103,17 @@ def learn_desk(
 
 @python_errors
 def open_desk(folder: str | Path) -> DeskModel:
-    """Open a desk, to ask it questions.
+    """Open a desk to ask it questions.
 
     Args:
-        folder: Folder of the desk, as `learn_desk` wrote it.
+        folder: Folder written by `learn_desk`.
 
     Returns:
-        The model in use. `ask(question)` gives the candidates, the confidence, and the answer, if it is sure enough.
+        The current model. `ask(question)` returns the candidates, the confidence, and the answer if it is confident
+        enough.
 
     Raises:
-        CheckpointError: If there is no desk, or its files are damaged.
+        CheckpointError: If the folder is not a desk, or its files are damaged.
 
     Examples:
         >>> rows = [{"question": "Where is my parcel?", "answer": "Look at Orders."}]
@@ -126,16 +127,16 @@ def open_desk(folder: str | Path) -> DeskModel:
 
 @python_errors
 def describe_desk(folder: str | Path) -> DeskReport:
-    """Say what a desk has learned, without loading it.
+    """Return the evaluation of a desk without loading its model.
 
     Args:
         folder: Folder of the desk.
 
     Returns:
-        The numbers of the model in use, and the path of its report.
+        The evaluation of the current model, and the path of its report.
 
     Raises:
-        CheckpointError: If there is no desk.
+        CheckpointError: If the folder is not a desk.
 
     Examples:
         >>> rows = [{"question": "Where is my parcel?", "answer": "Look at Orders."}]
@@ -150,19 +151,19 @@ def describe_desk(folder: str | Path) -> DeskReport:
 
 @python_errors
 def improve_desk(folder: str | Path, *, seed: int = 0, progress: bool = True) -> Improvement:
-    """Learn again with agents' answers that were accepted on the page, and switch if that is no worse.
+    """Retrain with agents' answers that were accepted on the page, and switch if the new model is no worse.
 
     Args:
-        folder: Folder of the desk. It may be running: it takes the new model into use by itself.
-        seed: Seed of which conversations are held back.
-        progress: Whether progress is shown on standard error.
+        folder: Folder of the desk. It may be running: it then loads the new model by itself.
+        seed: Seed for the held-out split of conversations.
+        progress: Whether to show progress on standard error.
 
     Returns:
-        What was learned, the share of held-back questions answered rightly before and now, and whether it switched.
+        The number of new answers, the accuracy on held-out questions before and after, and whether it switched.
 
     Raises:
         ConfigError: If there is nothing new to learn.
-        CheckpointError: If there is no desk.
+        CheckpointError: If the folder is not a desk.
 
     Examples:
         >>> rows = [{"question": "Where is my parcel?", "answer": "Look at Orders."}]
@@ -181,18 +182,18 @@ def improve_desk(folder: str | Path, *, seed: int = 0, progress: bool = True) ->
 
 @python_errors
 def roll_back_desk(folder: str | Path, *, to: str | None = None) -> str:
-    """Go back to an earlier model of a desk.
+    """Return to an earlier model of a desk.
 
     Args:
         folder: Folder of the desk. It may be running.
-        to: Name of the model. Default: the one before the one in use.
+        to: Model to return to. Default: the previous one.
 
     Returns:
-        Name of the model that is in use now.
+        Name of the model now in use.
 
     Raises:
-        ConfigError: If there is no such model.
-        CheckpointError: If the model is damaged; the one in use stays.
+        ConfigError: If the model does not exist.
+        CheckpointError: If the model is damaged; the current one then stays in use.
 
     Examples:
         >>> rows = [{"question": "Where is my parcel?", "answer": "Look at Orders."}]
@@ -205,20 +206,20 @@ def roll_back_desk(folder: str | Path, *, to: str | None = None) -> str:
 
 @python_errors
 def copy_desk(folder: str | Path, out: str | Path, *, check: bool = False, database: str | None = None) -> None:
-    """Copy a desk with its models and conversations, also while it runs; to make a back-up, or a desk of one.
+    """Copy a desk with its models and conversations, even while it runs: to back it up, or to restore a back-up.
 
     Args:
         folder: Folder of the desk, or of a back-up.
-        out: Folder of the copy; it must not exist yet.
-        check: Whether every file is compared with its hash first; for back-ups, whose files never change.
-        database: URL of an empty database of PostgreSQL that takes the conversations. Default: SQLite, in the copy,
-            wherever they were.
+        out: New folder for the copy.
+        check: Whether to verify the hash of every file first; for back-ups, whose files never change.
+        database: URL of an empty PostgreSQL database for the conversations. Default: SQLite, in the copy, wherever they
+            were.
 
     Returns:
         Nothing.
 
     Raises:
-        CheckpointError: If there is no desk, or its files are damaged.
+        CheckpointError: If the folder is not a desk, or its files are damaged.
         DataError: If the copy cannot be written, or the database is not empty.
 
     Examples:
@@ -232,22 +233,21 @@ def copy_desk(folder: str | Path, out: str | Path, *, check: bool = False, datab
 
 @python_errors
 def person_in_desk(folder: str | Path, person: str, *, delete: bool = False, progress: bool = True) -> dict[str, Any]:
-    """Find what a desk keeps of a person, and delete it if that is asked for.
+    """Return what a desk stores about a person, and optionally delete it.
 
     Args:
         folder: Folder of the desk. It may be running.
-        person: Id of the person, as conversations were opened with it.
-        delete: Whether all of it is deleted. Models that have learned from accepted questions of the person, or of
-            others who were deleted before, are deleted too; where one of them is in use, another is learned without
-            these questions first, and takes its place.
-        progress: Whether progress is shown on standard error.
+        person: Id of the person that conversations were opened with.
+        delete: Whether to delete the data. Models trained on accepted questions of the person, or of people deleted
+            earlier, are deleted too; if one of them is in use, a replacement is trained without these questions first.
+        progress: Whether to show progress on standard error.
 
     Returns:
         The conversations of the person with all messages, as they are, or were before they were deleted; then `models`
         names the models that were deleted, and `model` the one that is in use.
 
     Raises:
-        CheckpointError: If there is no desk.
+        CheckpointError: If the folder is not a desk.
 
     Examples:
         >>> rows = [{"question": "Where is my parcel?", "answer": "Look at Orders."}]

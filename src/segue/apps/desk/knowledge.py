@@ -118,14 +118,14 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str]) -> Knowledge:
             known |= places
     if not names:
         raise DataError(
-            "a desk must have something to answer; got no row with an answer or an intent. Give a table with the "
-            "columns question and answer, or question and intent."
+            "a desk needs answers; got no row with an answer or an intent. Give a table with the columns question and "
+            "answer, or question and intent."
         )
     texts = (*asked, *(text for some in answers.values() for text in some))
     if not any(words_of(text) for text in texts):
         raise DataError(
-            "a desk must have words to go by; got questions and answers of punctuation and pictures alone. Give a "
-            "table with words in its columns question and answer."
+            "a desk needs words to learn from; got questions and answers of punctuation and emoji only. Give a table "
+            "with words in its columns question and answer."
         )
     topics = tuple(
         Topic(
@@ -152,8 +152,8 @@ def _pairs(source: str | Path | Table, encoding: str, problems: Counter[str]) ->
         )
     if columns["turns"] is None and columns["answer"] is None and columns["intent"] is None:
         raise DataError(
-            f"{table.source} must have something to answer, in a column answer or intent; got "
-            f"{', '.join(table.columns)[:200]}. Rename a column, or give questions outside the intent oos."
+            f"{table.source} must have a column answer or intent; got {', '.join(table.columns)[:200]}. Rename a "
+            "column, or give out-of-scope questions the intent oos."
         )
     name = Path(table.source).name
     for number, row in table:

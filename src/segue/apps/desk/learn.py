@@ -126,7 +126,7 @@ def learn(
 ) -> Learned:
     """All that decides, measured. `error` is the share of wrong answers that is accepted. Where there are enough
     questions, vectors are matched (`matcher`) and `trainers` fine-tune a model; each is kept if the right topics of the
-    held-back questions come further to the front with it."""
+    held-out questions come further to the front with it."""
     vectors = None
     if encoder is not None:
         told("vectors")
@@ -204,7 +204,7 @@ def _try_matcher(
     kept = after >= before + WORTH
     choices.append(
         f"Matching of vectors was learned: with it the mean reciprocal rank of the right topic is {after:.3f} on the "
-        f"held-back questions, without it {before:.3f}. It is {'used' if kept else 'not used'}."
+        f"held-out questions, without it {before:.3f}. It is {'used' if kept else 'not used'}."
     )
     return (new if kept else rounds), kept
 
@@ -250,7 +250,7 @@ def _try_network(
     before, after = _reciprocal([first]), _reciprocal([replace(first, scores=scores)])
     kept = after >= before + WORTH
     choices.append(
-        f"{what} was tried: with it the mean reciprocal rank of the right topic is {after:.3f} on the held-back "
+        f"{what} was tried: with it the mean reciprocal rank of the right topic is {after:.3f} on the held-out "
         f"questions, without it {before:.3f}. It is {'used' if kept else 'not used'}."
     )
     return ([replace(first, scores=scores)], network, pairs) if kept else (rounds, None, None)

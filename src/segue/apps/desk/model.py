@@ -124,7 +124,7 @@ class DeskModel:
         return {topic: place for place, topic in reversed(list(enumerate(self.knowledge.topics)))}
 
     @cached_property
-    def _asked(self) -> dict[int, list[str]]:
+    def _questions_by_topic(self) -> dict[int, list[str]]:
         found: dict[int, list[str]] = {}
         for one in self.knowledge.asked:
             for topic in one.topics:
@@ -157,7 +157,7 @@ class DeskModel:
 
     def _is_about(self, topic: Topic, question: str) -> bool:
         """Whether at least half of the words of a question, or of its characters, are used in others about a topic."""
-        known = {part for text in self._asked.get(self._places[topic], ()) for part in _parts_of(text)}
+        known = {part for text in self._questions_by_topic.get(self._places[topic], ()) for part in _parts_of(text)}
         parts = _parts_of(question)
         return bool(parts) and 2 * sum(part in known for part in parts) >= len(parts)
 
@@ -188,12 +188,12 @@ class DeskModel:
         """What the answer of a topic leaves open, as far as a question fills it."""
         if topic.answer is None or not SLOT.search(topic.answer):
             return Slots(values={}, missing=())
-        templates = [text for text in self._asked.get(self._places[topic], ()) if "{" in text]
+        templates = [text for text in self._questions_by_topic.get(self._places[topic], ()) if "{" in text]
         return slots_in(topic.answer, templates, question)
 
     def sample(self, topic: Topic, like: str) -> str:
         """A question about a topic, in the script of another text; its name where none is known."""
-        known = [SLOT.sub("…", text) for text in self._asked.get(self._places[topic], ())]
+        known = [SLOT.sub("…", text) for text in self._questions_by_topic.get(self._places[topic], ())]
         return next((one for one in known if is_chinese(one) == is_chinese(like)), known[0] if known else topic.name)
 
     def judge(self, questions: Sequence[str]) -> list[Judged]:

@@ -11,7 +11,7 @@ from segue.report.charts import Point, Series, chart
 from segue.report.pages import Block, Bullets, Heading, Paragraph, Picture, Table
 
 MOST_ROWS = 25
-TITLE = "What the desk has learned"
+TITLE = "Evaluation of the desk"
 SHOWN = 120
 
 
@@ -56,13 +56,13 @@ def _knows(knowledge: Knowledge, about: Mapping[str, Any]) -> list[Block]:
     models = ", ".join(dict(about["encoders"]).values()) or "none"
     lines = [
         f"{len(knowledge.topics):,} topics with {len(knowledge.asked):,} different questions; "
-        f"{len(knowledge.outside):,} of them are outside what the desk answers.",
+        f"{len(knowledge.outside):,} of them are out of scope.",
         f"Vectors: {models}.",
-        *(f"Left out or mended: {count:,} {reason}." for reason, count in knowledge.left_out.items()),
+        *(f"Skipped or corrected: {count:,} {reason}." for reason, count in knowledge.left_out.items()),
     ]
     few = sum(counts[place] < 5 for place in range(len(knowledge.topics)))
     if few:
-        lines.append(f"{few:,} topics have fewer than five questions: more wordings would make them surer.")
+        lines.append(f"{few:,} topics have fewer than five questions: more wordings would make them more reliable.")
     return [
         Heading(text="What it knows"),
         Bullets(texts=lines),
@@ -73,22 +73,22 @@ def _knows(knowledge: Knowledge, about: Mapping[str, Any]) -> list[Block]:
 
 def _quality(measured: Measured, fitted: Fitted) -> list[Block]:
     how = (
-        "Too few topics have several wordings, so questions were asked with a third of their words left out. Real "
-        "visitors ask in other words: expect less."
+        "Too few topics have several wordings, so questions were asked with a third of their words removed. Real "
+        "visitors use other words: expect lower accuracy."
         if measured.shortened
-        else "Questions were held back, and asked when the desk had learned from the others."
+        else "Questions were held out, and asked after training on the others."
     )
     rows = [
         (name, f"{value:.1%}", f"{fitted.weights_K[PARTS.index(name)]:.2f}") for name, value in measured.alone.items()
     ]
-    rows.append(("all together", f"{measured.top1:.1%}", ""))
+    rows.append(("all combined", f"{measured.top1:.1%}", ""))
     return [
-        Heading(text="How good it is on what it had not seen"),
+        Heading(text="Accuracy on held-out questions"),
         Paragraph(
-            text=f"{how} {len(measured.held):,} were asked. A right topic was first for {measured.top1:.1%}, among the "
-            f"first three for {measured.recall(3):.1%}."
+            text=f"{how} {len(measured.held):,} were asked. The correct topic was first for {measured.top1:.1%}, "
+            f"and among the first three for {measured.recall(3):.1%}."
         ),
-        Table(header=("part", "right by itself", "weight"), rows=rows, numbers=frozenset({1, 2})),
+        Table(header=("part", "accuracy alone", "weight"), rows=rows, numbers=frozenset({1, 2})),
         *([Paragraph(text=measured.choice)] if measured.choice else []),
     ]
 
@@ -98,31 +98,31 @@ def _threshold(measured: Measured, fitted: Fitted) -> list[Block]:
     wrong = sum(not one.right for one in answered)
     if answered:
         said = (
-            f"With an accepted error of {measured.error:.1%} the desk answers "
+            f"With an accepted error rate of {measured.error:.1%}, the desk answers "
             f"{len(answered) / len(measured.held):.1%} of the questions, and {wrong / len(answered):.1%} of these "
             "answers were wrong. The others go to a person."
         )
     else:
         said = (
-            f"No threshold reaches an error of {measured.error:.1%} on the held-back questions: every question goes to "
-            "a person. Give more questions for each topic, or accept a larger error."
+            f"No threshold reaches an error of {measured.error:.1%} on the held-out questions: every question goes to "
+            "a person. Give more questions for each topic, or accept a higher error rate."
         )
     blocks: list[Block] = [Heading(text="When it answers"), Paragraph(text=said)]
     if measured.outside_found is not None:
         blocks.append(
             Paragraph(
-                text=f"Of questions about topics that were hidden from it, or are known to be outside, "
-                f"{measured.outside_found:.1%} were told to be outside, while 95% of its own are kept."
+                text=f"Of questions about hidden topics, or known to be out of scope, {measured.outside_found:.1%} "
+                "were detected, while 95% of in-scope questions are kept."
             )
         )
     points = [Point(x=100 * one.answered, y=100 * one.error) for one in measured.curve]
     picture = chart(
-        [Series(name="held back", points=points)], title="Errors against answered questions", x_label="answered, %",
-        y_label="wrong among them, %",
+        [Series(name="held back", points=points)], title="Error rate against coverage", x_label="answered, %",
+        y_label="wrong, %",
     )  # fmt: skip
     rows = [(f"{one.answered:.1%}", f"{one.error:.1%}", f"{one.threshold:.3f}") for one in measured.curve[::4]]
     blocks += [Picture(svg=picture)] if picture else []
-    blocks.append(Table(header=("answered", "wrong among them", "threshold"), rows=rows, numbers=frozenset({0, 1, 2})))
+    blocks.append(Table(header=("answered", "wrong", "threshold"), rows=rows, numbers=frozenset({0, 1, 2})))
     return blocks
 
 
@@ -136,10 +136,10 @@ def _confusions(knowledge: Knowledge, measured: Measured) -> list[Block]:
         for (gold, taken), some in sorted(wrong.items(), key=lambda item: -len(item[1]))
     ]
     if not rows:
-        return [Heading(text="Where it confuses"), Paragraph(text="Nowhere among the held-back questions.")]
+        return [Heading(text="Confused topics"), Paragraph(text="None among the held-out questions.")]
     header = ("asked about", "taken for", "times", "for example")
     return [
-        Heading(text="Where it confuses"),
+        Heading(text="Confused topics"),
         Table(header=header, rows=rows[:MOST_ROWS], numbers=frozenset({2})),
         *_more(len(rows), "pairs"),
     ]
@@ -149,13 +149,13 @@ def _missing(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> list[B
     lacking = [topic.name for topic in knowledge.topics if topic.answer is None]
     unsure = sorted((one for one in measured.held if one.topics), key=lambda one: one.confidence)
     low = [one for one in unsure if one.confidence < fitted.threshold]
-    blocks: list[Block] = [Heading(text="Which questions lack an answer")]
+    blocks: list[Block] = [Heading(text="Questions without an answer")]
     if lacking:
         shown = ", ".join(lacking[:MOST_ROWS])
-        blocks.append(Paragraph(text=f"{len(lacking):,} topics have no answer; a person gets them: {shown}."))
+        blocks.append(Paragraph(text=f"{len(lacking):,} topics have no answer and go to a person: {shown}."))
     rows = [(_short(one.question), f"{one.confidence:.2f}", knowledge.topics[one.topics[0]].name) for one in low]
     if rows:
-        blocks.append(Paragraph(text="Held-back questions that it was least sure of:"))
+        blocks.append(Paragraph(text="Held-back questions with the lowest confidence:"))
         blocks.append(Table(header=("question", "confidence", "topic"), rows=rows[:MOST_ROWS], numbers=frozenset({1})))
         blocks += _more(len(rows), "questions")
     if not lacking and not rows:

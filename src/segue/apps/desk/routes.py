@@ -258,7 +258,7 @@ async def review(
 
 @router.get("/v1/agent/statistics", tags=["agent"], dependencies=[needs("agent")])
 async def read_statistics(request: Request, days: Annotated[float, Query(gt=0, le=3650)] = 30) -> Response:
-    """Share answered, share right by feedback, time, topics, and what lacks an answer."""
+    """Share answered, share correct by feedback, time, topics, and what lacks an answer."""
     service = service_of(request)
     found = await service.database.run(lambda connection: reviews.statistics(connection, days=days))
     return answer({**found, "streams": service.streams, "decision": service.decision()})
@@ -320,7 +320,7 @@ def _clean(text: str, limit: int, *, setting: str) -> str:
     if len(kept) > limit:
         raise too_large("text", len(kept), limit, what="characters", setting=setting)
     if not kept:
-        raise ApiError(400, "text must have a character that is seen; got none.", code="invalid_value", param="text")
+        raise ApiError(400, "text must have a visible character; got none.", code="invalid_value", param="text")
     return kept
 
 

@@ -1,4 +1,4 @@
-"""Every limit and time of a desk. Each can be set: `segue desk run DESK --set max_message=500`."""
+"""Limits and timeouts of a desk, set with `segue desk run DESK --set max_message=500`."""
 
 from typing import Annotated
 
@@ -9,57 +9,57 @@ from segue.serve.settings import Bytes, Count, Seconds
 
 
 class DeskSettings(Section):
-    """What visitors and agents may send, and when a person takes over."""
+    """Limits on requests of visitors and agents, and rules for handing over to a person."""
 
     # ------------------------------------------------------------------------------------------------------- requests
     max_body: Bytes = 100_000
-    """Bytes of a request."""
+    """Maximum size of a request in bytes."""
     max_message: Count = 2000
-    """Characters of a message of a visitor."""
+    """Maximum number of characters in a message of a visitor."""
     max_reply: Count = 20_000
-    """Characters of a message of an agent."""
+    """Maximum number of characters in a message of an agent."""
     max_messages: Count = 500
-    """Messages of one conversation."""
+    """Maximum number of messages in a conversation."""
     max_open: Count = 20
-    """Conversations that a person may have open."""
+    """Maximum number of open conversations per person."""
     max_conversations: Count = 1_000_000
-    """Conversations of the desk; the oldest that are resolved can be deleted."""
+    """Maximum number of conversations of the desk; the oldest resolved ones may be deleted."""
     max_streams: Count = 2000
-    """Pages of visitors that wait for messages,"""
+    """Maximum number of visitor pages waiting for messages."""
     max_streams_of_address: Count = 50
-    """how many of them may have the same address,"""
+    """Maximum number of visitor pages waiting for messages from one address."""
     max_agent_streams: Count = 200
-    """and pages of agents that do."""
+    """Maximum number of agent pages waiting for messages."""
     rate: Annotated[float, Field(gt=0, le=10**6)] = 2.0
-    """Requests a second of one address, of visitors,"""
+    """Rate limit for visitors: requests per second from one address."""
     burst: Count = 60
-    """and how many it may make at once."""
+    """Maximum burst of requests above the rate limit."""
     trusted_proxy: str = ""
-    """Address of a proxy whose X-Forwarded-For is believed: its last address is the visitor's."""
+    """Address of a proxy whose X-Forwarded-For header is trusted; the last address in it is the visitor's."""
     body_timeout: Seconds = 15.0
-    """Seconds for a request to arrive."""
+    """Timeout in seconds for a request to arrive."""
     header_timeout: Seconds = 15.0
-    """Seconds for the header of a request to arrive."""
+    """Timeout in seconds for the header of a request to arrive."""
     write_timeout: Seconds = 30.0
-    """Seconds that a page may take no event before it counts as gone."""
+    """Timeout in seconds for a page to accept an event before it is considered closed."""
     ping: Seconds = 15.0
-    """Seconds of silence before a comment shows that a stream is alive."""
+    """Seconds of silence before a keep-alive comment is sent on a stream."""
     max_connections: Count = 4000
-    """Open connections."""
+    """Maximum number of open connections."""
     max_queue: Count = 200
-    """Questions that wait for the model; those above it are refused with 429."""
+    """Maximum number of questions waiting for the model; further ones are refused with 429."""
     drain: Annotated[float, Field(ge=0, le=10**6)] = 10.0
-    """Seconds that requests have to end after SIGTERM."""
+    """Seconds for open requests to finish after SIGTERM."""
     embed: str = ""
-    """Sites that may show the page in a frame, with a space between them: "https://shop.example"."""
+    """Sites that may embed the page in a frame, separated by spaces: "https://shop.example"."""
 
     # ------------------------------------------------------------------------------------------------------- hand-over
     failures: Count = 2
-    """Questions without an answer, one after the other, after which a person takes over."""
+    """Number of consecutive unanswered questions after which a person takes over."""
     suggest: bool = True
-    """Whether "did you mean" is asked before a person takes over."""
+    """Whether to ask "did you mean" before a person takes over."""
     generate: str = ""
-    """Folder or name of a language model, or of one fine-tuned for `generate`, that may write a reply of its own
-    together with "did you mean". It is shown as written by a machine, with its sources. Default: none is written."""
+    """Folder or name of a language model, or of one fine-tuned for `generate`, to write a reply along with "did you
+    mean". The reply is marked as machine-written and shown with its sources. Default: none."""
     max_generated: Count = 60
-    """Tokens that a language model may write; each takes time in which no other question is answered."""
+    """Maximum number of tokens in a generated reply; no other question is answered while it is written."""

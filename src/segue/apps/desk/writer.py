@@ -41,8 +41,8 @@ def _of_task(folder: Path) -> Writer:
     finetuned = load_finetuned(folder)
     if finetuned.task != "generate":
         raise ConfigError(
-            f"generate must name a language model, or one fine-tuned for the task generate; got {folder}, of the task "
-            f"{finetuned.task}. Name another, or leave it out."
+            f"generate must name a language model, or one fine-tuned on the task generate; got {folder}, fine-tuned on "
+            f"the task {finetuned.task}. Name another, or leave it out."
         )
 
     def write(question: str, answers: Sequence[str]) -> str | None:

@@ -82,7 +82,7 @@ async def comment(
     if len(text) > service.settings.max_comment:
         raise too_large("text", len(text), service.settings.max_comment, what="characters", setting="max_comment")
     if not text:
-        raise ApiError(400, "text must have a character that is seen; got none.", code="invalid_value", param="text")
+        raise ApiError(400, "text must have a visible character; got none.", code="invalid_value", param="text")
     if not await service.database.run(lambda connection: queries.comment(connection, number, caller.name, text)):
         raise missing("an alarm", number)
     return await read_alarm(number, request)

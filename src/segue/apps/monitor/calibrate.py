@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say: a temperature and a bias for each class, fitted to held-back rows.
+"""Probabilities that mean what they say: a temperature and a bias for each class, fitted to held-out rows.
 
 In: scores of rows that a model has not learned from, and what is right. Out: a `Calibration`, or for two models a
 `Mixture`, which also says what each of them counts. How far it is off is the

@@ -17,15 +17,15 @@ PAST = 28
 def daily_report(connection: Connection, day: float) -> str:
     """The report of the day that begins at a time."""
     start, end = day // DAY * DAY, day // DAY * DAY + DAY
-    title = f"What was said on {moment(start)[:10]}"
+    title = f"Daily report of {moment(start)[:10]}"
     line = queries.timeline(connection, entity="", topic="", start=start - PAST * DAY, end=end)["points"]
     today = line[-1]
     past = [point["texts"] for point in line[:-1]]
     usual = sum(past) / max(1, len(past))
     blocks: list[Block] = [
         Paragraph(
-            text=f"{today['texts']:,} texts ({today['repeats']:,} of them repeats), on average {usual:,.0f} a day in "
-            f"the {PAST} days before. Mean sentiment {_mean(today)}. Days are those of UTC."
+            text=f"{today['texts']:,} texts ({today['repeats']:,} of them repeats), on average {usual:,.0f} per "
+            f"day in the {PAST} days before. Mean sentiment {_mean(today)}. Days are in UTC."
         ),
         *_volume(line, start),
         *_alarms(connection, start, end),
@@ -48,7 +48,9 @@ def _volume(line: list[dict[str, Any]], start: float) -> list[Block]:
         points = [Point(x=(one["start"] - start) / DAY, y=one[name]) for one in line]
         return Series(name=name, points=points)
 
-    picture = chart([series("texts"), series("negative")], title="Texts a day", x_label="days before", y_label="texts")
+    picture = chart(
+        [series("texts"), series("negative")], title="Texts per day", x_label="days before", y_label="texts"
+    )
     return [Picture(svg=picture)] if picture else []
 
 

@@ -25,7 +25,7 @@ def prepare_demo(folder: Path, data: Path, listed: Listed, *, told: Callable[[st
     """Learns a monitor in `folder`, if there is none, and gives the list with the texts of the data as a source."""
     texts = _found(data, "texts", STREAM)
     if texts is None:
-        raise DataError(f"{data} must have texts.csv, with the columns text and time; it has not. Add it.")
+        raise DataError(f"{data} must contain texts.csv, with columns text and time; it does not. Add it.")
     prices = _found(data, "prices", CLOSES)
     if not folder.exists():
         told(f"learning a monitor in {folder}")
@@ -50,7 +50,7 @@ def _found(data: Path, name: str, other: str) -> Path | None:
 def _labelled(data: Path) -> Any:
     found = _found(data, "labelled", SENTENCES)
     if found is None:
-        raise DataError(f"{data} must have labelled.csv, with the columns text and sentiment; it has not. Add it.")
+        raise DataError(f"{data} must contain labelled.csv, with columns text and sentiment; it does not. Add it.")
     if "Sentences" not in found.name:
         return found
     with (lzma.open if found.suffix == ".xz" else open)(found, "rt", encoding="utf-8") as file:

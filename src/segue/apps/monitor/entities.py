@@ -123,8 +123,8 @@ def read_entities(source: str | Path | Table) -> Entities:
     columns = {role: next((by_name[n] for n in names if n in by_name), None) for role, names in COLUMNS.items()}
     if columns["code"] is None:
         raise DataError(
-            f"{table.source} must have a column code, and names if there are any; got "
-            f"{', '.join(table.columns)[:200]}. Rename one of them."
+            f"{table.source} must have a column code, and optionally names; got {', '.join(table.columns)[:200]}. "
+            "Rename one of them."
         )
     found: dict[str, list[str]] = {}
     for number, row in table:
@@ -138,7 +138,7 @@ def read_entities(source: str | Path | Table) -> Entities:
             )
         found.setdefault(code, []).extend(kept)
     if len(found) > MOST:
-        raise DataError(f"{table.source} must have at most {MOST:,} entities; got {len(found):,}. Leave some out.")
+        raise DataError(f"{table.source} must have at most {MOST:,} entities; got {len(found):,}. Remove some.")
     return entities_of(found.items())
 
 

@@ -71,7 +71,9 @@ def parquet_bytes(rows: list[dict[str, Any]]) -> bytes:
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
-        raise ConfigError("parquet needs pyarrow; it is not installed. Install it, or export csv.") from None
+        raise ConfigError(
+            "parquet needs pyarrow; it is not installed. Install it (pip install pyarrow), or export csv."
+        ) from None
     columns = {name: [row[name] for row in rows] for name in COLUMNS}
     file = io.BytesIO()
     parquet.write_table(arrow.table(columns), file)

@@ -142,8 +142,7 @@ def read_model(folder: Path) -> MonitorModel:
         joined = None if values.get("joined") is None else _joined(folder, values["joined"])
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise CheckpointError(
-            f"{folder} must be a model of a monitor of this version; got something else ({str(error)[:80]}). Learn "
-            "again."
+            f"{folder} must be a monitor model of this version; got something else ({str(error)[:80]}). Train it again."
         ) from None
     return MonitorModel(
         linear=linear,

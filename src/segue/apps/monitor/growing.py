@@ -80,10 +80,10 @@ def _paths(source: Source) -> list[Path]:
     path = Path(source.path)
     if source.kind == "file":
         if not path.is_file():
-            raise DataError(f"source {source.name!r} must have a file that exists; got {path}. Look at its path.")
+            raise DataError(f"source {source.name!r} must have an existing file; got {path}. Check its path.")
         return [path]
     if not path.is_dir():
-        raise DataError(f"source {source.name!r} must have a folder that exists; got {path}. Look at its path.")
+        raise DataError(f"source {source.name!r} must have an existing folder; got {path}. Check its path.")
     return [one for one in sorted(path.rglob(source.pattern)) if one.is_file() and not one.is_symlink()]
 
 

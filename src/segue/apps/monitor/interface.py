@@ -1,4 +1,4 @@
-"""The functions of a monitor, for Python and for the command line."""
+"""Functions of a monitor, for Python and the command line."""
 
 import time
 from collections.abc import Sequence
@@ -36,17 +36,17 @@ from segue.files import check_folder, new_file, write_folder
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorReport:
-    """What a monitor has learned."""
+    """Evaluation of a monitor."""
 
     folder: Path
     model: str
     """Name of the model in use."""
     numbers: dict[str, Any]
-    """Rows, sentiments, topics, entities, and how good it is on what was held back."""
+    """Numbers of rows, sentiments, topics and entities, and accuracy on held-out rows."""
 
     @property
     def page(self) -> Path:
-        """The report as one HTML file. The same as markdown is beside it."""
+        """The report as an HTML file, with a Markdown version beside it."""
         return self.folder / MODELS / self.model / REPORT_PAGE
 
 
@@ -61,29 +61,30 @@ def learn_monitor(
     seed: int = 0,
     progress: bool = True,
 ) -> MonitorReport:
-    """Learn a monitor from labelled rows: it tells sentiment, topic and entities of texts, with calibrated probability.
+    """Train a monitor on labelled rows: it predicts sentiment, topic and entities of texts, with calibrated
+    probabilities.
 
     Args:
-        sources: Files (csv, tsv, jsonl, json, parquet) or tables in memory, with the columns text and sentiment
-            (negative, neutral, positive), and if there are any title, topic, time and entities: the sentiment towards
-            single ones, as [{"code": "ACME", "sentiment": "negative"}] or "ACME:negative|GLBX:positive".
-        out: Folder of the monitor; it must not exist yet.
-        entities: File or table with the columns code and names (several with | between them). Default: none.
-        model: Model that is fine-tuned for sentiment, to read texts to their end with memory beside the linear model:
-            "auto" for the packaged XLNet of the rows' language, or any model folder. It is used if rows that were held
-            back are told better with it; learning takes minutes, and reading several times longer. Default: none.
-        database: Where texts will be kept: the URL of a database of PostgreSQL, "postgresql://user@host/name", without
-            a password. Default: SQLite, in the folder.
-        seed: Seed of what is held back.
-        progress: Whether progress is shown on standard error.
+        sources: Files (csv, tsv, jsonl, json, parquet) or tables in memory, with columns text and sentiment (negative,
+            neutral, positive), and optionally title, topic, time and entities: the sentiment towards single entities,
+            as [{"code": "ACME", "sentiment": "negative"}] or "ACME:negative|GLBX:positive".
+        out: New folder for the monitor.
+        entities: File or table with columns code and names (separated by |). Default: none.
+        model: Model to fine-tune on sentiment, which reads whole texts with memory, in addition to the linear model:
+            "auto" for the packaged XLNet of the language, or a model folder. It is used if it improves accuracy on
+            held-out rows; training takes minutes, and reading is several times slower. Default: none.
+        database: PostgreSQL database for texts: a URL "postgresql://user@host/name", without a password. Default:
+            SQLite, in the folder.
+        seed: Seed for the held-out split.
+        progress: Whether to show progress on standard error.
 
     Returns:
-        What was learned and measured, with the path of the report.
+        The evaluation, with the path of the report.
 
     Raises:
-        DataError: If the sources cannot be read, or have fewer than two sentiments.
-        ConfigError: If a setting is not possible.
-        CheckpointError: If there is no such model.
+        DataError: If the sources cannot be read, or contain fewer than two sentiments.
+        ConfigError: If a setting is not valid.
+        CheckpointError: If the model does not exist.
 
     Examples:
         >>> rows = [
@@ -116,10 +117,10 @@ def learn_monitor(
 
 @python_errors
 def open_monitor(folder: str | Path) -> MonitorModel:
-    """Open a monitor, to let it read texts.
+    """Open a monitor to read texts.
 
     Args:
-        folder: Folder of the monitor, as `learn_monitor` wrote it.
+        folder: Folder written by `learn_monitor`.
 
     Returns:
         The model in use. `read(text)` gives sentiment, topic and entities, `read_all(texts)` those of several texts,
@@ -127,7 +128,7 @@ def open_monitor(folder: str | Path) -> MonitorModel:
         `by_network(text)` what the network added to them.
 
     Raises:
-        CheckpointError: If there is no monitor, or its files are damaged.
+        CheckpointError: If the folder is not a monitor, or its files are damaged.
 
     Examples:
         >>> rows = [
@@ -143,16 +144,16 @@ def open_monitor(folder: str | Path) -> MonitorModel:
 
 @python_errors
 def describe_monitor(folder: str | Path) -> MonitorReport:
-    """Say what a monitor has learned, without loading it.
+    """Return the evaluation of a monitor without loading its model.
 
     Args:
         folder: Folder of the monitor.
 
     Returns:
-        The numbers of the model in use, and the path of its report.
+        The evaluation of the current model, and the path of its report.
 
     Raises:
-        CheckpointError: If there is no monitor.
+        CheckpointError: If the folder is not a monitor.
 
     Examples:
         >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
@@ -173,18 +174,19 @@ def feed_monitor(
     encoding: str = "utf-8",
     progress: bool = True,
 ) -> ReadSummary:
-    """Let a monitor read texts, and raise alarms where they turn: a replay of the past, with the same code as live.
+    """Let a monitor read texts, and raise alarms where sentiment changes: a replay of the past with the code that reads
+    live texts.
 
     Args:
         folder: Folder of the monitor; it must not be running.
-        sources: Files (csv, tsv, jsonl, json, parquet, txt) or tables in memory with the column text, and if there are
-            any title, time, author and id. What was read before is not read again.
-        settings: When alarms are raised. Default: at most two false ones of a subject in 30 days.
+        sources: Files (csv, tsv, jsonl, json, parquet, txt) or tables in memory with column text, and optionally title,
+            time, author and id. Texts already read are skipped.
+        settings: Rules for raising alarms. Default: at most two false alarms per subject in 30 days.
         encoding: Encoding of text files, e.g. "gb18030".
-        progress: Whether progress is shown on standard error.
+        progress: Whether to show progress on standard error.
 
     Returns:
-        How many texts were new, known and refused, and the number of alarms.
+        Number of new, known and refused texts, and of alarms.
 
     Raises:
         DataError: If the sources cannot be read, or the monitor is running.
@@ -230,20 +232,20 @@ def _feed_rows(folder: Path, rows: list[dict[str, Any]], settings: MonitorSettin
 def improve_monitor(
     folder: str | Path, *, model: str | Path | None = None, seed: int = 0, progress: bool = True
 ) -> MonitorImprovement:
-    """Learn again with labels that were corrected and accepted on the page, and switch if that is no worse.
+    """Retrain with labels that were corrected and accepted on the page, and switch if the new model is no worse.
 
     Args:
-        folder: Folder of the monitor. It may be running: it takes the new model into use by itself.
-        model: Model that is fine-tuned, as for `learn_monitor`. Default: what the model in use was learned with.
-        seed: Seed of which rows are held back.
-        progress: Whether progress is shown on standard error.
+        folder: Folder of the monitor. It may be running: it then loads the new model by itself.
+        model: Model to fine-tune, as for `learn_monitor`. Default: as for the current model.
+        seed: Seed for the held-out split of rows.
+        progress: Whether to show progress on standard error.
 
     Returns:
-        What was learned, the share of held-back rows told rightly before and now, and whether it switched.
+        The number of new corrections, the accuracy on held-out rows before and after, and whether it switched.
 
     Raises:
         ConfigError: If there is nothing new to learn.
-        CheckpointError: If there is no monitor.
+        CheckpointError: If the folder is not a monitor.
 
     Examples:
         >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
@@ -262,18 +264,18 @@ def improve_monitor(
 
 @python_errors
 def roll_back_monitor(folder: str | Path, *, to: str | None = None) -> str:
-    """Go back to an earlier model of a monitor.
+    """Return to an earlier model of a monitor.
 
     Args:
         folder: Folder of the monitor. It may be running.
-        to: Name of the model. Default: the one before the one in use.
+        to: Model to return to. Default: the previous one.
 
     Returns:
-        Name of the model that is in use now.
+        Name of the model now in use.
 
     Raises:
-        ConfigError: If there is no such model.
-        CheckpointError: If the model is damaged; the one in use stays.
+        ConfigError: If the model does not exist.
+        CheckpointError: If the model is damaged; the current one then stays in use.
 
     Examples:
         >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
@@ -286,20 +288,19 @@ def roll_back_monitor(folder: str | Path, *, to: str | None = None) -> str:
 
 @python_errors
 def copy_monitor(folder: str | Path, out: str | Path, *, check: bool = False, database: str | None = None) -> None:
-    """Copy a monitor with its models and texts, also while it runs; to make a back-up, or a monitor of one.
+    """Copy a monitor with its models and texts, even while it runs: to back it up, or to restore a back-up.
 
     Args:
         folder: Folder of the monitor, or of a back-up.
-        out: Folder of the copy; it must not exist yet.
-        check: Whether every file is compared with its hash first; for back-ups, whose files never change.
-        database: URL of an empty database of PostgreSQL that takes the texts. Default: SQLite, in the copy, wherever
-            they were.
+        out: New folder for the copy.
+        check: Whether to verify the hash of every file first; for back-ups, whose files never change.
+        database: URL of an empty PostgreSQL database for the texts. Default: SQLite, in the copy, wherever they were.
 
     Returns:
         Nothing.
 
     Raises:
-        CheckpointError: If there is no monitor, or its files are damaged.
+        CheckpointError: If the folder is not a monitor, or its files are damaged.
         DataError: If the copy cannot be written, or the database is not empty.
 
     Examples:
@@ -313,19 +314,19 @@ def copy_monitor(folder: str | Path, out: str | Path, *, check: bool = False, da
 
 @python_errors
 def person_in_monitor(folder: str | Path, person: str, *, delete: bool = False) -> dict[str, Any]:
-    """Find the texts that a monitor keeps of a person, and delete them if that is asked for.
+    """Return the texts of a person that a monitor stores, and optionally delete them.
 
     Args:
         folder: Folder of the monitor. It may be running.
-        person: Id of the author, as texts came with it.
-        delete: Whether all of them are deleted, and taken out of the counts.
+        person: Id of the author that texts came with.
+        delete: Whether to delete the texts, and remove them from the counts.
 
     Returns:
         The texts of the person, as they are, or were before they were deleted; then `models` names the models that have
         learned from corrections of them, and still have them.
 
     Raises:
-        CheckpointError: If there is no monitor.
+        CheckpointError: If the folder is not a monitor.
 
     Examples:
         >>> rows = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
@@ -353,22 +354,22 @@ def export_monitor(
     end: str | None = None,
     replace: bool = False,
 ) -> int:
-    """Write the texts of a monitor with what was read in them, as csv or parquet.
+    """Export the texts of a monitor with their sentiment, topic and entities, as csv or parquet.
 
     Args:
         folder: Folder of the monitor. It may be running.
         out: File to write; .csv or .parquet.
         entity: Code of an entity. Default: all texts.
         topic: Name of a topic. Default: all.
-        start: Time from which on, as "2024-05-01". Default: the first.
-        end: Time before which. Default: the last.
-        replace: Whether a file that is there is replaced.
+        start: Start time, inclusive, e.g. "2024-05-01". Default: the first text.
+        end: End time, exclusive. Default: the last text.
+        replace: Whether to overwrite an existing file.
 
     Returns:
         Number of rows.
 
     Raises:
-        CheckpointError: If there is no monitor.
+        CheckpointError: If the folder is not a monitor.
         DataError: If the file cannot be written.
 
     Examples:
@@ -395,19 +396,19 @@ def export_monitor(
 
 @python_errors
 def report_monitor(folder: str | Path, out: str | Path, *, day: str | None = None, replace: bool = False) -> Path:
-    """Write the report of a day as one HTML file: alarms, entities, topics, the most negative texts.
+    """Write a daily report as an HTML file: alarms, entities, topics, and the most negative texts.
 
     Args:
         folder: Folder of the monitor. It may be running.
         out: File to write.
-        day: Day, as "2024-05-01", of UTC. Default: yesterday.
-        replace: Whether a file that is there is replaced.
+        day: Day in UTC, e.g. "2024-05-01". Default: yesterday.
+        replace: Whether to overwrite an existing file.
 
     Returns:
         Path of the file.
 
     Raises:
-        CheckpointError: If there is no monitor.
+        CheckpointError: If the folder is not a monitor.
         DataError: If the file cannot be written.
 
     Examples:

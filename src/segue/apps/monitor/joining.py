@@ -3,7 +3,7 @@
 In: rows that neither has learned from, with what the linear model says of them. Out: a `Tried`: the network with its
 weights if the rows are told better with it, and what was measured either way.
 
-The rule: the rows are cut into five pieces. Each is told by the linear model alone and by both together, calibrated in
+The rule: the rows are cut into five pieces. Each is told by the linear model alone and by both combined, calibrated in
 the same way on the other four. The network is used if their mean loss is lower by a fiftieth and by two standard errors
 of the difference, and no fewer rows are told rightly: it makes every text slower.
 """
@@ -82,7 +82,7 @@ class Tried:
     trained: Joined | None = None
     """The network with its weights, whether it helps or not."""
     read_N: NDArray[np.bool_] | None = None
-    """Which of the held-back rows it reads."""
+    """Which of the held-out rows it reads."""
 
     @property
     def joined(self) -> Joined | None:
@@ -118,7 +118,7 @@ def try_network(
     missing = ""
     if asked < LEAST:
         missing = (
-            f"it needs {LEAST} held-back rows that it can read, to tell whether it helps; there are {asked:,}. Give "
+            f"it needs {LEAST} held-out rows that it can read, to tell whether it helps; there are {asked:,}. Give "
             "more rows"
         )
     elif kinds < 2:
@@ -129,7 +129,7 @@ def try_network(
     read_N = np.array([network.reads(text) for text, _ in held], dtype=bool)
     texts = [text for (text, _), read in zip(held, read_N, strict=True) if read]
     labels = [label for (_, label), read in zip(held, read_N, strict=True) if read]
-    trainer.told(f"asking {trainer.name} {len(texts):,} held-back rows")
+    trainer.told(f"asking {trainer.name} {len(texts):,} held-out rows")
     network_NC = network.scores(texts)
     measured = measure(linear_NC[read_N], network_NC, labels)
     mixture = fit_mixture(linear_NC[read_N], network_NC, labels)

@@ -12,14 +12,14 @@ from segue.apps.monitor.labelled import SENTIMENTS, LabelledRows
 from segue.apps.monitor.learn import Held, Learned
 from segue.report.pages import Block, Bullets, Heading, Paragraph, Table
 
-TITLE = "What the monitor has learned"
+TITLE = "Evaluation of the monitor"
 MOST_ROWS = 25
 BINS = 5
 WORDS = 15
 _WHAT = {"entity": "sentiment towards single entities"}
 RULE = (
-    f"It is used if the loss is lower by {WORTH:.0%} and by {SURE:g} standard errors of the difference, and no fewer "
-    "rows are told rightly."
+    f"It is used if the loss is lower by {WORTH:.0%} and by {SURE:g} standard errors of the difference, and accuracy "
+    "is no lower."
 )
 
 
@@ -42,9 +42,9 @@ def network_sentence(tried: Mapping[str, Any]) -> str:
     if "why" in tried:
         return f"The network {tried['model']} was not tried: {tried['why']}."
     return (
-        f"The network {tried['model']}, fine-tuned on {tried['learned']:,} rows, was asked {tried['asked']:,} others, "
-        f"as the linear model was: together they told {tried['right_now']:.1%} rightly with a mean loss of "
-        f"{tried['loss_now']:.3f}, the linear model alone {tried['right_before']:.1%} with {tried['loss_before']:.3f}. "
+        f"The network {tried['model']}, fine-tuned on {tried['learned']:,} rows, was evaluated on {tried['asked']:,} "
+        f"others: combined with the linear model, accuracy {tried['right_now']:.1%} and mean loss "
+        f"{tried['loss_now']:.3f}; the linear model alone, {tried['right_before']:.1%} and {tried['loss_before']:.3f}. "
         f"It is {'used' if tried['used'] else 'not used'}."
     )
 
@@ -54,12 +54,12 @@ def report(rows: LabelledRows, learned: Learned, numbers: Mapping[str, Any]) -> 
     kinds = ", ".join(f"{count:,} {name}" for name, count in numbers["sentiments"].items())
     lines = [
         f"{numbers['rows']:,} rows: {kinds}; {numbers['topics']:,} topics, {numbers['entities']:,} entities.",
-        *(f"Left out or mended: {count:,} {reason}." for reason, count in rows.left_out.items()),
+        *(f"Skipped or corrected: {count:,} {reason}." for reason, count in rows.left_out.items()),
     ]
     blocks: list[Block] = [Heading(text="What it knows"), Bullets(texts=lines)]
     if "network" in numbers:
         blocks += [
-            Heading(text="Whether a network helps"),
+            Heading(text="Effect of the network"),
             Paragraph(text=f"{network_sentence(numbers['network'])} {RULE}"),
         ]
     names = {"sentiment": SENTIMENTS, "topic": learned.topics, "entity": SENTIMENTS}
@@ -90,18 +90,18 @@ def _quality(name: str, held: Held, classes: tuple[str, ...], numbers: Mapping[s
                          f"{right:.1%}"))  # fmt: skip
     what = "labels" if name == "entity" else "rows"
     return [
-        Heading(text=f"How good it is on what it had not seen: {_WHAT.get(name, name)}"),
+        Heading(text=f"Accuracy on held-out {what}: {_WHAT.get(name, name)}"),
         Paragraph(
-            text=f"{numbers['held_back']:,} {what} were held back. Right: {numbers['accuracy']:.1%}; mean F1 of "
-            f"the classes {numbers['macro_f1']:.1%}; expected calibration error {numbers['calibration_error']:.1%}."
+            text=f"{numbers['held_back']:,} {what} were held out. Accuracy {numbers['accuracy']:.1%}; macro F1 "
+            f"{numbers['macro_f1']:.1%}; expected calibration error {numbers['calibration_error']:.1%}."
         ),
         Table(
-            header=("class", what, "found", "right where told"),
+            header=("class", what, "recall", "precision"),
             rows=rows[:MOST_ROWS],
             numbers=frozenset({1, 2, 3}),
         ),
-        Paragraph(text=f"What a probability means: {what} by how sure the model was, and how many of them were right."),
-        Table(header=("sure", what, "mean probability", "right"), rows=bins, numbers=frozenset({1, 2, 3})),
+        Paragraph(text=f"Calibration: {what} by predicted probability, and the share of them that is correct."),
+        Table(header=("probability", what, "mean probability", "correct"), rows=bins, numbers=frozenset({1, 2, 3})),
     ]
 
 
@@ -117,5 +117,5 @@ def _words(learned: Learned) -> list[Block]:
         if len(best) and weights[best[0]] > 0:
             rows.append((label, ", ".join(terms[whole[n]] for n in best.tolist() if weights[n] > 0)))
     joined = learned.tried is not None and learned.tried.joined is not None
-    heading = "Words that decide most" + (", in the linear model" if joined else "")
+    heading = "Most influential words" + (", in the linear model" if joined else "")
     return [Heading(text=heading), Table(header=("sentiment", "terms"), rows=rows)]

@@ -1,4 +1,4 @@
-"""Every limit and rule of a monitor. Each can be set: `segue monitor run MONITOR --set false_alarms=1`."""
+"""Rules and limits of a monitor, set with `segue monitor run MONITOR --set false_alarms=1`."""
 
 from typing import Annotated
 
@@ -10,61 +10,61 @@ from segue.serve.settings import Bytes, Count, Seconds
 
 
 class MonitorSettings(Section):
-    """When alarms are raised, and what others may send."""
+    """Rules for raising alarms, and limits on requests."""
 
     # ---------------------------------------------------------------------------------------------------------- alarms
     false_alarms: Annotated[float, Field(gt=0, le=1000)] = 2.0
-    """Budget: false alarms of a subject in 30 days."""
+    """Budget of false alarms per subject in 30 days."""
     cool_down: Annotated[float, Field(ge=0, le=10**7)] = 86_400.0
-    """Seconds after an alarm in which its subject raises no other; related alarms of that time are merged."""
+    """Seconds after an alarm during which its subject raises no other; related alarms in that time are merged."""
     lateness: Annotated[float, Field(ge=0, le=10**7)] = 3600.0
-    """Seconds that a text may come later than others with later times, and still be judged."""
+    """Maximum delay in seconds of a text that arrives out of order and is still judged."""
     watch_pairs: bool = False
-    """Whether each entity is watched within each topic too, where the two together have texts enough. Each pair has a
-    false-alarm budget of its own."""
+    """Whether to watch each entity within each topic too, if the pair has enough texts. Each pair has a budget of false
+    alarms of its own."""
     near_texts: Count = 20_000
-    """Texts that a new one is compared with, to see whether it nearly repeats one."""
+    """Number of recent texts to compare a new one with, to detect near-duplicates."""
 
     find_names: str = "rule-en"
-    """How names that are not in the list are found, to be proposed: rule-en (English, by capital letters), entities-zh
-    (the packaged tagger of Chinese) or the folder of a tagger of your own, en=FOLDER for one language; several with
-    commas between them, empty for none. A tagger takes some hundredths of a second for each text without a known
-    entity."""
+    """How to find names that are missing from the list: rule-en (English, by capital letters), entities-zh (the
+    packaged tagger for Chinese) or the folder of your own tagger, en=FOLDER for one language; several are separated by
+    commas, and an empty value turns the search off. A tagger takes some hundredths of a second per text that mentions
+    no known entity."""
 
     # -------------------------------------------------------------------------------------------------------- requests
     max_body: Bytes = 5_000_000
-    """Bytes of a request."""
+    """Maximum size of a request in bytes."""
     max_texts: Count = 1000
-    """Texts of a request."""
+    """Maximum number of texts in a request."""
     max_comment: Count = 4000
-    """Characters of a comment."""
+    """Maximum number of characters in a comment."""
     max_streams: Count = 200
-    """Pages that wait for what is new."""
+    """Maximum number of pages waiting for updates."""
     max_export: Count = 1_000_000
-    """Rows of an export."""
+    """Maximum number of rows in an export."""
     rate: Annotated[float, Field(gt=0, le=10**6)] = 5.0
-    """Requests a second of an address without a key of an agent,"""
+    """Rate limit: requests per second from an address without an agent key."""
     burst: Count = 60
-    """and how many it may make at once."""
+    """Maximum burst of requests above the rate limit."""
     trusted_proxy: str = ""
-    """Address of a proxy whose X-Forwarded-For is believed."""
+    """Address of a proxy whose X-Forwarded-For header is trusted."""
     body_timeout: Seconds = 30.0
-    """Seconds for a request to arrive."""
+    """Timeout in seconds for a request to arrive."""
     header_timeout: Seconds = 15.0
-    """Seconds for the header of a request to arrive."""
+    """Timeout in seconds for the header of a request to arrive."""
     write_timeout: Seconds = 30.0
-    """Seconds that a page may take no event before it counts as gone."""
+    """Timeout in seconds for a page to accept an event before it is considered closed."""
     ping: Seconds = 15.0
-    """Seconds of silence before a comment shows that a stream is alive."""
+    """Seconds of silence before a keep-alive comment is sent on a stream."""
     max_connections: Count = 1000
-    """Open connections."""
+    """Maximum number of open connections."""
     max_queue: Count = 20
-    """Requests with texts that wait; those above it are refused with 429."""
+    """Maximum number of waiting requests with texts; further ones are refused with 429."""
     drain: Annotated[float, Field(ge=0, le=10**6)] = 10.0
-    """Seconds that requests have to end after SIGTERM."""
+    """Seconds for open requests to finish after SIGTERM."""
 
     def rules(self) -> Rules:
-        """What the stream goes by."""
+        """The rules for the stream."""
         return Rules(
             lateness=self.lateness,
             budget=self.false_alarms,

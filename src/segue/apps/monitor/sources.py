@@ -101,7 +101,7 @@ def read_sources(path: Path) -> Listed:
     try:
         values = tomllib.loads(read_small(path, limit=LARGEST).decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} must be a list of sources in TOML; got {str(error)[:120]}. Mend it.") from None
+        raise ConfigError(f"{path} must be a list of sources in TOML; got {str(error)[:120]}. Correct it.") from None
     found = settings(Listed, values)
     names: set[str] = set()
     for one in found.source:

@@ -59,7 +59,7 @@ class Rows:
 
     source: str
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Columns by their roles, where their names do not say them."""
+    """Columns by role, where column names do not match."""
     zone: tzinfo = UTC
     """Time zone for times without one. Default: UTC."""
 

@@ -58,7 +58,7 @@ def material(database: Database, weights: Mapping[str, float]) -> Material:
     numbered = database.do(store.all_items)
     rows = database.do(store.all_events)
     if not rows:
-        raise DataError("a recommender must have events to learn from; got none. Give a table with user and item.")
+        raise DataError("a recommender needs events to learn from; got none. Give a table with columns user and item.")
     names = sorted({row[3] for row in rows} | set(weights))
     kinds = {name: place for place, name in enumerate(names, start=1)}
     items = [item for _, item in numbered]

@@ -21,12 +21,14 @@ def prepare_demo(folder: Path, data: Path | None, *, told: Callable[[str], objec
         return
     if data is None:
         raise ConfigError(
-            "the demo must have real events; got none. Give --data FOLDER, with events.csv (user, item, "
-            "time) and items.csv (id, title, tags)."
+            "the demo needs real events; got no --data. Give --data FOLDER, with events.csv (user, item, time) and "
+            "items.csv (id, title, tags)."
         )
     events, items = (_found(data, names) for names in (("events", "ratings"), ("items", "movies")))
     if events is None:
-        raise DataError(f"{data} must have events.csv or ratings.csv, with user and item; it has not. Add it.")
+        raise DataError(
+            f"{data} must contain events.csv or ratings.csv, with columns user and item; it does not. Add it."
+        )
     told(f"learning a recommender in {folder}, for half a minute")
     found = learn_recommender(
         events, folder, items=items, settings=RecommenderSettings(minutes=MINUTES, vectors="ids", measured=500)

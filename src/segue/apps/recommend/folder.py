@@ -108,7 +108,7 @@ def read_model(folder: Path) -> Recommender:
         if isinstance(error, SegueError):
             raise
         raise CheckpointError(
-            f"{folder} must be a model of a recommender of this version; got something else ({str(error)[:80]}). Learn "
+            f"{folder} must be a recommender model of this version; got something else ({str(error)[:80]}). Train it "
             "again."
         ) from None
 

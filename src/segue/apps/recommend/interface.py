@@ -1,4 +1,4 @@
-"""The functions of a recommender, for Python and for the command line."""
+"""Functions of a recommender, for Python and the command line."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,31 +27,31 @@ from segue.files import check_folder, write_folder
 
 @dataclass(frozen=True, kw_only=True)
 class RecommenderReport:
-    """What a recommender has learned."""
+    """Evaluation of a recommender."""
 
     folder: Path
     model: str
     """Name of the model in use."""
     numbers: dict[str, Any]
-    """Users, items, events, and how good it is on what was held back, beside item-kNN and popularity."""
+    """Numbers of users, items and events, and accuracy on held-out events beside item-kNN and popularity."""
 
     @property
     def page(self) -> Path:
-        """The report as one HTML file. The same as markdown is beside it."""
+        """The report as an HTML file, with a Markdown version beside it."""
         return self.folder / MODELS / self.model / REPORT_PAGE
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recommended:
-    """One item of a list."""
+    """A recommended item."""
 
     item: Item
     log_probability: float
     because: str | None
-    """Id of the item of the event that it hangs on most, checked by leaving that event out; None: no event is one, or
-    it was not asked for."""
+    """Id of the item in the event that contributed most, verified by leaving that event out; None if there is no such
+    event, or `why` was not requested."""
     fall: float
-    """By how much the log-probability falls without that event."""
+    """Decrease of the log-probability without that event."""
 
 
 @python_errors
@@ -67,28 +67,28 @@ def learn_recommender(
     seed: int = 0,
     progress: bool = True,
 ) -> RecommenderReport:
-    """Learn a recommender from what people did and what things say, and measure it on what came later.
+    """Train a recommender on events and items, and evaluate it on later events.
 
     Args:
-        events: File (csv, tsv, jsonl, json, parquet) or table in memory with the columns user and item, and if there
-            are any time and kind (view, click, comment, share, buy, or names of your own).
-        out: Folder of the recommender; it must not exist yet.
-        items: File or table with the columns id, and if there are any title, description, tags (with | between them)
-            and price. Default: items are known by their ids alone.
-        kinds: What events of a kind weigh when they are to be predicted. Default: buy 3, comment and share 2, others 1.
-        settings: The network, and how long it learns. Default: two layers of width 64, at most 30 epochs and an hour.
-        model: Name or folder of the language model that reads the texts of items. Default: the packaged one.
-        database: Where events and items are kept: the URL of an empty database of PostgreSQL,
-            "postgresql://user@host/name", without a password. Default: SQLite, in the folder.
-        seed: Seed of weights and of all that is drawn.
-        progress: Whether progress is shown on standard error.
+        events: File (csv, tsv, jsonl, json, parquet) or table in memory with columns user and item, and optionally time
+            and kind (view, click, comment, share, buy, or names of your own).
+        out: New folder for the recommender.
+        items: File or table with column id, and optionally title, description, tags (separated by |) and price.
+            Default: none; items are known by their ids only.
+        kinds: Weight of each kind of event as a training target. Default: buy 3, comment and share 2, others 1.
+        settings: The network and its training. Default: two layers of width 64, at most 30 epochs and an hour.
+        model: Name or folder of the language model that embeds item texts. Default: the packaged one.
+        database: Empty PostgreSQL database for events and items: a URL "postgresql://user@host/name", without a
+            password. Default: SQLite, in the folder.
+        seed: Random seed for initial weights and sampling.
+        progress: Whether to show progress on standard error.
 
     Returns:
-        What was learned and measured, with the path of the report.
+        The evaluation, with the path of the report.
 
     Raises:
-        DataError: If the tables cannot be read, or have too few events; or the database is not empty.
-        ConfigError: If a setting is not possible.
+        DataError: If the tables cannot be read or have too few events, or the database is not empty.
+        ConfigError: If a setting is not valid.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
@@ -139,16 +139,16 @@ def learn_recommender(
 
 @python_errors
 def describe_recommender(folder: str | Path) -> RecommenderReport:
-    """Say what a recommender has learned, without loading it.
+    """Return the evaluation of a recommender without loading its model.
 
     Args:
         folder: Folder of the recommender.
 
     Returns:
-        The numbers of the model in use, and the path of its report.
+        The evaluation of the current model, and the path of its report.
 
     Raises:
-        CheckpointError: If there is no recommender.
+        CheckpointError: If the folder is not a recommender.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
@@ -164,17 +164,17 @@ def describe_recommender(folder: str | Path) -> RecommenderReport:
 
 @python_errors
 def open_recommender(folder: str | Path) -> Recommender:
-    """Open a recommender, with all items that it knows by now.
+    """Open a recommender with all its current items.
 
     Args:
-        folder: Folder of the recommender, as `learn_recommender` wrote it.
+        folder: Folder written by `learn_recommender`.
 
     Returns:
-        The model in use. `session()` begins the session of a user, `read(session, events)` reads events in one step
+        The current model. `session()` begins the session of a user, `read(session, events)` reads events in one step
         each, `scores(session)` gives the log-probability of each item to be next.
 
     Raises:
-        CheckpointError: If there is no recommender, or its files are damaged.
+        CheckpointError: If the folder is not a recommender, or its files are damaged.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
@@ -195,22 +195,22 @@ def open_recommender(folder: str | Path) -> Recommender:
 def recommend(
     folder: str | Path, user: str, *, count: int = 10, wish: Mapping[str, Any] | None = None, why: bool = False
 ) -> list[Recommended]:
-    """List what a user may want next.
+    """Recommend items to a user.
 
     Args:
         folder: Folder of the recommender. It may be running.
-        user: Id of the user. One who has done nothing gets what is popular.
+        user: Id of the user. A user without events gets popular items.
         count: Number of items.
-        wish: Filters, rules and dials: only_tags, without_tags, without_items, lowest_price, highest_price, seen,
-            boost, boost_items, first, most_of_tag, at_most, diversity, novelty, besides the rules of the recommender.
-            Default: none.
-        why: Whether each item has its reason.
+        wish: Filters and adjustments: only_tags, without_tags, without_items, lowest_price, highest_price, seen, boost,
+            boost_items, first, most_of_tag, at_most, diversity, novelty, besides the rules of the recommender. Default:
+            none.
+        why: Whether to give the reason for each item.
 
     Returns:
-        Items, the likeliest first.
+        Items, most likely first.
 
     Raises:
-        CheckpointError: If there is no recommender.
+        CheckpointError: If the folder is not a recommender.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
@@ -240,19 +240,19 @@ def recommend(
 
 @python_errors
 def improve_recommender(folder: str | Path, *, seed: int = 0, progress: bool = True) -> RecommenderImprovement:
-    """Learn again from all events that have come by now, and switch if that is no worse on the latest of them.
+    """Retrain on all events so far, and switch if the new model is no worse on the latest of them.
 
     Args:
-        folder: Folder of the recommender. It may be running: it takes the new model into use by itself.
-        seed: Seed of weights and of all that is drawn.
-        progress: Whether progress is shown on standard error.
+        folder: Folder of the recommender. It may be running: it then loads the new model by itself.
+        seed: Random seed for initial weights and sampling.
+        progress: Whether to show progress on standard error.
 
     Returns:
-        NDCG@10 of the model in use and of the new one on the same held-back events, and whether it switched.
+        NDCG@10 of the current model and of the new one on the same held-out events, and whether it switched.
 
     Raises:
         ConfigError: If there are no new events.
-        CheckpointError: If there is no recommender.
+        CheckpointError: If the folder is not a recommender.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
@@ -272,18 +272,18 @@ def improve_recommender(folder: str | Path, *, seed: int = 0, progress: bool = T
 
 @python_errors
 def roll_back_recommender(folder: str | Path, *, to: str | None = None) -> str:
-    """Go back to an earlier model of a recommender.
+    """Return to an earlier model of a recommender.
 
     Args:
         folder: Folder of the recommender. It may be running.
-        to: Name of the model. Default: the one before the one in use.
+        to: Model to return to. Default: the previous one.
 
     Returns:
-        Name of the model that is in use now.
+        Name of the model now in use.
 
     Raises:
-        ConfigError: If there is no such model.
-        CheckpointError: If the model is damaged; the one in use stays.
+        ConfigError: If the model does not exist.
+        CheckpointError: If the model is damaged; the current one then stays in use.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
@@ -303,16 +303,16 @@ def compare_recommenders(
 
     Args:
         folder: Folder of the recommender. It may be running.
-        first: Name of a model, as "0001".
-        second: Name of another.
-        most: Most events that are replayed.
-        seed: Seed of the lots that merge the lists.
+        first: Name of the first model, e.g. "0001".
+        second: Name of the second model.
+        most: Maximum number of events to replay.
+        seed: Seed for interleaving the lists.
 
     Returns:
-        Whose items people went on to choose, how likely that is by chance, and NDCG@10 of both.
+        Number of wins of each model, the p-value of the difference, and NDCG@10 of both.
 
     Raises:
-        CheckpointError: If there is no such model.
+        CheckpointError: If the model does not exist.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
@@ -327,20 +327,19 @@ def compare_recommenders(
 
 @python_errors
 def copy_recommender(folder: str | Path, out: str | Path, *, check: bool = False, database: str | None = None) -> None:
-    """Copy a recommender with its models and events, also while it runs; to make a back-up, or a recommender of one.
+    """Copy a recommender with its models and events, even while it runs: to back it up, or to restore a back-up.
 
     Args:
         folder: Folder of the recommender, or of a back-up.
-        out: Folder of the copy; it must not exist yet.
-        check: Whether every file is compared with its hash first; for back-ups, whose files never change.
-        database: URL of an empty database of PostgreSQL that takes the events. Default: SQLite, in the copy, wherever
-            they were.
+        out: New folder for the copy.
+        check: Whether to verify the hash of every file first; for back-ups, whose files never change.
+        database: URL of an empty PostgreSQL database for the events. Default: SQLite, in the copy, wherever they were.
 
     Returns:
         Nothing.
 
     Raises:
-        CheckpointError: If there is no recommender, or its files are damaged.
+        CheckpointError: If the folder is not a recommender, or its files are damaged.
         DataError: If the copy cannot be written, or the database is not empty.
 
     Examples:
@@ -355,19 +354,19 @@ def copy_recommender(folder: str | Path, out: str | Path, *, check: bool = False
 
 @python_errors
 def person_in_recommender(folder: str | Path, person: str, *, delete: bool = False) -> dict[str, Any]:
-    """Find what a recommender keeps of a person, and delete it if that is asked for.
+    """Return what a recommender stores about a person, and optionally delete it.
 
     Args:
         folder: Folder of the recommender. It may be running.
         person: Id of the user.
-        delete: Whether events and sessions of the person are deleted.
+        delete: Whether to delete events and sessions of the person.
 
     Returns:
         Events and sessions of the person, as they are, or were before they were deleted; then `models` names the models
         that have learned from some of the events.
 
     Raises:
-        CheckpointError: If there is no recommender.
+        CheckpointError: If the folder is not a recommender.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]

@@ -62,7 +62,7 @@ class Learned:
     chosen: float
     """NDCG on the events that chose."""
     held: dict[str, NDArray[np.float64]]
-    """The ranks of the held-back events by each method."""
+    """The ranks of the held-out events by each method."""
     wanted: list[tuple[int, int]]
 
     def qualities(self) -> dict[str, Quality]:
@@ -88,8 +88,8 @@ def learn(
     items = len(features_VF) - 1
     if int(np.maximum(split.learned_U - 1, 0).sum()) == 0:
         raise DataError(
-            "a recommender must have users with at least two events before the time from which on events are held "
-            "back; got none. Give more events, or --set held_back=0.05."
+            "a recommender needs users with at least two events before the held-out period; got none. Give more "
+            "events, or --set held_back=0.05."
         )
     repeats = come_back(histories)
     started = time.perf_counter()

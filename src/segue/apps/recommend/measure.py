@@ -27,7 +27,7 @@ RARE = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """Ranking quality over the held-back events."""
+    """Ranking quality over the held-out events."""
 
     events: int
     hit_rate: float

@@ -153,7 +153,7 @@ class Recommender:
         """The place of an item."""
         place = self.places.get(item)
         if place is None:
-            raise DataError(f"an item must be one that the recommender knows; got {item[:60]!r}. Add it first.")
+            raise DataError(f"an item must be in the catalogue of the recommender; got {item[:60]!r}. Add it first.")
         return place
 
     # -------------------------------------------------------------------------------------------------------- sessions

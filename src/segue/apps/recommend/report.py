@@ -11,7 +11,7 @@ from segue.apps.recommend.histories import Histories
 from segue.apps.recommend.learn import Learned
 from segue.report.pages import Block, Bullets, Heading, Paragraph, Table
 
-TITLE = "What the recommender has learned"
+TITLE = "Evaluation of the recommender"
 DRAWS = 1000
 LONG = 200
 SIMPLE = ("item-kNN", "popularity")
@@ -69,9 +69,9 @@ def _final_text(final: Mapping[str, Any]) -> str:
     """What ranks in the end."""
     if final["method"] == "mixed":
         shares = ", ".join(f"{name} {weight:.2f}" for name, weight in final["weights"].items())
-        return f"In the end a mixture ranks, which was the best on the events that choose. Weights: {shares}."
-    simpler = " What is simpler was better: more events may change that." if final["method"] != "network" else ""
-    return f"In the end {final['method']} ranks alone, which was the best on the events that choose.{simpler}"
+        return f"Items are ranked by a mixture, which was best on the validation events. Weights: {shares}."
+    simpler = " The simpler method was better; more events may change that." if final["method"] != "network" else ""
+    return f"Items are ranked by {final['method']} alone, which was best on the validation events.{simpler}"
 
 
 def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Block]:
@@ -88,21 +88,20 @@ def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Bloc
         Bullets(
             texts=[
                 f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events.",
-                f"Learned in {numbers['seconds']:.0f} seconds; the best weights are those of epoch "
-                f"{numbers['epochs']}.",
-                "It learned from the softmax over all items."
+                f"Trained in {numbers['seconds']:.0f} seconds; the best weights are from epoch {numbers['epochs']}.",
+                "Trained with the softmax over all items."
                 if numbers["negatives"] is None
-                else f"It learned from {numbers['negatives']:,} items drawn for each step, by how often they were "
-                "seen, with the log-Q correction, and not from all items.",
+                else f"Trained with {numbers['negatives']:,} negative items per step, sampled by popularity with "
+                "the log-Q correction.",
                 *(f"Rows skipped: {count:,} ({reason})." for reason, count in numbers["left_out"].items()),
             ]
         ),
-        Heading(text="How good it is on what came later"),
+        Heading(text="Accuracy on later events"),
         Paragraph(
-            text=f"{events:,} of the latest events were held back by time and predicted one after the other, each from "
-            "all that the user had done before. What came next is ranked among all items, with no sample of them; "
-            f"items that the user had seen {again}. "
-            f"The last column counts the {long['events']:,} events after more than {LONG} others of the user."
+            text=f"{events:,} of the latest events were held out by time and predicted one after the other, each "
+            "from all earlier events of the user. The next item is ranked among all items, without sampling; "
+            f"items that the user had seen {again}. The last column counts the {long['events']:,} events after "
+            f"more than {LONG} others of the user."
         ),
         Table(
             header=("method", "HR@10", "NDCG@10", "MRR", f"NDCG@10, long histories ({long['events']:,})"),
@@ -110,12 +109,12 @@ def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Bloc
             numbers=frozenset({1, 2, 3, 4}),
         ),
         Paragraph(
-            text=f"NDCG@10 less that of {difference['against']}: {difference['mean']:+.4f}, 95 % interval over users "
-            f"{difference['low']:+.4f} to {difference['high']:+.4f}. "
+            text=f"NDCG@10 minus that of {difference['against']}: {difference['mean']:+.4f}, 95 % interval over "
+            f"users {difference['low']:+.4f} to {difference['high']:+.4f}. "
             + (
-                "The model is no better than what is simpler: more events, or more epochs, may change that."
+                "The model is no better than the baseline: more events or more epochs may change that."
                 if difference["low"] <= 0
-                else "The model is better than what is simpler."
+                else "The model is better than the baseline."
             )
         ),
         Paragraph(text=_final_text(numbers["final"])),

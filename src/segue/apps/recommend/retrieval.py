@@ -46,7 +46,8 @@ class Retrieval:
                 faiss = importlib.import_module("faiss")
             except ImportError:
                 raise ConfigError(
-                    "a faiss index needs the package faiss-cpu; got none. Install 'segue[faiss]', or use kind exact."
+                    "a faiss index needs the package faiss-cpu; it is not installed. Install it (pip install "
+                    "faiss-cpu), or use kind exact."
                 ) from None
             self._index = faiss.IndexHNSWFlat(self.vectors.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
             self._index.hnsw.efConstruction = EFFORT

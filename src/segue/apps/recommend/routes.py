@@ -74,7 +74,7 @@ class Asked(Strict):
     then: Annotated[list[Then], Field(max_length=20, default_factory=list)]
     """What if the user did this next? Read by a fork of the session; nothing of it is kept."""
     why: bool = False
-    """Whether each item has its reason."""
+    """Whether to give the reason for each item."""
     model: Annotated[str | None, Field(pattern="^[0-9]{1,9}$")] = None
     """Name of another model. Default: the one in use."""
 

@@ -34,7 +34,7 @@ def read_rules(folder: Path) -> Rules:
             said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise ConfigError(
             f"{path} must have rules as JSON: boost, boost_items, first, without_items, without_tags, most_of_tag, "
-            f"at_most; got {said[:200]}. Mend it, or take it away."
+            f"at_most; got {said[:200]}. Correct it, or remove the file."
         ) from None
 
 

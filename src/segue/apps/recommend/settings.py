@@ -1,5 +1,5 @@
-"""How a recommender learns (`segue recommend learn --set width=128`), and every limit of one that runs
-(`segue recommend run REC --set max_events=100`)."""
+"""Training settings of a recommender (`segue recommend learn --set width=128`), and limits of a running one (`segue
+recommend run REC --set max_events=100`)."""
 
 from typing import Annotated, Literal
 
@@ -12,56 +12,60 @@ Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 
 FEW, VERY_FEW = 200_000, 20_000
-"""Events to learn from."""
+"""Numbers of training events below which defaults change."""
 
 
 class RecommenderSettings(Section):
-    """The network, and how long it learns."""
+    """The network and its training."""
 
     objective: Literal["causal", "permutation", "masked"] = "causal"
-    """causal: each event is predicted from those before it. permutation: in any order (XLNet); it is read from left to
-    right later. masked: as in BERT; such a model reads the last segment again for every list, and has no memory."""
+    """Training objective. causal: predict each event from those before it. permutation: in any order (XLNet), read from
+    left to right in use. masked: as in BERT; such a model re-reads the last segment for every list, and has no
+    memory."""
     vectors: Literal["auto", "ids", "text", "both"] = "auto"
-    """Where the vectors of items come from. auto: both, where items have texts or tags, else ids."""
+    """Source of the item vectors. auto: both, if items have texts or tags, else ids."""
     layers: Annotated[int, Field(ge=1, le=64)] = 2
     """Number of layers."""
     width: Annotated[int, Field(ge=8, le=4096, multiple_of=8)] = 64
-    """Width of the vectors."""
+    """Width of the hidden states."""
     heads: Annotated[int, Field(ge=1, le=64)] = 2
-    """Attention heads; they divide the width."""
+    """Number of attention heads; must divide the width."""
     segment: Annotated[int, Field(ge=2, le=4096)] = 128
-    """Events that are read together."""
+    """Segment length in events."""
     memory: Annotated[int, Field(ge=1, le=16384)] = 200
-    """Events before the segment that each layer remembers."""
+    """Memory length in events."""
     rows: Annotated[int, Field(ge=1, le=4096)] = 16
-    """Histories that are read side by side; more of them where they fill less than a segment. Default: 16, and 8 where
-    there are fewer than 200,000 events to learn from, 4 where there are fewer than 20,000."""
+    """Batch size in histories; larger if histories are shorter than a segment. Default: 16; 8 below 200,000 training
+    events; 4 below 20,000."""
     dropout: Share = 0.15
-    """Dropout of the network. Default: 0.15, and 0.3 where there are fewer than 200,000 events to learn from."""
+    """Dropout of the network. Default: 0.15; 0.3 below 200,000 training events."""
     hide: Share = 0.1
-    """Share of the items whose ids are hidden in a step, so that their texts must do; without texts none is."""
+    """Share of items whose ids are hidden in each step, so that the network learns from their texts; 0 if items have no
+    texts."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
-    """Highest learning rate."""
+    """Peak learning rate."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """muon: the matrices of the layers are updated by orthogonalised momentum, all other weights as by adamw."""
+    """Optimizer. muon: the weight matrices of the layers are updated by orthogonalised momentum, all other weights by
+    adamw."""
     weight_decay: Share = 0.01
-    """Decoupled decay of matrices and vectors of items."""
+    """Decoupled weight decay of weight matrices and item vectors."""
     negatives: Annotated[int | None, Field(ge=1, le=10**6)] = None
-    """Items that are drawn for each step, by how often they were seen, in place of the softmax over all items, with the
-    log-Q correction. Default: all items where there are up to 100,000 of them, else 8,192."""
+    """Number of negative items per step, sampled by popularity with the log-Q correction, instead of the softmax over
+    all items. Default: all items if there are at most 100,000, else 8,192."""
     epochs: Count = 30
-    """Most times that all histories are read."""
+    """Maximum number of epochs."""
     minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
-    """Most minutes of learning."""
+    """Maximum training time in minutes."""
     patience: Count = 3
-    """Epochs without a better NDCG on the events that choose, after which learning ends."""
+    """Early stopping: end after this many epochs without a better NDCG on the validation events."""
     held_back: Annotated[float, Field(gt=0, le=0.4)] = 0.1
-    """Share of all events, the latest, that measure the model; as many before them choose its best weights."""
+    """Share of all events, the latest ones, held out to evaluate the model; as many before them select its best
+    weights."""
     measured: Count = 5000
-    """Most held-back events that are ranked."""
+    """Maximum number of held-out events to rank."""
 
     def resolved(self, *, events: int) -> "RecommenderSettings":
-        """With what hangs on how many events there are to learn from, where it was not given."""
+        """The settings with defaults that depend on the number of training events."""
         by_size: dict[str, float] = {}
         if events < FEW:
             by_size = {"rows": 8 if events >= VERY_FEW else 4, "dropout": 0.3}
@@ -69,37 +73,37 @@ class RecommenderSettings(Section):
 
 
 class ServiceSettings(Section):
-    """What others may send, and how much is kept ready."""
+    """Limits on requests, and on what is kept in memory."""
 
     max_body: Bytes = 1_000_000
-    """Bytes of a request."""
+    """Maximum size of a request in bytes."""
     max_events: Count = 1000
-    """Events of a request."""
+    """Maximum number of events in a request."""
     max_items: Count = 1000
-    """Items of a request,"""
+    """Maximum number of items in a request."""
     max_catalogue: Count = 200_000
-    """and of the recommender."""
+    """Maximum number of items of the recommender."""
     max_list: Count = 100
-    """Items of a list."""
+    """Maximum number of items in a list."""
     max_sessions: Count = 2000
-    """Sessions of users that are kept in memory; others are restored from the database."""
+    """Maximum number of user sessions in memory; others are restored from the database."""
     save_every: Count = 16
-    """Events of a user after which the session is saved again; after a crash no more than so many are read again."""
+    """Number of events of a user between saves of the session; at most this many are re-read after a crash."""
     max_queue: Count = 200
-    """Requests that wait for the model; those above it are refused with 429."""
+    """Maximum number of requests waiting for the model; further ones are refused with 429."""
     rate: Annotated[float, Field(gt=0, le=10**6)] = 5.0
-    """Requests a second of an address without a key of an agent,"""
+    """Rate limit: requests per second from an address without an agent key."""
     burst: Count = 60
-    """and how many it may make at once."""
+    """Maximum burst of requests above the rate limit."""
     trusted_proxy: str = ""
-    """Address of a proxy whose X-Forwarded-For is believed."""
+    """Address of a proxy whose X-Forwarded-For header is trusted."""
     body_timeout: Seconds = 30.0
-    """Seconds for a request to arrive."""
+    """Timeout in seconds for a request to arrive."""
     header_timeout: Seconds = 15.0
-    """Seconds for the header of a request to arrive."""
+    """Timeout in seconds for the header of a request to arrive."""
     write_timeout: Seconds = 30.0
-    """Seconds that a client may take nothing before it counts as gone."""
+    """Timeout in seconds for a client to accept data before it is considered gone."""
     max_connections: Count = 1000
-    """Open connections."""
+    """Maximum number of open connections."""
     drain: Annotated[float, Field(ge=0, le=10**6)] = 10.0
-    """Seconds that requests have to end after SIGTERM."""
+    """Seconds for open requests to finish after SIGTERM."""

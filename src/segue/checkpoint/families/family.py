@@ -54,7 +54,7 @@ class ReadingPlan:
     """Settings of `[model]` that the user must give, because the checkpoint does not show them."""
     notes: Sequence[str] = ()
     guesses: Mapping[str, str] = field(default_factory=dict)
-    """Notes on settings that were taken without being told: `model.memory.length`, say."""
+    """Notes on settings that were taken without being told: `model.memory.length`, for example."""
 
 
 def indifferent(config: ModelConfig) -> set[str]:

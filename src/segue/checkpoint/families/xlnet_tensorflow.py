@@ -237,8 +237,8 @@ def plan(found: Opened) -> ReadingPlan:
     if found.head is None and len(known) > 1:
         raise CheckpointError(
             f"of several heads, one must be chosen; got {', '.join(known)}.",
-            remedy=f"Pass head={next(iter(known))!r}, say, to segue.checkpoint.convert.convert.",
-            option=f"With segue convert, add --head {next(iter(known))}, say.",
+            remedy=f"Pass head={next(iter(known))!r}, for example, to segue.checkpoint.convert.convert.",
+            option=f"With segue convert, add --head {next(iter(known))}, for example.",
         )
     if found.head is not None and found.head not in (*known, "none"):
         raise CheckpointError(

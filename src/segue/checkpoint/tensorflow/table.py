@@ -47,7 +47,7 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
             key_bytes += len(key)
             if entries > MAX_ENTRIES or key_bytes > MAX_KEY_BYTES:
                 raise MalformedError(
-                    f"there must be at most {MAX_ENTRIES} keys of {MAX_KEY_BYTES} bytes together; got more"
+                    f"there must be at most {MAX_ENTRIES} keys of {MAX_KEY_BYTES} bytes in total; got more"
                 )
             yield key, value
 

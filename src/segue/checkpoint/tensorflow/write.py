@@ -40,7 +40,9 @@ def write_tensorflow(prefix: str | Path, tensors: Mapping[str, Tensor], global_s
             name = prefix.name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\012")
             state.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'.encode())
     except OSError as error:
-        raise CheckpointError(f"{prefix} must be writable; got {error}. Make room or choose another place.") from error
+        raise CheckpointError(
+            f"{prefix} must be writable; got {error}. Free some space, or choose another path."
+        ) from error
 
 
 def _by_key(tensors: Mapping[str, Tensor], global_step: int | None) -> dict[bytes, Tensor]:

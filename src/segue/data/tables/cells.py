@@ -55,8 +55,8 @@ def _header(where: str, records: Iterator[_Cells]) -> list[str]:
             return [name.strip() for name in cells]
         if cells is not BLANK:
             raise DataError(
-                f"{where} must hold the names of its columns in its first line; got one, and {cells.why}. Mend it, say "
-                "--no-quoting if its quotes are text, or name the columns with --columns."
+                f"{where} must hold the names of its columns in its first line; got one, and {cells.why}. Correct it, "
+                "use --no-quoting if its quotes are plain text, or name the columns with --columns."
             )
     return []
 
@@ -176,8 +176,8 @@ def _quoted(reading: TableReader, delimiter: str, *, width: int | None, rows_in_
                 raise DataError(
                     f"{reading.where} must close each quote; got one that opens in line {number} and closes in line "
                     f"{feed.used[-1][0]}, with lines between that look like rows of {width} columns. Close it in line "
-                    f"{number}. If quotes are text in this table, say --no-quoting; if such lines do belong to one "
-                    "cell, say --quoting."
+                    f"{number}. If quotes are plain text in this table, use --no-quoting; if such lines do belong to "
+                    "one cell, use --quoting."
                 )
             yield number, cells
         else:

@@ -32,7 +32,7 @@ def load_dataset(source: str) -> Any:
             raise DataError(f"{source} must name one of its splits ({splits}); got {split!r}. Name another.")
         return found[split or next(iter(found))]
     if split:
-        raise DataError(f"{source} must not name a split, as it has none; got {split!r}. Leave @{split} out.")
+        raise DataError(f"{source} has no splits; got {split!r}. Leave @{split} out.")
     return found
 
 

@@ -100,7 +100,7 @@ def _document(reading: TableReader) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{reading.where} must be JSON; got {error}. Mend it, or say its --format.") from None
+        raise DataError(f"{reading.where} must be JSON; got {error}. Correct it, or give its --format.") from None
 
 
 def _objects(

@@ -51,7 +51,7 @@ def _parquet(reading: TableReader, file: InputFile) -> Iterator[tuple[int, Recor
                     reading.good()
                     yield number, reading.cleaned(with_names(row, classes), number)
         except pyarrow.ArrowException as error:
-            raise DataError(f"{file.path} must be a whole Parquet file; got {error}. Copy it again.") from None
+            raise DataError(f"{file.path} must be a complete Parquet file; got {error}. Copy it again.") from None
     reading.check()
 
 

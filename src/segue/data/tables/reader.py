@@ -106,8 +106,8 @@ class TableReader:
             raise DataError(
                 f"{self.where} must have at most {self._share:.0%} malformed rows; got {self._bad} of {self._total}:"
                 + "".join(f"\n  {place}" for place in shown)
-                + "\nMend them, say how the file is written (--format, --columns, --delimiter, --quoting), or allow "
-                f"more: --malformed-share {min(1.0, self._bad / self._total + 0.01):.2f}."
+                + "\nCorrect them, describe the format of the file (--format, --columns, --delimiter, --quoting), "
+                f"or allow more: --malformed-share {min(1.0, self._bad / self._total + 0.01):.2f}."
             )
 
     def cleaned(self, value: Any, number: int) -> Any:
@@ -160,7 +160,7 @@ def check_names(where: str, names: Sequence[str]) -> None:
     for name in names:
         if name in seen:
             raise DataError(
-                f"{where} must have a different name for each column; got {name[:40]!r} twice. Mend it; or, if its "
+                f"{where} must have a different name for each column; got {name[:40]!r} twice. Rename one; or, if the "
                 "first line is data, name the columns with --columns."
             )
         seen.add(name)

@@ -45,29 +45,29 @@ AHEAD = 100  # objects of a JSON lines file whose fields are its columns; of sta
 
 @dataclass(frozen=True, kw_only=True)
 class TableSettings:
-    """How a table is written."""
+    """Format of a table."""
 
     format: TableFormat | None = None
-    """Default: by the name of the file; for standard input by its first line: JSON lines if that begins with {, tsv if
-    it has a tab or if one column is named, else csv."""
+    """File format. Default: inferred from the file name; for standard input from its first line: JSON lines if it
+    begins with {, tsv if it has a tab or if one column is named, else csv."""
     encoding: str = "utf-8"
     """Encoding of text without a byte order mark."""
     columns: tuple[str, ...] | None = None
-    """The columns of csv and tsv without a line of names (if the first line repeats these names it is taken for one),
-    of conll, and of JSON rows that are lists. A last name ... leaves further cells of csv and tsv out."""
+    """Column names of csv and tsv without a header (a first line that repeats these names is taken as the header), of
+    conll, and of JSON rows that are lists. A last name ... skips further cells of csv and tsv."""
     delimiter: str | None = None
-    """Delimiter of csv and tsv, one character. Default: comma and tab; none if one column is named and there is no
-    quoting, so that a text of lines can be read."""
+    """Delimiter of csv and tsv, one character. Default: comma and tab; none if one column is named without quoting, so
+    that a text can be read line by line."""
     quoting: bool | None = None
-    """Whether cells in quotes hold delimiters and line ends. Default: yes in csv, unless a cell in quotes holds lines
-    that look like rows, which is an error; no in tsv (those of GLUE have quotes that mean nothing)."""
+    """Whether quoted cells may contain delimiters and line breaks. Default: yes in csv, where a quoted cell with lines
+    that look like rows is an error; no in tsv (quotes in GLUE tables are plain text)."""
     malformed_share: float = 0.05
-    """A table with a larger share of malformed rows is an error; up to it they are left out and counted."""
+    """Maximum share of malformed rows, which are skipped and counted; more is an error."""
     every_row: bool = False
-    """Whether a table of malformed rows is a table: for readers of `Table.records`, who must not lose one. Then
-    `malformed_share` means nothing."""
+    """Whether to accept any number of malformed rows, for readers of `Table.records`, who must not lose a row;
+    `malformed_share` is then ignored."""
     largest_expansion: int | None = None
-    """Largest factor by which a compressed table may grow. Default: that of `segue.data.readers.ReadSettings`."""
+    """Maximum ratio of decompressed to compressed size. Default: that of `segue.data.readers.ReadSettings`."""
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
@@ -198,8 +198,8 @@ def _format_of(file: InputFile) -> TableFormat:
     suffix = (Path(file.path.stem) if file.compression else file.path).suffix.lower()
     if suffix not in ENDINGS:
         raise DataError(
-            f"{file.path} must have an ending that tells its format ({' '.join(ENDINGS)}); got "
-            f"{suffix or 'none'!r}. Name its format with --format: {', '.join(FORMATS)}."
+            f"{file.path} must have an extension that tells its format ({' '.join(ENDINGS)}); got "
+            f"{suffix or 'none'!r}. Give the format with --format: {', '.join(FORMATS)}."
         )
     return ENDINGS[suffix]
 

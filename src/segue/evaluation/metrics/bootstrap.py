@@ -1,4 +1,4 @@
-"""How sure a measured number is: percentile intervals over resampled examples.
+"""Confidence intervals of metrics: percentiles over resampled examples (bootstrap).
 
 In: a formula that maps how often each example counts to values, so that 1000 resamples are a few matrix products.
 Out: a Metric for each value. A resample draws as many examples as there are, with replacement; the interval runs from

@@ -1,4 +1,4 @@
-"""How often a classifier is right, and whether its probabilities say so.
+"""Accuracy, F1 and calibration of classifiers.
 
 In: gold labels and predicted probabilities. Out: metrics equal to scikit-learn's, and a confusion matrix.
 The predicted label is the most probable one, the first of equals. The rules where others differ:

@@ -54,8 +54,8 @@ def tags_of(spans: Iterable[Span], *, length: int, scheme: Scheme) -> list[str]:
         after = 0 if previous is None else previous[2]
         if not after <= start < end <= length:
             raise DataError(
-                f"entities must lie one after another within {length} tokens; got {span}"
-                f"{f' after {previous}' if previous is not None else ''}. Leave out what overlaps."
+                f"entities must lie one after another within {length} tokens; got "
+                f"{span}{f' after {previous}' if previous is not None else ''}. Remove overlapping entities."
             )
         adjoins = previous is not None and previous[0] == kind and previous[2] == start
         letters = _letters(end - start, scheme, adjoins=adjoins)

@@ -1,4 +1,4 @@
-"""What every metric asks of its input: as many predictions as examples, at least one, and no NaN."""
+"""Input checks shared by all metrics: as many predictions as examples, at least one, and no NaN."""
 
 from collections.abc import Sized
 
@@ -13,10 +13,10 @@ def check_lengths(gold: Sized, predicted: Sized, *, names: tuple[str, str] = ("g
     if len(gold) != len(predicted):
         raise DataError(
             f"{names[0]} and {names[1]} must have one entry for each example; got {len(gold)} and {len(predicted)}. "
-            "Give them in the same order, none left out."
+            "Give them in the same order, without gaps."
         )
     if len(gold) == 0:
-        raise DataError("a metric needs at least one example; got none. Check the file, and what was filtered out.")
+        raise DataError("a metric needs at least one example; got none. Check the file, and any filtering.")
 
 
 def as_floats(values: ArrayLike, *, name: str, dimensions: int) -> NDArray[np.float64]:
@@ -61,7 +61,7 @@ def as_labels(values: ArrayLike, *, name: str, num_labels: int) -> NDArray[np.in
     if len(wrong):
         raise DataError(
             f"{name} must be from 0 to {num_labels - 1} (num_labels {num_labels}); got {labels_N[wrong[0]]} at row "
-            f"{wrong[0]}, and {len(wrong)} such in all. Leave out what has no label, or name all labels."
+            f"{wrong[0]}, and {len(wrong)} such in all. Remove examples without labels, or name all labels."
         )
     return labels_N
 

@@ -1,4 +1,4 @@
-"""How sure a difference between two models is: both measured on the same resampled examples (paired bootstrap).
+"""Confidence intervals of the difference between two models, on the same resampled examples (paired bootstrap).
 
 In: for each model, a function from the numbers of some examples to its measures. Out: for each model after the first,
 its measures minus those of the first, with percentile intervals as in `bootstrap`.

@@ -1,4 +1,4 @@
-"""How often the good sentence of a minimal pair is the more likely one.
+"""Accuracy on minimal pairs.
 
 In: the scores of both sentences of each pair, and the group that each pair belongs to. Out: accuracy by paradigm, by
 phenomenon and over all, the latter as a mean over the pairs, with an interval, and as a mean over the paradigms. The

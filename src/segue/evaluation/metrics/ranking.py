@@ -1,4 +1,4 @@
-"""How well documents are ordered for each query.
+"""Ranking metrics: how well documents are ordered for each query.
 
 In: for each query the gold grades of its documents (0 = not relevant) and the scores a model gave them. Out: ndcg, err
 (both at k), mrr, map, precision_at_1, as means over the queries, and how many queries could not be judged.
@@ -105,7 +105,7 @@ def _ordered(grades: ArrayLike, scores: ArrayLike, query: int) -> Floats:
     if len(grades_D) != len(scores_D) or len(grades_D) == 0:
         raise DataError(
             f"a query needs a grade and a score for each of its documents; got {len(grades_D)} and {len(scores_D)} in "
-            f"query {query}. Leave out queries without documents."
+            f"query {query}. Remove queries without documents."
         )
     if grades_D.min() < 0 or grades_D.max() > MAX_GRADE:
         raise DataError(

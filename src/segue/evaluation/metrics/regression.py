@@ -1,4 +1,4 @@
-"""How close predicted numbers are to gold ones.
+"""Metrics of regression.
 
 In: two lists of numbers. Out: Pearson and Spearman correlation, as scipy.stats, and the mean squared error.
 Ties share the mean of their ranks. A correlation with constant predictions (or constant gold values) is undefined: it

@@ -42,7 +42,7 @@ class Gold:
 
 
 def given_answers(row: Row) -> Given:
-    """What a row says of its answers."""
+    """The answers of a row."""
     answers = _listed(row.get("answer"), row.get("answer_start"))
     impossible = _truth(row.get("impossible"))
     if impossible is None and _is_unmarked(row.get("answer")) and not answers:
@@ -138,7 +138,5 @@ def _truth(value: Any) -> bool | None:
     if not word:
         return None
     if word not in _YES + _NO:
-        raise DataError(
-            f"whether a question is impossible must be one of {', '.join(_YES + _NO)}; got {value!r}. Correct it."
-        )
+        raise DataError(f"the impossible column must hold one of {', '.join(_YES + _NO)}; got {value!r}. Correct it.")
     return word in _YES

@@ -39,27 +39,27 @@ class AnswerSettings(Section):
     """Settings of `answer`."""
 
     head: Literal["beam", "simple"] = "beam"
-    """beam: the end depends on the start, and whether there is an answer has its own score, as in XLNet. simple: start
-    and end each for itself, as in BERT."""
+    """Answer head. beam: the end depends on the start, and answerability has its own score, as in XLNet. simple: start
+    and end are independent, as in BERT."""
     window: Length = 384
-    """Tokens that are read together at most: the question and a part of the passage. It may be longer than a segment,
-    as long as the longest passage: it is then read segment by segment with memory, the question first."""
+    """Maximum window length in tokens: the question and a part of the passage. It may be longer than a segment, up to
+    the longest passage: it is then read segment by segment with memory, the question first."""
     stride: Length = 128
-    """Tokens of the passage from the beginning of one window to the beginning of the next."""
+    """Number of passage tokens to advance per window."""
     question_first: bool | None = None
-    """Left out: XLNet reads the passage first. BERT, models that read in one direction, and windows longer than a
-    segment have the question first, so that the passage is read with the question known."""
+    """Whether the question comes before the passage. Default: no for XLNet; yes for BERT, models that read in one
+    direction, and windows longer than a segment, so that the passage is read with the question known."""
     max_answer_length: Length = 64
-    """Tokens of an answer at most."""
+    """Maximum number of tokens in an answer."""
     n_best: SmallCount = 3
-    """How many answers a prediction lists."""
+    """Number of candidate answers to list per prediction."""
     unanswerable: bool | None = None
-    """Whether questions may have no answer; left out, whether training examples are marked so."""
+    """Whether questions may have no answer. Default: as marked in the training examples."""
     null_threshold: Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)] = 0.0
-    """With `unanswerable`: a question with a higher no-answer score gets no answer. At 0 both are as likely."""
+    """With `unanswerable`: a question with a higher no-answer score gets no answer; at 0 both are equally likely."""
     script: Script | None = None
-    """Whose rules count exact match and F1: squad1, squad2 or cmrc. Left out: squad2 if questions may have no answer,
-    cmrc for Chinese, else squad1."""
+    """Evaluation script whose exact match and F1 to compute: squad1, squad2 or cmrc. Default: squad2 if questions may
+    have no answer, cmrc for Chinese, else squad1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Answered:
 
     text: str
     no_answer: float | None
-    """How much speaks against any answer; None where every question has one."""
+    """No-answer score; None if every question has an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Answer:
     """Spans of passages for questions."""
 
     settings: AnswerSettings
-    """With `unanswerable` and `script` known."""
+    """Settings, with `unanswerable` and `script` resolved."""
 
     def to_values(self) -> dict[str, Any]:
         return {"settings": self.settings.model_dump(exclude_none=True)}
@@ -322,7 +322,8 @@ class Answer:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: AnswerSettings) -> Answer:
-    """With what the training rows show: whether questions may have no answer, and which script counts."""
+    """Makes the task from the training rows: whether questions may have no answer, and which evaluation script
+    applies."""
     if settings.stride >= settings.window:
         raise ConfigError(
             f"task.stride must be less than task.window, or parts of the passage are never read; got {settings.stride} "
@@ -352,13 +353,13 @@ def learn(rows: Sequence[tuple[int, Row]], settings: AnswerSettings) -> Answer:
 
 
 def restore(values: Mapping[str, Any]) -> Answer:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Answer(settings=AnswerSettings.model_validate(values["settings"]))
 
 
 ANSWER = TaskKind(
     name="answer",
-    help="The answer to a question, found in a passage: SQuAD, CMRC, DRCD, or a table of passages and questions.",
+    help="Find the answer to a question in a passage: SQuAD, CMRC, DRCD, or a table of passages and questions.",
     columns=(
         Column(role="context", names=CONTEXT),
         Column(role="question", names=QUESTION),

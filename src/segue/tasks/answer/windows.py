@@ -32,12 +32,12 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a head makes of a window."""
+    """Output of a head for a window."""
 
     spans: tuple[tuple[float, int, int], ...]
     """Log-probability, first character and the one after the last; the best first."""
     null: float | None
-    """How much speaks against an answer in this window, in the units of the head."""
+    """No-answer score of this window, in the units of the head."""
 
 
 def windows(

@@ -63,7 +63,7 @@ class Marked:
 
 
 def mark(row: Row, form: Form, *, labelled: bool) -> Marked:
-    """A row understood, or UnusableRowError."""
+    """Converts a row, or raises UnusableRowError."""
     if not labelled:
         has_text = row.get("text") is not None
         if row.get("tokens") is not None and not (has_text and form.prefers_text):

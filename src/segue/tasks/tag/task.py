@@ -69,13 +69,15 @@ class TagSettings(Section):
     scheme: Literal["iob1", "iob2", "bioes", "plain"] | None = None
     """Tagging scheme. plain: a class for each token, such as parts of speech. Default: detected."""
     joiner: str | None = None
-    """What stands between tokens in the text that the model reads; left out, a space, or nothing in Chinese."""
+    """Text between tokens as the model reads them. Default: a space, or nothing in Chinese."""
     end_inclusive: bool = False
-    """Whether the end in a list of entities is their last character, and not the one after it."""
+    """Whether end offsets of entities are inclusive."""
     whole_words: bool = True
-    """For rows with a text: entities begin and end with words (runs of letters and digits), never inside one."""
+    """For rows with a text: whether entities must begin and end at word boundaries (words are runs of letters and
+    digits)."""
     cut_pieces: bool = False
-    """Cut pieces that hold several tokens, words or Chinese characters, so that entities can begin anywhere."""
+    """Whether to split pieces that hold several tokens, words or Chinese characters, so that entities can begin
+    anywhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +286,7 @@ class Tag:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: TagSettings) -> Tag:
-    """With the types and the scheme of the training rows."""
+    """Makes the task with the entity types and the scheme of the training rows."""
     tag_rows: list[list[str]] = []
     texts: list[str] = []
     types: set[str] = set()
@@ -309,8 +311,8 @@ def learn(rows: Sequence[tuple[int, Row]], settings: TagSettings) -> Tag:
             raise DataError(f"record {number}: {error}") from None
     if 2 * mismatched > told:
         raise DataError(
-            f"the text of entities must stand at their offsets; got another for {mismatched:,} of {told:,}. Offsets "
-            f"count characters from 0; the end is {'the last one' if settings.end_inclusive else 'excluded'}: set "
+            f"the text of entities must match their offsets; it does not for {mismatched:,} of {told:,}. Offsets count "
+            f"characters from 0; the end is {'the last one' if settings.end_inclusive else 'excluded'}: set "
             f"task.end_inclusive={'false' if settings.end_inclusive else 'true'} if it is not."
         )
     scheme = settings.scheme or (scheme_of(tag_rows) if tag_rows else "iob2")
@@ -334,14 +336,14 @@ def _checked(types: set[str]) -> tuple[str, ...]:
         )
     if len(types) > MOST_TYPES:
         raise DataError(
-            f"entities may have {MOST_TYPES:,} types; got {len(types):,}. Check the column of the tags, and whether "
-            "types and texts are in each other's place."
+            f"entities may have at most {MOST_TYPES:,} types; got {len(types):,}. Check the column of the tags, and "
+            "whether types and texts are swapped."
         )
     return tuple(sorted(types))
 
 
 def restore(values: Mapping[str, Any]) -> Tag:
-    """As it was saved."""
+    """Restores the task from saved values."""
     return Tag(
         types=tuple(values["types"]),
         scheme=values["scheme"],
@@ -353,7 +355,7 @@ def restore(values: Mapping[str, Any]) -> Tag:
 
 TAG = TaskKind(
     name="tag",
-    help="Entities in a text or its tokens (IOB1, IOB2, BIOES), or with task.scheme=plain a class for each token.",
+    help="Tag entities in a text or its tokens (IOB1, IOB2, BIOES). With task.scheme=plain, one class per token.",
     columns=(
         Column(role="tokens", names=TOKENS, optional=True),
         Column(role="text", names=TEXT, optional=True),
