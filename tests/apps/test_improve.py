@@ -170,7 +170,7 @@ def test_the_verbs(desk: Path, tmp_path: Path) -> None:
     assert json.loads(command("desk", "person", desk, "ann").stdout) == {"person": "ann", "conversations": []}
     assert "stores nothing about 'ann'" in command("desk", "person", desk, "ann", "--delete").stdout
     assert command("desk", "improve", desk).returncode == 2
-    assert "must have a desk" in command("desk", "run").stderr
+    assert "needs a desk" in command("desk", "run").stderr
     assert "must have keys" in " ".join(command("desk", "run", desk, "--host", "0.0.0.0").stderr.split())
     assert "needs a secret" in " ".join(command("desk", "run", desk, "--webhook", "http://localhost:1/").stderr.split())
 

@@ -38,7 +38,7 @@ def test_the_demo_goes_from_packaged_models_to_tables(
     assert (tmp_path / "demo" / "memory-64" / "last" / "model.safetensors").exists()
     for reviews in demo.REVIEWS:
         folder = tmp_path / "demo" / reviews.sample
-        assert "Left out: " in output or (
+        assert "Skipped: " in output or (
             f"{reviews.model}, fine-tuned" in output
             and "both combined" in output
             and all(text in output for text in reviews.examples)

@@ -67,8 +67,8 @@ def test_what_packaging_says(names: Path, sources: Path, capsys: pytest.CaptureF
     licence = ("--license", "mit", "--language", "en")
     run("package", sources / "classify", "again", *licence, "--trunk", "tiny-en", "--rank", "4")
     text = said(capsys)
-    assert "of the squared differences to tiny-en are kept. It is another model now: measure it." in text
-    assert "The card says nothing of: Training data, Metrics, Command. Add it with --notes FILE." in text
+    assert "of the squared differences to tiny-en are kept. The result is a different model: evaluate it." in text
+    assert "The model card lacks: Training data, Metrics, Command. Add it with --notes FILE." in text
     with pytest.raises(ConfigError, match="rank requires trunk") as caught:
         run("package", sources / "classify", "other", *licence, "--rank", "4")
     assert "--rank requires --trunk" in caught.value.on_command_line
@@ -117,7 +117,7 @@ def test_a_task_of_two_texts_takes_them_in_turn(sources: Path, capsys: pytest.Ca
     assert "answer" in row
     with pytest.raises(ConfigError, match="must come 2 for each row, first then second; got 3"):
         run("predict", sources / "pair", "a man", "a person", "a man")
-    with pytest.raises(ConfigError, match="a model for the task rank must have a table"):
+    with pytest.raises(ConfigError, match="a model for the task rank needs a table"):
         run("predict", sources / "rank", "a coat")
 
 

@@ -252,7 +252,7 @@ def test_formulas_are_escaped_unless_told_otherwise(
     found = predict(models["classify"], tmp_path / "in.jsonl", tmp_path / f"plain.{to}", escape_formulas=False)
     assert [row["text"] for row in found] == ["=a room", "a film", "\t@x"]
     assert [row["=n"] for row in found] == ["-7"] * 3
-    assert "in front" not in capsys.readouterr().err
+    assert "were prefixed" not in capsys.readouterr().err
     found = predict(models["classify"], tmp_path / "in.jsonl", tmp_path / "out.jsonl")
     assert found[0]["text"] == "=a room"
 
@@ -280,7 +280,7 @@ def test_what_csv_has_no_column_for_is_said(
     lines = ['{"text": "a room"}'] * 100 + ['{"text": "a film", "late": 1}']
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     predict(models["classify"], tmp_path / "in.jsonl", tmp_path / "out.csv")
-    assert "1 rows have a field 'late' that the first ones do not have" in " ".join(capsys.readouterr().err.split())
+    assert "1 rows have a field 'late' that the first rows lack" in " ".join(capsys.readouterr().err.split())
     file = io.StringIO()
     writer = PredictionWriter(file, "csv", ["text"], escape_formulas=True)
     assert writer.write({"text": "a"}, {"prediction": ["O"]}, None) is None

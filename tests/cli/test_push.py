@@ -63,7 +63,7 @@ def test_paths_of_this_machine_are_named(tmp_path) -> None:
     save(LanguageModel(MODELS["gpt"]), tmp_path / "model", facts=Facts(command="segue pretrain /home/me/secret.toml"))
     result = command("push", tmp_path / "model", "me/model", "--dry-run", width=200)
     assert result.returncode == 0, result.stderr
-    assert "only their last names go up: the command in README.md." in result.stdout
+    assert "reduced to their last component in: the command in README.md." in result.stdout
 
 
 def test_errors_are_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

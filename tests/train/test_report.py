@@ -186,7 +186,7 @@ def test_a_stopped_run_has_a_report_even_before_its_first_validation(model: Path
     assert isinstance(end := list(events)[-1], Ended)
     assert not end.validated
     text = (tmp_path / "early" / "report.md").read_text(encoding="utf-8")
-    assert "did not come to its end: 2 of 117 updates were made. The weights, not validated, are in" in text
+    assert "did not finish: 2 of 117 updates were made. The weights, not validated, are in" in text
     parsed((tmp_path / "early" / "report.html").read_text(encoding="utf-8"))
 
 
