@@ -60,12 +60,18 @@ class Head:
 
 
 CHARACTERS = "data.permutation.spans=characters"
+LONGER = ["data.lanes=32", "train.seed=3", "train.warmup_steps=50", "train.precision=bfloat16"]
+"""The second stage of a Transformer-XL, and the only one of an XLNet: more rows, so that other text is read."""
+SECOND = [*LONGER, "train.steps=1700", "train.decay_steps=400"]
+PERMUTED = [*LONGER, "train.steps=1050", "train.decay_steps=300"]
 MODELS: dict[str, Pretrained | Head] = {
-    "transformer-xl-mini-en": Pretrained(language="en", config="transformer-xl-mini.toml", stages=[[]]),
-    "transformer-xl-mini-zh": Pretrained(language="zh", config="transformer-xl-mini.toml", stages=[[]]),
-    "xlnet-mini-en": Pretrained(language="en", config="xlnet-mini.toml", start="transformer-xl-mini-en", stages=[[]]),
+    "transformer-xl-mini-en": Pretrained(language="en", config="transformer-xl-mini.toml", stages=[[], SECOND]),
+    "transformer-xl-mini-zh": Pretrained(language="zh", config="transformer-xl-mini.toml", stages=[[], SECOND]),
+    "xlnet-mini-en": Pretrained(
+        language="en", config="xlnet-mini.toml", start="transformer-xl-mini-en", stages=[PERMUTED]
+    ),
     "xlnet-mini-zh": Pretrained(
-        language="zh", config="xlnet-mini.toml", start="transformer-xl-mini-zh", stages=[[CHARACTERS]]
+        language="zh", config="xlnet-mini.toml", start="transformer-xl-mini-zh", stages=[[*PERMUTED, CHARACTERS]]
     ),
     "sentiment-en": Head(trunk="xlnet-mini-en", task="classify", sample="english-sentiment", language="en"),
     "sentiment-zh": Head(trunk="xlnet-mini-zh", task="classify", sample="chinese-sentiment", language="zh"),
