@@ -11,9 +11,9 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from segue.apps.cells import clean, parse_time
+from segue.apps.cells import clean, open_given, parse_time, rows_given
 from segue.apps.monitor.texts import LONGEST_NAME, Rows
-from segue.data.tables import Table, TableSettings, open_table
+from segue.data.tables import Table
 from segue.errors import DataError
 
 SENTIMENTS = ("negative", "neutral", "positive")
@@ -79,10 +79,11 @@ def gathered(found: Iterable[Labelled], problems: Counter[str] | None = None) ->
 
 
 def _rows(source: str | Path | Table, problems: Counter[str]) -> list[Labelled]:
-    table = open_table(source, TableSettings())
+    table = open_given(source)
     rows = Rows(source=Path(table.source).name, zone=UTC)
     cells = [
-        {role: rows.cell(row, role) for role in ("text", "title", "sentiment", "topic", "time")} for _, row in table
+        {role: rows.cell(row, role) for role in ("text", "title", "sentiment", "topic", "time")}
+        for _, row in rows_given(table)
     ]
     numbers = _numbers({_number(one["sentiment"]) for one in cells} - {None})
     found = []
