@@ -69,12 +69,12 @@ def folder_or_temporary(folder: Path | None, *, name: str, what: str, demo: bool
 
 def show_address(console: Console, address: str) -> None:
     """Where the server listens; the last line before it waits."""
-    console.print(f"serving on {address}  (Ctrl-C stops it)", soft_wrap=True)
+    console.print(f"serving on {address}  (Ctrl-C stops it)", soft_wrap=True, markup=False)
 
 
 def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
     """What learning again has changed."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if switched:
         say(console, f"Model {model} is in use now. segue {name} roll-back {folder} goes back.")
     else:
@@ -83,20 +83,20 @@ def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
 
 def show_rolled_back(model: str) -> None:
     """Which model is in use after a roll-back."""
-    say(Console(highlight=False), f"Model {model} is in use now.")
+    say(Console(highlight=False, emoji=False), f"Model {model} is in use now.")
 
 
 def show_copy(folder: Path, out: Path) -> None:
     """What came of a back-up."""
-    say(Console(highlight=False), f"{out} is a copy of {folder}, and can be restored or run.")
+    say(Console(highlight=False, emoji=False), f"{out} is a copy of {folder}, and can be restored or run.")
 
 
 def show_restored(copy: Path, out: Path) -> None:
     """What came of a restored back-up."""
-    say(Console(highlight=False), f"{out} is as it was when {copy} was made.")
+    say(Console(highlight=False, emoji=False), f"{out} is as it was when {copy} was made.")
 
 
 def show_json(found: Any, *, indent: int | None = None) -> None:
     """Values for another program, or for a file."""
     text = json.dumps(found, ensure_ascii=False, indent=indent)
-    Console(highlight=False).print(text, markup=False, soft_wrap=True)
+    Console(highlight=False, emoji=False).print(text, markup=False, soft_wrap=True)

@@ -21,7 +21,7 @@ LINE_EVERY = 10.0
 @contextmanager
 def reporting(what: str) -> Iterator[Report]:
     """`what` is what is being done, as a line begins with it."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(what, total=None)
