@@ -285,7 +285,9 @@ def test_segments_of_another_kind_are_refused(work: Path) -> None:
 def test_muon_stopped_and_resumed_equals_never_stopped(work: Path) -> None:
     run(work, "muon", "first/best", "train.optimizer=muon")
     run(work, "muon-stopped", "first/best", "train.optimizer=muon", stop=5)
-    with pytest.raises(ConfigError, match=r'must keep its train\.optimizer, "muon", whose state was saved; got "adamw"'):
+    with pytest.raises(
+        ConfigError, match=r'must keep its train\.optimizer, "muon", whose state was saved; got "adamw"'
+    ):
         run(work, "muon-stopped", None)
     run(work, "muon-stopped", None, "train.optimizer=muon")
     assert files(work / "muon") == files(work / "muon-stopped")

@@ -1,12 +1,16 @@
 """Cells of tables that others wrote, as text and as times."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, tzinfo
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from segue.errors import ConfigError
+from segue.data.tables import DelimiterError, Row, Table, TableSettings, open_table
+from segue.errors import ConfigError, DataError
 from segue.text.unicode import without_surrogates
 
 MILLISECONDS = 1e11
@@ -14,7 +18,39 @@ MILLISECONDS = 1e11
 EARLIEST = -(2.0**31)
 _CHINESE = re.compile(r"(\d{4})年(\d{1,2})月(\d{1,2})日(?:\s*(\d{1,2})[:：时点](\d{1,2})?)?")
 _SLASHED = re.compile(r"(\d{4})[/.](\d{1,2})[/.](\d{1,2})(.*)", re.S)
+_OPTION = re.compile("--(?:format|columns|delimiter|(?:no-)?quoting|malformed-share)")
 _NUMBER = re.compile(r"\d{9,13}(?:\.\d+)?")
+
+
+def open_given(source: str | Path | Table, *, encoding: str = "utf-8") -> Table:
+    """A table that somebody gave. Applications have no options for how it is written: csv whose first line has
+    semicolons or tabs in place of commas is read as it is."""
+    with _without_options():
+        try:
+            return open_table(source, TableSettings(encoding=encoding))
+        except DelimiterError as error:
+            return open_table(source, TableSettings(encoding=encoding, delimiter=error.found))
+
+
+def rows_given(table: Table) -> Iterator[tuple[int, Row]]:
+    """Its rows, with their numbers."""
+    with _without_options():
+        yield from table
+
+
+@contextmanager
+def _without_options() -> Iterator[None]:
+    """A remedy that names an option of other commands is replaced."""
+    try:
+        yield
+    except DataError as error:
+        said = error.on_command_line
+        if (found := _OPTION.search(said)) is None:
+            raise
+        end = max(said.rfind(". ", 0, found.start()) + 1, said.rfind("\n", 0, found.start()), 0)
+        raise DataError(
+            f"{said[:end]} Mend the table, or write it as JSON lines, an object with the names of the columns a line."
+        ) from None
 
 
 def zone_of(name: str) -> tzinfo:

@@ -122,13 +122,20 @@ class DatabaseDamagedError(SegueError):
     """The file of the database is damaged; nothing was written."""
 
 
+class DatabaseMovedError(DatabaseDamagedError):
+    """The file of the database is no longer where it was; nothing was written."""
+
+
 class Database:
     """One database. `steps` bring its schema from one version to the next; `name` is what it is for, which the database
     remembers, so that one of another program is never taken for it. With `alone`, only one process may have it
-    open, and others beside it that open it without `alone`; a killed one keeps no lock."""
+    open, and others beside it that open it without `alone`; a killed one keeps no lock. One that was `begun` before
+    must have its tables: it is not begun anew where it has lost them."""
 
-    def __init__(self, place: Place, *, name: str, steps: Sequence[Step], alone: bool = True) -> None:
-        self._name, self._steps, self._alone = name, steps, alone
+    def __init__(
+        self, place: Place, *, name: str, steps: Sequence[Step], alone: bool = True, begun: bool = False
+    ) -> None:
+        self._name, self._steps, self._alone, self._begun = name, steps, alone, begun
         self._engine: Sqlite | Postgresql = (
             Sqlite(place, application=name) if isinstance(place, Path) else Postgresql(place, application=name)
         )
@@ -176,10 +183,14 @@ class Database:
                 raise
         except engine.errors as error:
             if engine.is_full(error):
-                raise DatabaseFullError("the disk of the database is full. Free some space, then try again.") from error
+                raise DatabaseFullError(
+                    "the disk of the database is full, or its file may not grow. Free some space, then try again."
+                ) from error
             if engine.is_away(error):
                 said = " ".join(str(error).split())[:200]
                 raise DatabaseAwayError(f"{engine.shown} does not respond ({said}). Try again later.") from error
+            if engine.is_moved(error):
+                raise DatabaseMovedError(str(engine.unusable(error))) from error
             if engine.is_damaged(error):
                 raise DatabaseDamagedError(str(engine.unusable(error))) from error
             raise
@@ -205,6 +216,11 @@ class Database:
         tables = self._engine.tables()
         if tables and "about" not in tables:
             raise self._another("one of another program")
+        if not tables and self._begun:
+            raise DataError(
+                f"{self._engine.shown} must have all that was written into it; got a database without tables. Put it "
+                "back, or restore a back-up."
+            )
 
         def begin(connection: Connection) -> None:
             connection.execute("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL)")

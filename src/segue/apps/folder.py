@@ -8,7 +8,9 @@ A model folder is whole or not there, and is never changed. Another one is put i
 """
 
 import json
+import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,9 +25,10 @@ from segue.apps.postgresql import check_url
 from segue.apps.sqlite import make_plain
 from segue.checkpoint.files import read_manifest, read_small, verify
 from segue.errors import CheckpointError, ConfigError, DataError
-from segue.files import MANIFEST, Kind, write_file, write_folder
+from segue.files import MANIFEST, Kind, settle, sweep, unwritable, write_file, write_folder
+from segue.files.single import try_lock
 
-MODELS, MODEL, FIRST = "models", "model.json", "0001"
+MODELS, MODEL, FIRST, LOCK = "models", "model.json", "0001", ".lock"
 MODEL_KINDS: Mapping[str, Kind] = {"desk": "desk-model", "monitor": "monitor-model", "recommend": "recommend-model"}
 FORMAT = 1
 LARGEST = 1 << 24
@@ -66,16 +69,16 @@ class Application:
         """The database of a folder, to be opened: by the server `alone`, by commands beside it. A file of SQLite has
         been there since the folder was made: where it is missing it was lost, and no empty one takes its place."""
         place = self.place_of(folder)
-        if isinstance(place, Path) and not place.is_file():
+        if isinstance(place, Path) and (not place.is_file() or place.stat().st_size == 0):
             raise DataError(
-                f"{folder} must have {self.sqlite}, with all that was written into it; got none. Put it back, or "
-                "restore a back-up."
+                f"{folder} must have {self.sqlite}, with all that was written into it; got "
+                f"{'an empty file' if place.is_file() else 'none'}. Put it back, or restore a back-up."
             )
-        return self.database_at(place, alone=alone)
+        return self.database_at(place, alone=alone, begun=isinstance(place, Path))
 
-    def database_at(self, place: Place, *, alone: bool) -> Database:
+    def database_at(self, place: Place, *, alone: bool, begun: bool = False) -> Database:
         """The database at a place, to be opened."""
-        return Database(place, name=f"segue {self.name}", steps=self.steps, alone=alone)
+        return Database(place, name=f"segue {self.name}", steps=self.steps, alone=alone, begun=begun)
 
     def check_empty(self, url: str) -> None:
         """Raises unless a URL is one of a database of PostgreSQL that can be written and has no rows."""
@@ -102,9 +105,36 @@ class Application:
         """Name of the model in use."""
         return str(self._read(folder)["model"])
 
-    def use_model(self, folder: Path, name: str) -> None:
-        """Puts a model into use, from the next start or the next look at it on."""
-        self._write(folder, name, database=self._read(folder).get("database"))
+    def use_model(self, folder: Path, name: str, *, instead_of: str | None = None) -> None:
+        """Puts a model into use, from the next start or the next look at it on. Raises where `instead_of` is named and
+        is not in use any more: somebody has decided otherwise."""
+        values = self._read(folder)
+        if instead_of is not None and values["model"] != instead_of:
+            raise CheckpointError(
+                f"{folder} must still use the model {instead_of}, which {name} is measured against; got "
+                f"{values['model']}. {name} is kept, and not in use: learn again."
+            )
+        self._write(folder, name, database=values.get("database"))
+
+    @contextmanager
+    def changing(self, folder: Path, *, wait: Callable[[], object] | None = None) -> Iterator[None]:
+        """While models are made from those that are there, which only one process may do at a time. Another one is
+        refused, or, with `wait`, tells so and waits."""
+        self._read(folder)
+        path = folder / MODELS / LOCK
+        try:
+            lock = open(path, "ab")  # noqa: SIM115
+        except OSError as error:
+            raise unwritable(path, error, CheckpointError) from None
+        with lock:
+            while not try_lock(lock.fileno()):
+                if wait is None:
+                    raise ConfigError(
+                        f"{folder} must be changed by one command at a time; another one is learning. Wait for its end."
+                    )
+                wait()
+                time.sleep(0.2)
+            yield
 
     def make(self, folder: Path, model: str, *, database: str | None) -> None:
         """Makes a folder that has this model one of the application, with an empty database in SQLite, if it has none
@@ -144,7 +174,9 @@ class Application:
     def _read(self, folder: Path) -> dict[str, Any]:
         try:
             found: dict[str, Any] = json.loads(read_small(folder / self.file, limit=LARGEST))
-            if found["format"] != FORMAT or not str(found["model"]).isdigit():
+            if found["format"] != FORMAT or not re.fullmatch("[0-9]{1,9}", found["model"]):
+                raise ValueError
+            if not isinstance(found.get("database", ""), str):
                 raise ValueError
         except (CheckpointError, OSError, ValueError, KeyError, TypeError):
             raise CheckpointError(
@@ -164,11 +196,20 @@ class Application:
             check_url(database)
         check_new(out)
         self._check_source(source, out, check=check)
+        if name not in model_names(source):
+            raise CheckpointError(
+                f"{source} must have the model that it uses, {MODELS}/{name}; got none. Roll back to one of "
+                f"{', '.join(model_names(source)) or 'an earlier copy'}, or restore a back-up."
+            )
 
         def write(folder: Path) -> None:
-            for one in model_names(source):
+            for one in dict.fromkeys([name, *model_names(source)]):
                 shutil.copytree(source / MODELS / one, folder / MODELS / one, symlinks=True)
-                verify(folder / MODELS / one)
+                try:
+                    verify(folder / MODELS / one)
+                except CheckpointError:
+                    verify(source / MODELS / one)  # which the message names, where it is the source that is damaged
+                    raise
             self.copy_rows(self.place_of(source), folder / self.sqlite if database is None else database)
             for one in self.written:
                 if (source / one).is_file():
@@ -203,9 +244,17 @@ class Application:
 
 
 def check_new(out: Path) -> None:
-    """Raises unless a folder can be made: one that is there is never replaced, because it has what people wrote."""
+    """Raises unless a folder can be made: one that is there is never replaced, because it has what people wrote. What
+    a command wrote that was killed at its very end is put there first."""
+    was_there = out.exists()
+    settle(out)
+    sweep(out)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise DataError(f"{out} must not exist yet; it does. Choose another folder, or move it away.")
+        earlier = "" if was_there else ": an earlier command was killed after it had written all of it, and it is whole"
+        raise DataError(
+            f"{out} must not exist yet; it does{earlier}. {'Choose' if was_there else 'Use it, choose'} another "
+            "folder, or move it away."
+        )
 
 
 def model_names(folder: Path) -> list[str]:
@@ -220,7 +269,8 @@ def next_name(folder: Path) -> str:
 
 
 def read_about(model: Path) -> dict[str, Any]:
-    """What is remembered of a model."""
+    """What is remembered of a model, as it was written."""
+    verify(model, [MODEL], remedy="Roll back to another model, or restore a back-up.")
     found: dict[str, Any] = json.loads(read_small(model / MODEL, limit=LARGEST))
     return found
 

@@ -73,12 +73,12 @@ def folder_or_temporary(folder: Path | None, *, name: str, what: str, demo: bool
 
 def show_address(console: Console, address: str) -> None:
     """Where the server listens; the last line before it waits."""
-    console.print(f"serving on {address}  (Ctrl-C to stop)", soft_wrap=True)
+    console.print(f"serving on {address}  (Ctrl-C to stop)", soft_wrap=True, markup=False)
 
 
 def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
     """Reports the result of retraining."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if switched:
         say(console, f"Model {model} is now in use. To return to the previous one: segue {name} roll-back {folder}")
     else:
@@ -87,20 +87,20 @@ def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
 
 def show_rolled_back(model: str) -> None:
     """Which model is in use after a roll-back."""
-    say(Console(highlight=False), f"Model {model} is now in use.")
+    say(Console(highlight=False, emoji=False), f"Model {model} is now in use.")
 
 
 def show_copy(folder: Path, out: Path) -> None:
     """Reports a back-up."""
-    say(Console(highlight=False), f"{out} is a copy of {folder}, and can be restored or run.")
+    say(Console(highlight=False, emoji=False), f"{out} is a copy of {folder}, and can be restored or run.")
 
 
 def show_restored(copy: Path, out: Path) -> None:
     """Reports a restored back-up."""
-    say(Console(highlight=False), f"Restored {out} from {copy}.")
+    say(Console(highlight=False, emoji=False), f"Restored {out} from {copy}.")
 
 
 def show_json(found: Any, *, indent: int | None = None) -> None:
     """Values for another program, or for a file."""
     text = json.dumps(found, ensure_ascii=False, indent=indent)
-    Console(highlight=False).print(text, markup=False, soft_wrap=True)
+    Console(highlight=False, emoji=False).print(text, markup=False, soft_wrap=True)

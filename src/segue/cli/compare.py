@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from segue.api.compare import ModelComparison
 from segue.api.compare import compare as compare_models
@@ -66,13 +67,13 @@ def compare(
         print(json.dumps(asdict(found), ensure_ascii=False))
     else:
         _print(found)
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     for note in found.notes:
         say(console, note, style="yellow")
 
 
 def _print(found: ModelComparison) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     table = Table("model", "metric", box=None, pad_edge=False)
     for name in ("value", "95 %", "difference", "95 %"):
         table.add_column(name, justify="right")
@@ -81,7 +82,7 @@ def _print(found: ModelComparison) -> None:
         for name, metric in model.metrics.items():
             difference = model.differences.get(name)
             cells = ["", ""] if difference is None else [f"{difference.value:+.4f}", _interval(difference, sign="+")]
-            table.add_row(shown, name, f"{metric.value:.4f}", _interval(metric), *cells)
+            table.add_row(Text(shown), Text(name), f"{metric.value:.4f}", _interval(metric), *cells)
             shown = ""
     console.print(table)
     what = "documents" if found.task == "language modelling" else "examples"

@@ -16,7 +16,7 @@ _LONGEST_BAR, _SHORTEST_BAR = 30, 6
 
 def progress_console() -> Console:
     """Where progress is shown."""
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, emoji=False)
 
 
 class _Line(ProgressColumn):

@@ -27,7 +27,7 @@ def run_conversion(
     replace: bool,
 ) -> None:
     """Converts, and prints what is to be known of it; the rest is in the report."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     report = converted(
         source,
         out,

@@ -85,7 +85,7 @@ def run_demo(out: Path, *, steps: int, rows: int) -> None:
 
 
 def _run(out: Path, *, steps: int, rows: int) -> None:
-    console, started = Console(highlight=False), time.perf_counter()
+    console, started = Console(highlight=False, emoji=False), time.perf_counter()
     _write(console)
     _fill(console)
     _tag(console)

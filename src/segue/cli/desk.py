@@ -90,11 +90,13 @@ def learn(
         seed=seed,
     )
     _show(found.numbers)
-    say(Console(highlight=False), f"Report: {found.page}, and report.md beside it.")
+    for note in found.numbers["notes"]:
+        say(Console(highlight=False, emoji=False), note, style="yellow")
+    say(Console(highlight=False, emoji=False), f"Report: {found.page}, and report.md beside it.")
 
 
 def _show(numbers: dict[str, object]) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     asked = "shortened questions" if numbers["shortened"] else "held-out questions"
     say(console, f"{numbers['topics']:,} topics, {numbers['questions']:,} questions.")
     say(console, f"{numbers['held_back']:,} {asked}: correct topic first {numbers['right']:.1%}, among the first three "
@@ -121,13 +123,11 @@ def ask(
     """
     from segue.apps.desk.interface import open_desk
 
-    model, console = open_desk(desk), Console(highlight=False)
+    model, console = open_desk(desk), Console(highlight=False, emoji=False)
     found = None
     for place, question in enumerate(questions):
-        if found is not None and found.reason is None and found.slots.missing:
-            found = found.told(question)
-        else:
-            found = model.ask(question, before=questions[:place])
+        told = found.told(question) if found is not None and found.reason is None and found.slots.missing else None
+        found = told if told is not None and told is not found else model.ask(question, before=questions[:place])
         missing = found.slots.missing if found.reason is None else ()
         if as_json:
             row = {
@@ -202,7 +202,7 @@ def run(
     from segue.apps.desk.settings import DeskSettings
     from segue.apps.keys import read_role_keys
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     log_to_terminal()
     chosen = settings_of(DeskSettings, {}, settings or [])
     check_reachable(host, keys, what="a desk")
@@ -233,7 +233,7 @@ def _learn_demo(folder: Path, data: list[Path], console: Console) -> None:
     from segue.apps.desk.demo import demo_rows
     from segue.apps.desk.interface import learn_desk
 
-    console.print(f"learning a desk in {folder}", soft_wrap=True)
+    console.print(f"learning a desk in {folder}", soft_wrap=True, markup=False)
     found = learn_desk(data if data else demo_rows(), folder, finetune=False)
     console.print(f"{found.numbers['topics']:,} topics, {found.numbers['questions']:,} questions")
 
@@ -248,12 +248,16 @@ def improve(desk: DeskArgument, seed: HeldSeedOption = 0) -> None:
     from segue.apps.desk.interface import improve_desk
 
     found = improve_desk(desk, seed=seed)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     say(console, f"{found.learned:,} accepted answers learned.")
-    say(
-        console,
-        f"Accuracy on {found.asked:,} held-out questions: before {found.right_before:.1%}, now {found.right_now:.1%}.",
-    )
+    if found.withdrawn:
+        say(console, f"{found.withdrawn:,} questions removed that are no longer accepted.")
+    if found.asked:
+        say(console, f"Accuracy on {found.asked:,} held-out questions: before {found.right_before:.1%}, now "
+            f"{found.right_now:.1%}.")  # fmt: skip
+    else:
+        say(console, "No question could be held out, because no topic has two: the new model was not evaluated. To use "
+            f"it anyway: segue desk roll-back {desk} --to {found.model}")  # fmt: skip
     show_switch("desk", desk, model=found.model, switched=found.switched)
 
 
@@ -323,7 +327,7 @@ def person(
     from segue.apps.desk.interface import person_in_desk
 
     found = person_in_desk(desk, person, delete=delete)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if delete and not found["conversations"] and not found.get("models"):
         say(console, f"The desk stores nothing about {person!r}; nothing was deleted.")
     elif delete:

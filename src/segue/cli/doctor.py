@@ -15,7 +15,7 @@ from segue.evaluation.checks import Check
 
 def examine(model: str | None) -> bool:
     """Prints every finding; True if none failed."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     fine = True
     for number, (title, checks) in enumerate(examinations(model)):
         fine = _report(console, title, checks) and fine

@@ -39,7 +39,7 @@ def run_embedding(
     files = reading.files(inputs)
     read_from = [path_of(model), *(file.path for file in files.files)]
     check_file(out, replace=replace, inputs=read_from)
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     loaded = text_model(model)
     width = loaded.model.config.hidden_width
     columns: dict[str, Kind] = {"document": "int64", "source": "text", "line": "int64", "tokens": "int64"}
@@ -77,7 +77,7 @@ def run_embedding(
             "time": f"{duration(seconds)}, {totals.tokens / max(seconds, 1e-9):,.0f} tokens/s",
         },
     )
-    console.print(f"{out}", soft_wrap=True)
+    console.print(f"{out}", soft_wrap=True, markup=False)
 
 
 def _vector(one: Embedding, to: RowFormat | None) -> Any:

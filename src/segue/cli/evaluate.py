@@ -77,7 +77,7 @@ def run_evaluation(
     replace: bool,
 ) -> None:
     """Prints a table; with a sweep, a row for each memory length, and a plot."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if data is None:
         raise ConfigError("perplexity needs a store; got only a model. Give the folder of a store, or use --speed.")
     inputs = [data, path_of(source)]
@@ -113,7 +113,7 @@ def run_evaluation(
     console.print(table)
     if plot is not None:
         write_picture(_picture(found), plot, replace=replace, inputs=inputs)
-        console.print(f"Plot: {plot}")
+        console.print(f"Plot: {plot}", soft_wrap=True, markup=False)
 
 
 def _row(found: Evaluation) -> list[str]:

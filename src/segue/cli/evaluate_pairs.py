@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from segue.api.evaluate_pairs import PairEvaluation, evaluate_pairs
 from segue.api.models import path_of
@@ -72,13 +73,13 @@ def run_pairs(
 
 
 def _print(accuracy: PairAccuracy, way: str) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     table = Table("phenomenon", box=None, pad_edge=False)
     for name in ("paradigms", "pairs", "ties", "accuracy"):
         table.add_column(name, justify="right")
     inside = _inside(accuracy)
     for name, group in accuracy.phenomena.items():
-        table.add_row(name, f"{inside[name]:,}", *_cells(group))
+        table.add_row(Text(name), f"{inside[name]:,}", *_cells(group))
     total = Group(pairs=accuracy.pairs, ties=accuracy.ties, accuracy=accuracy.accuracy.value)
     table.add_row("all pairs", f"{len(accuracy.paradigms):,}", *_cells(total))
     table.add_row("mean of paradigms", "", "", "", f"{100 * accuracy.mean_of_paradigms:.2f}")
@@ -145,7 +146,7 @@ def _write(out: Path, found: PairEvaluation, *, replace: bool, inputs: Sequence[
 
 def _warn(found: PairEvaluation) -> None:
     pairs, accuracy, scores = found.pairs, found.accuracy, found.scores
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     same = sum(pair.good == pair.bad for pair in pairs)
     if same:
         say(console, f"{same:,} of {len(pairs):,} pairs have the same sentence twice; they are ties.", style="yellow")

@@ -15,7 +15,7 @@ from segue.evaluation.speed import SpeedRow
 
 def run_speed(model: str, data: Path | None, *, lengths: str | None, segment_length: int | None, repeats: int) -> None:
     """Prints how it was measured, then a row for each attention length."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     chosen = None if lengths is None else whole_numbers(lengths, option="--lengths")
     with reporting("time") as report:
         found = evaluate_speed(

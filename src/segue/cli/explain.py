@@ -195,7 +195,7 @@ def _row(row: str | None, text: str) -> str | dict[str, Any]:
 
 def _summary(shown: Explanation) -> None:
     """Prints a short summary of the explanation."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     if shown.reading is not None and shown.loss is not None:
         console.print(
             f"{shown.name}: {len(shown.reading.ids_T):,} tokens, loss {shown.loss:.4f} nats per token", markup=False

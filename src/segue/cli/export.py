@@ -14,7 +14,7 @@ from segue.infer.export import ExportSettings
 
 def run_export(model: str, out: Path, settings: ExportSettings, *, replace: bool) -> None:
     """Exports, and prints the files, how far the program is from the model, and how long a run took."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     exported = exported_model(
         model,
         out,

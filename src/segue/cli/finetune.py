@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import TaskID
 from rich.table import Table
+from rich.text import Text
 
 from segue.api.finetune import beside_rows, no_better, task_kinds
 from segue.api.finetune import finetune as finetuned
@@ -92,7 +93,7 @@ def run_finetuning(
 
 def print_tasks() -> None:
     """The tasks, their columns and their settings."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     for kind in task_kinds().values():
         console.print(f"[bold]{kind.name}[/]  {kind.help}")
         for column in kind.columns:
@@ -178,7 +179,10 @@ class _LiveView:
         if self.adapting is not None:
             finish(self.adapting.progress)
         if event.place is None:
-            say(Console(highlight=False), "Stopped before fine-tuning. The same command continues from there.")
+            say(
+                Console(highlight=False, emoji=False),
+                "Stopped before fine-tuning. The same command continues from there.",
+            )
         else:
             say(self.console, f"The adapted model is in {event.place}.")
 
@@ -222,7 +226,7 @@ class _LiveView:
 
     def _ended(self, event: Ended) -> None:
         finish(self.progress)
-        console = Console(highlight=False)
+        console = Console(highlight=False, emoji=False)
         if event.validated:
             say(console, f"Ended: {event.reason}. The best model is from step {event.best_step}.")
         else:
@@ -252,7 +256,7 @@ def metric_table(title: str, metrics: dict[str, Metric]) -> Table:
     table = Table(title, "value", "95 % interval", box=None, pad_edge=False)
     for name, metric in metrics.items():
         interval = "" if metric.low is None or metric.high is None else f"{metric.low:.4f} to {metric.high:.4f}"
-        table.add_row(name, f"{metric.value:.4f}", interval)
+        table.add_row(Text(name), f"{metric.value:.4f}", interval)
     return table
 
 

@@ -65,7 +65,7 @@ def run_infilling(model: str, text: str, options: InfillOptions) -> None:
     if options.as_json:
         print(json.dumps(_row(found, source), ensure_ascii=False))
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     console.print(_marked(whole, found, gap=options.gap, terminal=console.is_terminal), soft_wrap=True)
     console.print()
     console.print(_table(found, source))

@@ -21,7 +21,7 @@ _LARGEST = 5
 
 def run_inspection(path: Path, *, tensors: bool) -> None:
     """Prints what is there; `tensors` lists all of them."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     found = inspected(path)
     say(console, f"{path}: {found.kind}{_family(found.family)}", hang=2, style="bold")
     for line in found.facts:

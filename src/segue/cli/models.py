@@ -22,7 +22,7 @@ _USES = {
 
 def print_models() -> None:
     """A paragraph for each model with weights, then for each config."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     say(console, "Models, with weights", style="bold underline")
     found = catalogue()
     for model in found.packaged.values():

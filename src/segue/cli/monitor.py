@@ -96,7 +96,7 @@ def learn(
     from segue.apps.monitor.report import network_sentence
 
     found = learn_monitor(files, out, entities=entities, model=model, database=database, seed=seed)
-    console, numbers = Console(highlight=False), found.numbers
+    console, numbers = Console(highlight=False, emoji=False), found.numbers
     kinds = ", ".join(f"{count:,} {name}" for name, count in numbers["sentiments"].items())
     say(console, f"{numbers['rows']:,} rows ({kinds}), {numbers['topics']:,} topics, {numbers['entities']:,} entities.")
     for name, what in (("sentiment", "rows"), ("topic", "rows"), ("entity", "labels of entities")):
@@ -122,7 +122,7 @@ def tell(
     """
     from segue.apps.monitor.interface import open_monitor
 
-    model, console = open_monitor(monitor), Console(highlight=False)
+    model, console = open_monitor(monitor), Console(highlight=False, emoji=False)
     for text in texts:
         found = model.read(text)
         deciding = _words(model, text, None)
@@ -190,7 +190,7 @@ def read(
 
     chosen = settings_of(MonitorSettings, {}, settings or [])
     found = feed_monitor(monitor, files, settings=chosen, encoding=encoding)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     say(
         console,
         f"{found.texts:,} new texts, {found.known:,} known, {found.refused:,} refused; {found.alarms:,} alarms.",
@@ -247,7 +247,7 @@ def run(
     from segue.apps.monitor.settings import MonitorSettings
     from segue.apps.monitor.sources import Listed, read_sources
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     log_to_terminal()
     chosen = settings_of(MonitorSettings, {}, settings or [])
     check_reachable(host, keys, what="a monitor")
@@ -262,7 +262,7 @@ def run(
                 "--demo needs real texts; got no --data. Give --data FOLDER, with labelled.csv (text, sentiment) and "
                 "texts.csv (text, time)."
             )
-        listed = prepare_demo(folder, data, listed, told=lambda said: console.print(said, soft_wrap=True))
+        listed = prepare_demo(folder, data, listed, told=lambda said: console.print(said, soft_wrap=True, markup=False))
 
     run_monitor(
         folder,
@@ -295,7 +295,7 @@ def report(
     """
     from segue.apps.monitor.interface import report_monitor
 
-    say(Console(highlight=False), f"Report: {report_monitor(monitor, out, day=day, replace=replace)}.")
+    say(Console(highlight=False, emoji=False), f"Report: {report_monitor(monitor, out, day=day, replace=replace)}.")
 
 
 def export(
@@ -320,7 +320,7 @@ def export(
     from segue.apps.monitor.interface import export_monitor
 
     count = export_monitor(monitor, out, entity=entity, topic=topic, start=start, end=end, replace=replace)
-    say(Console(highlight=False), f"{out}: {count:,} rows.")
+    say(Console(highlight=False, emoji=False), f"{out}: {count:,} rows.")
 
 
 def improve(
@@ -344,7 +344,7 @@ def improve(
     from segue.apps.monitor.interface import improve_monitor
 
     found = improve_monitor(monitor, model=model, seed=seed)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     say(console, f"{found.learned:,} accepted corrections learned.")
     say(
         console,
@@ -424,7 +424,7 @@ def person(
     from segue.apps.monitor.interface import person_in_monitor
 
     found = person_in_monitor(monitor, person, delete=delete)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if delete:
         say(console, f"{len(found['texts']):,} texts deleted.")
         for name in found["models"]:

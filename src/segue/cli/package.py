@@ -24,7 +24,7 @@ def run_packaging(
     replace: bool,
 ) -> None:
     """Packages, and prints the files and what is to be known of them."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     packed = packaged(
         model, out, license=licence, languages=languages, notes=notes, trunk=trunk, rank=rank, replace=replace
     )

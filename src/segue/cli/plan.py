@@ -15,7 +15,7 @@ def print_plan(config: Config) -> None:
     )
 
     assert config.train is not None
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     say(progress_console(), "Measuring a few updates with random ids ...", style="dim")
     needed = planned(config)
     console.print(f"parameters  {needed.parameters:,}")

@@ -12,7 +12,7 @@ from segue.cli.options import ReplaceFileOption
 
 def plot_runs(runs: list[Path], out: Path, *, replace: bool) -> None:
     """Draws, and says where the picture is."""
-    Console(highlight=False).print(f"Plot: {drawn(runs, out, replace=replace)}")
+    Console(highlight=False, emoji=False).print(f"Plot: {drawn(runs, out, replace=replace)}")
 
 
 def plot(

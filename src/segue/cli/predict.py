@@ -50,7 +50,7 @@ def run_prediction(
     table = table_file(sources[0], tables) if from_table else text_rows(made, sources)
     written = problems = 0
     first_problem = ""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     with (
         _opened(out, replace=replace_existing, inputs=inputs) as file,
         moving_line(console) as progress,
@@ -76,7 +76,7 @@ def run_prediction(
         say(console, text + first_problem, hang=2, style="yellow")
     _warn(console, table, writer)
     if out is not None:
-        console.print(f"{written:,} rows in {out}.")
+        console.print(f"{written:,} rows in {out}.", soft_wrap=True, markup=False)
 
 
 def is_table(sources: Sequence[str]) -> bool:

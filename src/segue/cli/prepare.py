@@ -37,7 +37,7 @@ def run(inputs: Sequence[str], *, out: Path, settings: PrepareSettings, workers:
     watch = _watch_live if console.is_terminal else _watch_plain
     with watch(console) as show:
         report = prepared(inputs, out, settings, workers=workers, replace=replace, progress=False, on_event=show)
-    _print_report(Console(highlight=False), report)
+    _print_report(Console(highlight=False, emoji=False), report)
 
 
 class _Meter:

@@ -119,7 +119,7 @@ class LiveView:
             text = (
                 f"Stopped at step {event.step}. The same command resumes from step {event.saved}, in {self.run}/last."
             )
-        say(Console(highlight=False), text)
+        say(Console(highlight=False, emoji=False), text)
 
     def _step(self, report: StepReport) -> None:
         if report.skipped:

@@ -24,7 +24,7 @@ def run_push(
     dry_run: bool,
 ) -> None:
     """Lists the files and their sizes, then uploads them, unless it is a rehearsal."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
 
     def show(upload: Upload) -> None:
         for file, size in sorted(upload.files.items()):

@@ -31,7 +31,7 @@ def run_recl(
     replace: bool,
 ) -> None:
     """Prints the perplexity of every model at every context length, then the effective lengths."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if data is None:
         raise ConfigError("--recl needs a store; got only models. Give the folder of a store after MODEL.")
     inputs = [data, *map(path_of, models)]
@@ -56,7 +56,7 @@ def run_recl(
         say(console, "One model is its own group: --against MODEL compares it with others.")
     if plot is not None:
         write_picture(_picture(found.lengths[SHARES[0]], contexts), plot, replace=replace, inputs=inputs)
-        console.print(f"Plot: {plot}")
+        console.print(f"Plot: {plot}", soft_wrap=True, markup=False)
 
 
 def _measured(

@@ -102,7 +102,7 @@ def learn(
         database=database,
         seed=seed,
     )
-    console, numbers = Console(highlight=False), found.numbers
+    console, numbers = Console(highlight=False, emoji=False), found.numbers
     say(console, f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events.")
     for reason, count in numbers["left_out"].items():
         say(console, f"Rows skipped: {count:,} ({reason})", indent=2)
@@ -153,7 +153,7 @@ def suggest(
     from segue.apps.recommend.interface import recommend
 
     wish = {"diversity": diversity, "novelty": novelty, "only_tags": tag or []}
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     for one in recommend(rec, user, count=count, wish=wish, why=why):
         if as_json:
             row = {
@@ -206,7 +206,7 @@ def run(
     from segue.apps.recommend.run import run_recommender
     from segue.apps.recommend.settings import ServiceSettings
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     log_to_terminal()
     chosen = settings_of(ServiceSettings, {}, settings or [])
     check_reachable(host, keys, what="a recommender")
@@ -214,7 +214,7 @@ def run(
     if demo:
         from segue.apps.recommend.demo import prepare_demo
 
-        prepare_demo(folder, data, told=lambda said: console.print(said, soft_wrap=True))
+        prepare_demo(folder, data, told=lambda said: console.print(said, soft_wrap=True, markup=False))
 
     run_recommender(
         folder,
@@ -238,7 +238,7 @@ def improve(rec: RecArgument, seed: SeedOption = 0) -> None:
     from segue.apps.recommend.interface import improve_recommender
 
     found = improve_recommender(rec, seed=seed)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     say(console, f"{found.learned:,} new events. NDCG@10 on {found.asked:,} held-out events: before "
         f"{found.before:.4f}, now {found.now:.4f}.")  # fmt: skip
     show_switch("recommend", rec, model=found.model, switched=found.switched)
@@ -260,7 +260,7 @@ def compare(
     from segue.apps.recommend.interface import compare_recommenders
 
     found = compare_recommenders(rec, first, second, most=most, seed=seed)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     say(console, f"{found.asked:,} replayed events: {found.first} won {found.first_wins:,}, {found.second} won "
         f"{found.second_wins:,}, neither {found.neither:,}; p = {found.p_value:.3f}.")  # fmt: skip
     say(console, f"NDCG@10: {found.first} {found.first_ndcg:.4f}, {found.second} {found.second_ndcg:.4f}.")
@@ -331,7 +331,7 @@ def person(
     from segue.apps.recommend.interface import person_in_recommender
 
     found = person_in_recommender(rec, person, delete=delete)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if delete:
         say(console, f"{len(found['events']):,} events and {len(found['sessions']):,} sessions deleted.")
         if found["models"]:

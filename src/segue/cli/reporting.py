@@ -21,7 +21,7 @@ LINE_EVERY = 10.0
 @contextmanager
 def reporting(what: str) -> Iterator[Report]:
     """Yields a callback for progress. `what` names the work at the start of each line."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(what, total=None)

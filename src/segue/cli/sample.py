@@ -13,7 +13,7 @@ from segue.cli.options import ReplaceFileOption
 
 def print_samples() -> None:
     """A paragraph for each."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     for name, sample in samples().items():
         say(console, f"{name}  {sample.language}", hang=2, style="bold")
         say(console, sample.about, indent=2)
@@ -28,7 +28,7 @@ def print_samples() -> None:
 
 def write(name: str, out: Path | None, *, replace: bool) -> None:
     """Writes it and says what to do next."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     done = written_sample(name, out, replace=replace)
     what = "documents" if done.task is None else "labelled texts"
     say(console, f"{done.path}: {done.count:,} {what}, {done.characters:,} characters.", hang=2)

@@ -45,7 +45,7 @@ def run_scoring(
     read_from = [path_of(model), *(file.path for file in files.files)]
     if out is not None:
         check_file(out, replace=replace, inputs=read_from)
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     names = [field.name for field in fields(TokenScore if by == "token" else TextScore)]
     names.remove("likeliest")  # nobody asked for it
     if by == "document":
@@ -90,7 +90,7 @@ def run_scoring(
             "time": f"{duration(seconds)}, {totals.tokens / max(seconds, 1e-9):,.0f} tokens/s",
         },
     )
-    console.print(f"{out}", soft_wrap=True)
+    console.print(f"{out}", soft_wrap=True, markup=False)
 
 
 def _shown(value: float | None) -> str:

@@ -54,7 +54,7 @@ def run_server(
     store: RedisStore | Path | None = None if sessions is None else Path(sessions)
     if sessions is not None and sessions.startswith(SCHEMES):
         store = RedisStore(sessions)
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="segue: %(levelname)s %(message)s")
     listening = listen(host, port)
     with console.status("loading models"):
@@ -65,9 +65,11 @@ def run_server(
 
     def started() -> None:
         for one in served.values():
-            console.print(f"{one.name}  {one.parameters / 1e6:.1f} M parameters  {', '.join(one.abilities)}")
+            console.print(
+                f"{one.name}  {one.parameters / 1e6:.1f} M parameters  {', '.join(one.abilities)}", markup=False
+            )
         ends = "--check: exiting" if check else "Ctrl-C to stop"
-        console.print(f"serving on http://{shown}:{at}  ({ends})", soft_wrap=True)
+        console.print(f"serving on http://{shown}:{at}  ({ends})", soft_wrap=True, markup=False)
 
     serve(make_app(serving), serving, listening, started=started, check=check)
 

@@ -45,7 +45,7 @@ def study(
       segue study
       segue study clip-range --budget 200000 --out studies
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if study is None:
         for name, title in studies().items():
             say(console, f"{name:26}{title}", hang=26)

@@ -22,7 +22,7 @@ def run() -> None:
     """The four stops."""
     started = time.perf_counter()
     torch.set_num_threads(1)  # the models are so small that a second thread only waits
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     torch.manual_seed(0)
     with torch.no_grad():
         _memory(console)

@@ -94,7 +94,7 @@ class _View:
                 say(self.console, f"step {restarted.step}: collapsed: {restarted.reason}. Restarting.", indent=2)
 
     def _ended(self, event: SearchEnded) -> None:
-        console = Console(highlight=False)
+        console = Console(highlight=False, emoji=False)
         say(console, f"Ended: {event.reason}.")
         if event.stopped_by is not None:
             say(

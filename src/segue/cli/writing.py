@@ -122,7 +122,7 @@ def prompt_pieces(prompt: str, *, encoding: str) -> Iterator[str]:
         return
     problems = Problems()
     yield from decoded_stream(sys.stdin.buffer, name="standard input", encoding=encoding, problems=problems)
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     for kind, number in problems.counts.items():
         say(console, f"{number:,} {MEANING[kind]}; first: {problems.first[kind]}", hang=2, style="yellow")
 
@@ -135,7 +135,7 @@ def feed(session: Session, pieces: Iterable[str]) -> None:
     if skipped:
         total = session.tokens_read - before
         say(
-            Console(stderr=True, highlight=False),
+            Console(stderr=True, highlight=False, emoji=False),
             f"Skipped the first {skipped:,} of {total:,} tokens of the prompt: the output of this model can depend on "
             f"at most the last {session.reach:,}.",
             style="dim",
@@ -196,7 +196,7 @@ def visible(token: str) -> str:
 
 def show_table(rows: Sequence[tuple[str, float, Sequence[tuple[str, float]]]]) -> None:
     """Tokens with their log-probabilities and the model's likeliest tokens in their places."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     table = Table("token", box=None, pad_edge=False)
     table.add_column("log p", justify="right")
     table.add_column("likeliest")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from segue.api.predict import load_finetuned
 from segue.apps.desk.index import Index
-from segue.apps.desk.knowledge import Asked, Knowledge, Topic
+from segue.apps.desk.knowledge import Asked, Knowledge, Topic, new_name
 from segue.apps.desk.learn import Fitted
 from segue.apps.desk.linear import Linear
 from segue.apps.desk.matcher import Matcher
@@ -36,24 +36,30 @@ CONVERSATION = "conversation "
 
 
 def models_with(desk: Path, conversations: Sequence[str]) -> list[str]:
-    """Names of the models that have learned from one of some conversations."""
-    return [name for name, learned in learned_from(desk).items() if learned & set(conversations)]
+    """Names of the models that have learned from one of some conversations, or are damaged, so that nobody knows."""
+    wanted = set(conversations)
+    return [name for name, learned in learned_from(desk).items() if wanted and (learned is None or learned & wanted)]
 
 
-def learned_from(desk: Path) -> dict[str, set[str]]:
-    """The conversations that each model has learned from."""
-    return {
-        name: {
-            one.group.removeprefix(CONVERSATION)
-            for one in read_knowledge_of(desk / MODELS / name).asked
-            if one.group.startswith(CONVERSATION)
-        }
-        for name in model_names(desk)
-    }
+def learned_from(desk: Path) -> dict[str, set[str] | None]:
+    """The conversations that each model has learned from; None where it is damaged."""
+    found: dict[str, set[str] | None] = {}
+    for name in model_names(desk):
+        try:
+            found[name] = conversations_of(read_knowledge_of(desk / MODELS / name))
+        except CheckpointError:
+            found[name] = None
+    return found
+
+
+def conversations_of(known: Knowledge) -> set[str]:
+    """The conversations that questions come from."""
+    return {one.group.removeprefix(CONVERSATION) for one in known.asked if one.group.startswith(CONVERSATION)}
 
 
 def read_knowledge_of(folder: Path) -> Knowledge:
-    """What a model has learned from."""
+    """What a model has learned from, after comparing it with its hash."""
+    verify(folder, [MODEL, KNOWLEDGE], remedy="Roll back to another model, or restore a back-up.")
     return _knowledge(folder / KNOWLEDGE)
 
 
@@ -167,11 +173,14 @@ def read_model(folder: Path) -> DeskModel:
 
 def _knowledge(path: Path) -> Knowledge:
     topics, asked = [], []
+    taken: set[str] = set()
     with path.open(encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
             if "topic" in row:
-                topics.append(Topic(name=row["topic"], answer=row["answer"], source=row["source"]))
+                name = row["topic"] if row["topic"] not in taken else new_name(row["topic"], taken)
+                taken.add(name)  # earlier versions gave some topics the same name
+                topics.append(Topic(name=name, answer=row["answer"], source=row["source"]))
             else:
                 asked.append(Asked(text=row["question"], topics=tuple(row["topics"]), group=row["group"]))
     return Knowledge(topics=tuple(topics), asked=tuple(asked))

@@ -1,7 +1,8 @@
 """What a desk knows: topics with their answers, and the questions that were asked about each.
 
 In: tables with the columns question, answer, and if there are any intent, dialogue, turns. Out: a `Knowledge`. A topic
-is an intent; where a row has none, it is its answer. A row may lack
+is an intent; where a row has none, it is its answer. A column named category, label or topic counts as the intent only
+if each of its values has a single answer: otherwise it is a wider heading, and answers are topics. A row may lack
 
 - the answer: its intent is a topic that must be answered by a person, or by another row of the same intent;
 - the question: an answer that is searched by its own words (a manual, a list of articles);
@@ -13,32 +14,35 @@ is an intent; where a row has none, it is its answer. A row may lack
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from segue.apps.cells import open_given, rows_given
 from segue.apps.desk.terms import words_of
-from segue.data.tables import Row, Table, TableSettings, open_table
+from segue.data.tables import Row, Table
 from segue.errors import DataError
 from segue.text.unicode import without_surrogates
 
 OUTSIDE = ("oos", "out_of_scope", "out-of-scope", "outside", "none")
 """Intents of questions that the desk must not answer."""
 COLUMNS = {
-    "question": ("question", "query", "text", "utterance", "q", "问题"),
-    "answer": ("answer", "response", "reply", "a", "回答", "答案"),
-    "intent": ("intent", "category", "label", "topic", "意图"),
+    "question": ("question", "questions", "query", "queries", "text", "utterance", "q", "问题"),
+    "answer": ("answer", "answers", "response", "responses", "reply", "replies", "a", "回答", "答案"),
+    "intent": ("intent", "intents", "category", "label", "topic", "意图"),
     "dialogue": ("dialogue", "conversation", "dialogue_id", "conversation_id", "session"),
     "turns": ("turns", "messages", "dialog"),
 }
+HEADINGS = ("category", "label", "topic")
+"""Names of columns that may be wider than an intent."""
 VISITORS = ("visitor", "user", "customer", "client", "human", "顾客", "用户")
 LONGEST_QUESTION = 4000
 LONGEST_ANSWER = 20_000
 """Characters; what is longer is cut and counted."""
 NAME = 80
-"""Characters of an answer that name its topic."""
+"""Characters of the name of a topic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,8 @@ class Knowledge:
     asked: tuple[Asked, ...]
     left_out: dict[str, int] = field(default_factory=dict)
     """Rows that could not serve, by the reason, and texts that were cut."""
+    notes: tuple[str, ...] = ()
+    """What a person should look at: answers that are not given, questions with several, columns that are missing."""
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -90,11 +96,12 @@ class _Pair:
 def read_knowledge(sources: Sequence[str | Path | Table], *, encoding: str = "utf-8") -> Knowledge:
     """Reads all tables."""
     problems: Counter[str] = Counter()
-    pairs = [pair for source in sources for pair in _pairs(source, encoding, problems)]
-    return gather(pairs, problems)
+    notes: list[str] = []
+    pairs = [pair for source in sources for pair in _pairs(source, encoding, problems, notes)]
+    return gather(pairs, problems, notes)
 
 
-def gather(pairs: Iterable[_Pair], problems: Counter[str]) -> Knowledge:
+def gather(pairs: Iterable[_Pair], problems: Counter[str], notes: Sequence[str] = ()) -> Knowledge:
     """Rows of one topic, and the topics of one question, put together."""
     names: dict[str, int] = {}
     answers: dict[int, Counter[str]] = {}
@@ -127,23 +134,51 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str]) -> Knowledge:
             "a desk needs words to learn from; got questions and answers of punctuation and emoji only. Give a table "
             "with words in its columns question and answer."
         )
-    topics = tuple(
-        Topic(
-            name=key.partition(" ")[2] if key.startswith("intent ") else short_name(key.partition(" ")[2]),
-            answer=answers[place].most_common(1)[0][0] if place in answers else None,
-            source=sources[place],
-        )
-        for key, place in names.items()
-    )
+    topics: list[Topic] = []
+    taken: set[str] = set()
+    for key, place in names.items():
+        name = new_name(key.partition(" ")[2], taken)
+        taken.add(name)
+        answer = answers[place].most_common(1)[0][0] if place in answers else None
+        topics.append(Topic(name=name, answer=answer, source=sources[place]))
+    found = tuple(Asked(text=text, topics=tuple(some), group=group) for text, (some, group) in asked.items())
     return Knowledge(
-        topics=topics,
-        asked=tuple(Asked(text=text, topics=tuple(found), group=group) for text, (found, group) in asked.items()),
+        topics=tuple(topics),
+        asked=found,
         left_out=dict(problems),
+        notes=(*notes, *_unused_answers(topics, answers), *_several_answers(topics, found)),
     )
 
 
-def _pairs(source: str | Path | Table, encoding: str, problems: Counter[str]) -> Iterator[_Pair]:
-    table = open_table(source, TableSettings(encoding=encoding))
+def _unused_answers(topics: Sequence[Topic], answers: Mapping[int, Counter[str]]) -> Iterator[str]:
+    """A topic gives one answer: what else its rows say is told, and not lost in silence."""
+    several = [place for place, some in answers.items() if len(some) > 1]
+    if several:
+        count = sum(len(answers[place]) - 1 for place in several)
+        yield (
+            f"{count:,} answers are not given, because the rows of one intent have several; the most frequent is. "
+            f"Intents: {_some([topics[place].name for place in several])}. Give each answer an intent of its own, or "
+            "leave the column intent out."
+        )
+
+
+def _several_answers(topics: Sequence[Topic], asked: Sequence[Asked]) -> Iterator[str]:
+    several = [one.text for one in asked if len({topics[topic].answer for topic in one.topics}) > 1]
+    if several:
+        yield (
+            f"{len(several):,} questions have several different answers, and get the likelier one: {_some(several)}. "
+            "Keep one answer for each."
+        )
+
+
+def _some(texts: Sequence[str]) -> str:
+    """The first of some texts, short."""
+    shown = ", ".join(repr(short_name(text)) for text in texts[:3])
+    return shown if len(texts) <= 3 else f"{shown} and {len(texts) - 3:,} more"
+
+
+def _pairs(source: str | Path | Table, encoding: str, problems: Counter[str], notes: list[str]) -> Iterator[_Pair]:
+    table = open_given(source, encoding=encoding)
     columns = {role: _column(table, names) for role, names in COLUMNS.items()}
     if columns["turns"] is None and columns["question"] is None and columns["answer"] is None:
         raise DataError(
@@ -156,10 +191,38 @@ def _pairs(source: str | Path | Table, encoding: str, problems: Counter[str]) ->
             "column, or give out-of-scope questions the intent oos."
         )
     name = Path(table.source).name
-    for number, row in table:
+    if columns["turns"] is None and columns["question"] is None:
+        notes.append(
+            f"{name} has no column question: its answers are searched by their own words. Its columns: "
+            f"{', '.join(table.columns)[:200]}. If one of them holds questions, name it question."
+        )
+    pairs = list(_rows(table, name, columns, problems))
+    heading = (columns["intent"] or "").strip().casefold()
+    if heading in HEADINGS and _is_wider(pairs):
+        notes.append(
+            f"The column {heading} of {name} has several answers for one value: it is not taken for the intent, and "
+            "each answer is a topic. If rows with the same value should share an answer, name the column intent."
+        )
+        for pair in pairs:
+            pair.intent = pair.intent if pair.answer is None else None
+    yield from pairs
+
+
+def _is_wider(pairs: Iterable[_Pair]) -> bool:
+    """Whether some value of a column has several answers."""
+    answers: dict[str, str] = {}
+    return any(
+        answers.setdefault(pair.intent, pair.answer) != pair.answer
+        for pair in pairs
+        if pair.intent is not None and pair.answer is not None
+    )
+
+
+def _rows(table: Table, name: str, columns: Mapping[str, str | None], problems: Counter[str]) -> Iterator[_Pair]:
+    for number, row in rows_given(table):
         cell = {role: None if column is None else row.get(column) for role, column in columns.items()}
         group = f"{name}, {cell['dialogue'] if cell['dialogue'] is not None else number}"
-        intent = _text(cell["intent"], NAME, problems)
+        intent = _text(cell["intent"], LONGEST_QUESTION, problems)
         if cell["turns"] not in (None, ""):
             for said, replied in _turns(cell["turns"], problems):
                 yield _Pair(said, replied, None, group, name)
@@ -215,6 +278,19 @@ def _speaker(turn: Row | Any) -> tuple[str, Any]:
 
 
 def short_name(text: str) -> str:
-    """The beginning of an answer, as the name of its topic."""
+    """The beginning of a text in one line."""
     line = " ".join(text.split())
     return line if len(line) <= NAME else f"{line[: NAME - 1]}…"
+
+
+def new_name(text: str, taken: Container[str]) -> str:
+    """A name for a topic, the beginning of its intent or answer, that no other has.
+
+    >>> new_name("On its way.", ()), new_name("On its way.", ("On its way.",))
+    ('On its way.', 'On its way. (2)')
+    """
+    name, number = short_name(text), 2
+    while name in taken:
+        end = f" ({number})"
+        name, number = f"{short_name(text)[: NAME - len(end)]}{end}", number + 1
+    return name

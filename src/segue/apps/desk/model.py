@@ -69,11 +69,12 @@ class Finding:
         )
 
     def told(self, message: str) -> "Finding":
-        """The same with the first open slot filled by what the visitor says next."""
+        """The same with the first open slot filled by what the visitor says next; unchanged, if that is no value."""
         name, *missing = self.slots.missing
-        return replace(
-            self, slots=Slots(values={**self.slots.values, name: told_value(message)}, missing=tuple(missing))
-        )
+        value = told_value(message, name)
+        if value is None:
+            return self
+        return replace(self, slots=Slots(values={**self.slots.values, name: value}, missing=tuple(missing)))
 
     @property
     def suggestions(self) -> tuple[Candidate, ...]:

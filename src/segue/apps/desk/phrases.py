@@ -13,6 +13,7 @@ PHRASES: dict[Language, dict[str, str]] = {
         "no_answer": "A colleague has to answer this. I have passed it on, and you will see the answer here.",
         "repeated_failure": "I do not seem to understand. I have asked a colleague to answer you here.",
         "follow_up": "Please tell me: {slot}",
+        "follow_up_again": "I cannot answer this without it. Please tell me: {slot}",
         "resumed": "I am back. Is there anything else?",
     },
     "zh": {
@@ -24,6 +25,7 @@ PHRASES: dict[Language, dict[str, str]] = {
         "no_answer": "这个问题需要由同事解答，已为您转达，答复会显示在这里。",
         "repeated_failure": "抱歉，我没有理解您的问题，已请同事在这里为您解答。",
         "follow_up": "请告诉我：{slot}",
+        "follow_up_again": "没有这项信息，我无法回答。请告诉我：{slot}",
         "resumed": "我回来了，还有什么可以帮您？",
     },
 }

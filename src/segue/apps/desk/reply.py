@@ -51,14 +51,22 @@ def reply(
     if is_angry(text):
         return _handed_over("anger", language, memory, text, None)
     if pending is not None and (topic := model.named(pending["topic"])) is not None:
-        other = model.ask(text) if not is_follow_up(text) else None
+        value = told_value(text, pending["missing"][0])
+        told = value is not None and any(map(str.isdigit, value)) and is_follow_up(text)
+        other = None if told else model.ask(text)
         if other is None or other.reason is not None or other.candidates[0].topic == topic:
-            values = {**pending["values"], pending["missing"][0]: told_value(text)}
             about: dict[str, Any] = {"kind": "answer", "topic": topic.name}
-            return _answer(topic, language, memory, values, pending["missing"][1:], about)
+            if value is not None:
+                values = {**pending["values"], pending["missing"][0]: value}
+                return _answer(topic, language, memory, values, pending["missing"][1:], about)
+            if pending.get("again"):
+                return _handed_over("repeated_failure", language, memory, text, about)
+            memory["pending"] = {**pending, "again": True}
+            asks = phrase(language, "follow_up_again").format(slot=_shown(pending["missing"][0]))
+            return Reply(text=asks, about={**about, "kind": "follow_up"}, changes={"memory": memory})
     if chosen is not None and (topic := model.named(chosen)) is not None and topic.answer is not None:
         slots = model.slots(topic, text)
-        about = {"kind": "answer", "topic": topic.name, "source": topic.source, "chosen": True}
+        about = {"kind": "answer", "topic": topic.name, "source": topic.source, "template": topic.answer}
         return _answer(topic, language, memory, dict(slots.values), slots.missing, about)
     finding = model.ask(text, before=before)
     about = {
@@ -128,9 +136,13 @@ def _answer(
     memory["values"] = known
     if missing:
         memory["pending"] = {"topic": topic.name, "missing": missing, "values": values}
-        text = phrase(language, "follow_up").format(slot=missing[0].replace("_", " "))
+        text = phrase(language, "follow_up").format(slot=_shown(missing[0]))
         return Reply(text=text, about={**about, "kind": "follow_up"}, changes={"memory": memory})
     return Reply(text=filled(topic.answer or "", known), about=about, changes={"failures": 0, "memory": memory})
+
+
+def _shown(slot: str) -> str:
+    return slot.replace("_", " ")
 
 
 def _handed_over(reason: str, language: str, memory: dict[str, Any], text: str, about: dict[str, Any] | None) -> Reply:

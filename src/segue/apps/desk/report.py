@@ -31,6 +31,7 @@ def summary(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> dict[st
         "error_of_answered": round(sum(not one.right for one in answered) / max(1, len(answered)), 4),
         "outside_found": None if measured.outside_found is None else round(measured.outside_found, 4),
         "alone": {name: round(value, 4) for name, value in measured.alone.items()},
+        "notes": [*_left_out(knowledge), *knowledge.notes],
         "curve": [[round(one.threshold, 4), round(one.answered, 4), round(one.error, 4)] for one in measured.curve],
     }
 
@@ -46,6 +47,10 @@ def report(knowledge: Knowledge, measured: Measured, fitted: Fitted, about: Mapp
     ]
 
 
+def _left_out(knowledge: Knowledge) -> list[str]:
+    return [f"Left out or mended: {count:,} {reason}." for reason, count in knowledge.left_out.items()]
+
+
 def _knows(knowledge: Knowledge, about: Mapping[str, Any]) -> list[Block]:
     counts = Counter(topic for one in knowledge.asked for topic in one.topics)
     rows = [
@@ -58,7 +63,8 @@ def _knows(knowledge: Knowledge, about: Mapping[str, Any]) -> list[Block]:
         f"{len(knowledge.topics):,} topics with {len(knowledge.asked):,} different questions; "
         f"{len(knowledge.outside):,} of them are out of scope.",
         f"Vectors: {models}.",
-        *(f"Skipped or corrected: {count:,} {reason}." for reason, count in knowledge.left_out.items()),
+        *_left_out(knowledge),
+        *knowledge.notes,
     ]
     few = sum(counts[place] < 5 for place in range(len(knowledge.topics)))
     if few:

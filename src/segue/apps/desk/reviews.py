@@ -23,15 +23,15 @@ def propose(connection: Connection, id: str, message: int) -> None:
         )
 
 
-def propose_choice(connection: Connection, id: str, message: int, *, topic: str) -> None:
-    """A visitor took a suggestion: the question that led to it is one about this topic."""
+def propose_choice(connection: Connection, id: str, message: int, *, topic: str, answer: str) -> None:
+    """A visitor took a suggestion: the question that led to it is one about this topic. `answer` is the topic's own,
+    with its slots open; what the visitor filled in is nobody else's."""
     question, kind = connection.field("about", "question"), connection.field("about", "kind")
     row = connection.execute(
         f"SELECT {question} FROM messages WHERE conversation = ? AND author = 'desk' AND number < ? "
         f"AND {kind} IN ('suggestion', 'generated') ORDER BY number DESC LIMIT 1",
         (id, message),
     ).fetchone()
-    (answer,) = connection.execute("SELECT text FROM messages WHERE number = ?", (message,)).fetchone()
     if row is not None and row[0]:
         connection.execute(
             "INSERT INTO reviews (message, question, answer, topic) VALUES (?, ?, ?, ?) "
@@ -59,23 +59,58 @@ def decide(
     answer: str | None,
     topic: str | None,
 ) -> bool:
-    """Accepts a proposal, with changes if there are any, or rejects it; False if there is none."""
-    cursor = connection.execute(
-        "UPDATE reviews SET state = ?, reviewer = ?, question = coalesce(?, question), answer = coalesce(?, answer), "
-        "topic = ? WHERE message = ? AND learned_by IS NULL",
-        ("accepted" if accepted else "rejected", reviewer, question, answer, topic, message),
-    )
+    """Accepts a proposal, with changes if there are any, or rejects it; False if there is none. One that was learned
+    can be decided anew: the next time the desk learns it as it is now, or takes it out."""
+    if accepted:
+        cursor = connection.execute(
+            "UPDATE reviews SET state = 'accepted', reviewer = ?, question = coalesce(?, question), "
+            "answer = coalesce(?, answer), topic = ?, learned_by = NULL WHERE message = ?",
+            (reviewer, question, answer, topic, message),
+        )
+    else:
+        cursor = connection.execute(
+            "UPDATE reviews SET state = 'rejected', reviewer = ? WHERE message = ?", (reviewer, message)
+        )
     return cursor.rowcount == 1
 
 
-def accepted(connection: Connection, model: str) -> list[tuple[int, str, str, str | None, str]]:
+def accepted(connection: Connection, model: str) -> list[tuple[int, str, str | None, str | None, str]]:
     """What a model does not know yet: message, question, answer, topic, conversation. After a roll-back that is what
-    later models learned too."""
-    return connection.execute(
-        "SELECT message, question, answer, topic, conversation FROM reviews JOIN messages ON number = message "
+    later models learned too. Where a visitor took a suggestion, and nobody wrote another answer, the topic keeps the
+    one that it has, and the answer is None."""
+    rows = connection.execute(
+        f"SELECT message, question, answer, topic, conversation, author, text, {connection.field('about', 'template')} "
+        "FROM reviews JOIN messages ON number = message "
         "WHERE reviews.state = 'accepted' AND (learned_by IS NULL OR learned_by > ?) ORDER BY message",
         (model,),
     ).fetchall()
+    found = []
+    for message, question, answer, topic, conversation, author, text, template in rows:
+        chosen = author == "desk" and topic is not None and answer == (text if template is None else template)
+        found.append((message, question, None if chosen else answer, topic, conversation))
+    return found
+
+
+def agreed(connection: Connection) -> set[tuple[str, str]]:
+    """Conversation and question of all that is accepted."""
+    rows = connection.execute(
+        "SELECT conversation, question FROM reviews JOIN messages ON number = message WHERE reviews.state = 'accepted'"
+    )
+    return {(conversation, question) for conversation, question in rows}
+
+
+def refused(connection: Connection) -> set[tuple[str | None, str]]:
+    """Topic and answer of what was learned and is rejected now, unless somebody accepted the same answer elsewhere."""
+    rows = connection.execute(
+        "SELECT topic, answer FROM reviews WHERE state = 'rejected' AND learned_by IS NOT NULL AND answer NOT IN "
+        "(SELECT answer FROM reviews WHERE state = 'accepted')"
+    )
+    return {(topic, answer) for topic, answer in rows}
+
+
+def conversations(connection: Connection) -> set[str]:
+    """Ids of all that are there."""
+    return {id for (id,) in connection.execute("SELECT id FROM conversations")}
 
 
 def learned(connection: Connection, numbers: list[int], model: str) -> None:

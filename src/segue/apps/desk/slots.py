@@ -9,9 +9,30 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from segue.text.unicode import is_unspaced
+
 SLOT = re.compile(r"\{(\w{1,40})\}")
 LONGEST = 200
 """Characters of a value."""
+MOST_WORDS, MOST_WIDE = 5, 12
+"""Words of a value without a digit, and characters of a script without spaces."""
+_NONE = re.compile(
+    r"\b(?:(?:do|does|did|can|could|have|has|am|is|are|was)(?: not|n['’]?t)|cannot|no idea|not (?:sure|any|at hand)"
+    r"|never mind|dunno|idk|forg[eo]t|forgotten|lost it|no longer|unknown|nothing|none|neither|n/a)\b"
+    r"|^\W*(?:no|nope|yes|yeah|ok|okay|well|hi|hello|hey|help|please|thanks|thank you|sorry|sure|what|huh)\b[\W_]*$"
+    r"|(?<!\w)i have (?:no|none)\b"
+    r"|不知道|不清楚|不记得|不晓得|不确定|不明白|忘了|忘记|记不|没有|没带|没收到|找不到|丢了|算了"
+    r"|^\W*(?:不是?|没|无|是的?|好的?|嗯+|哦+|你好|您好|在吗|谢谢|请问|对|行)\W*$",
+    re.IGNORECASE,
+)
+"""A reply that tells no value."""
+_QUESTION = re.compile(
+    r"^\W*(?:what|where|when|why|who|whose|whom|which|how)\b"
+    r"|^\W*(?:is|are|do|does|did|can|could|will|would|should|may|have|has)\b[^?？]*[?？]\W*$"
+    r"|什么|怎么|怎样|为何|为什么|哪[里儿个些]|谁|多少|几时|多久|[吗呢么][?？。！\s]*$",
+    re.IGNORECASE,
+)
+"""A reply that asks something."""
 _MARKS = "?!.,:;？！。，：；"
 _GAP = re.compile(r"[\s:#：]*")
 _ASCII = re.compile(rf"[!-+\--:<->@-~]{{1,{LONGEST}}}")
@@ -45,17 +66,28 @@ def filled(answer: str, values: Mapping[str, str]) -> str:
     return SLOT.sub(lambda found: values.get(found[1], found[0])[:LONGEST], answer)
 
 
-def told_value(message: str) -> str:
-    """The value in a reply to a question for it: what has a digit, or all of it.
+def told_value(message: str, slot: str = "") -> str | None:
+    """The value in a reply to a question for a slot: what has a digit, or all of a reply of a few words. None where the
+    reply asks something, says that there is no value, or only repeats the name of the slot.
 
     >>> told_value("it is 12345, thanks"), told_value("单号是 A-17。"), told_value("Ann Smith")
     ('12345', 'A-17', 'Ann Smith')
+    >>> told_value("I do not know"), told_value("不知道"), told_value("where do I find it?")
+    (None, None, None)
+    >>> told_value("my order number", "order_number") is None
+    True
     """
+    named = {*_words(slot.replace("_", " ")), "my", "the", "a", "our"}
+    if _NONE.search(message) or _QUESTION.search(message) or named.issuperset(_words(message)):
+        return None
     for piece in _ENDS.split(message):
         if any(one.isdigit() for one in piece):
             run = next((one for one in _ASCII.findall(piece) if any(map(str.isdigit, one))), piece)
             return str(run).strip(f"#{_MARKS}")[:LONGEST]
-    return message.strip()[:LONGEST]
+    text = message.strip().strip(_MARKS).strip()
+    wide = sum(map(is_unspaced, text))
+    fits = text and not message.rstrip().endswith(("?", "？")) and len(text.split()) <= MOST_WORDS and wide <= MOST_WIDE
+    return text[:LONGEST] if fits else None
 
 
 def _words(text: str) -> list[str]:

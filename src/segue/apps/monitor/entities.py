@@ -12,7 +12,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from segue.data.tables import Table, TableSettings, open_table
+from segue.apps.cells import open_given, rows_given
+from segue.data.tables import Table
 from segue.errors import DataError
 from segue.text.unicode import is_unspaced
 
@@ -118,7 +119,7 @@ def _behind_dollar(text: str, start: int) -> bool:
 
 def read_entities(source: str | Path | Table) -> Entities:
     """The list of a file, or of a table in memory."""
-    table = open_table(source, TableSettings())
+    table = open_given(source)
     by_name = {column.strip().casefold(): column for column in reversed(table.columns)}
     columns = {role: next((by_name[n] for n in names if n in by_name), None) for role, names in COLUMNS.items()}
     if columns["code"] is None:
@@ -127,7 +128,7 @@ def read_entities(source: str | Path | Table) -> Entities:
             "Rename one of them."
         )
     found: dict[str, list[str]] = {}
-    for number, row in table:
+    for number, row in rows_given(table):
         code = str(row.get(columns["code"]) or "").strip().removeprefix("$")
         names = row.get(columns["names"]) if columns["names"] is not None else None
         listed = names if isinstance(names, list) else str(names or "").split("|")

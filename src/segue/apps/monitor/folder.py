@@ -34,12 +34,17 @@ CORRECTIONS = "corrections"
 
 
 def models_with(monitor: Path, texts: Collection[str]) -> list[str]:
-    """Names of the models that have learned from the correction of one of some texts."""
-    return [
-        name
-        for name in (model_names(monitor) if texts else ())
-        if any(row.source == CORRECTIONS and row.text in texts for row in read_rows(monitor / MODELS / name))
-    ]
+    """Names of the models that have learned from the correction of one of some texts, or are damaged, so that nobody
+    knows."""
+
+    def has(name: str) -> bool:
+        try:
+            rows = read_rows(monitor / MODELS / name)
+        except CheckpointError:
+            return True
+        return any(row.source == CORRECTIONS and row.text in texts for row in rows)
+
+    return [name for name in (model_names(monitor) if texts else ()) if has(name)]
 
 
 def write_model(folder: Path, model: MonitorModel, rows: tuple[Labelled, ...], about: dict[str, Any]) -> None:
@@ -99,7 +104,8 @@ def _joined_values(joined: Joined) -> dict[str, Any]:
 
 
 def read_rows(folder: Path) -> list[Labelled]:
-    """The rows that a model learned from."""
+    """The rows that a model learned from, after comparing them with their hash."""
+    verify(folder, [ROWS], remedy="Roll back to another model, or restore a back-up.")
     found = []
     with (folder / ROWS).open(encoding="utf-8") as file:
         for line in file:

@@ -5,6 +5,7 @@ the same rows, with a network if the model in use was learned with one. Then a m
 use if at least as many of them were told rightly, of the sentiments of texts and of those of single entities.
 """
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from segue.errors import ConfigError
 
 HELD = 5
 """One row of so many is held back."""
+TRIES = 5
+"""How often it begins again because people were deleted meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +65,23 @@ class _Right:
 
 def improve(monitor: Path, *, seed: int, told: Callable[[str], object], model: str | None = None) -> MonitorImprovement:
     """Learns from what was accepted since the model in use was made. `model` is the network to be tried; None for what
-    the model in use was learned with."""
+    the model in use was learned with. Where people are deleted meanwhile, it learns again without their texts."""
+    with MONITOR.changing(monitor):
+        for _ in range(TRIES):
+            found = _improve(monitor, seed=seed, told=told, model=model)
+            if found is not None:
+                return found
+            told("people were deleted meanwhile; learning again without their texts")
+    raise ConfigError(
+        f"{monitor} must be left alone for a while to learn; people were deleted each of {TRIES} times. Try again "
+        "later."
+    )
+
+
+def _improve(
+    monitor: Path, *, seed: int, told: Callable[[str], object], model: str | None
+) -> MonitorImprovement | None:
+    """None where people were deleted meanwhile; then nothing is left of it."""
     before = MONITOR.current_model(monitor)
     new = _accepted(monitor, before)
     if not new:
@@ -100,11 +119,16 @@ def improve(monitor: Path, *, seed: int, told: Callable[[str], object], model: s
         built = replace(built, model=replace(built.model, entities=read_model(monitor / MODELS / current).entities))
     name = next_name(monitor)
     MONITOR.write_model(monitor, name, built.write)
-    switched = right[1].texts >= right[0].texts and right[1].entities >= right[0].entities
-    if switched:
-        MONITOR.use_model(monitor, name)
-        with MONITOR.opened(monitor) as database:
-            database.do(lambda connection: reviews.learned(connection, [number for number, _ in new], name))
+    switched = bool(held) and right[1].texts >= right[0].texts and right[1].entities >= right[0].entities
+    numbers = [number for number, _ in new]
+    with MONITOR.opened(monitor) as database:
+        # From here on whoever deletes a person finds the new model in its folder; who did so before is found here.
+        if not set(numbers) <= database.do(reviews.all_accepted):
+            shutil.rmtree(monitor / MODELS / name)
+            return None
+        if switched:
+            MONITOR.use_model(monitor, name, instead_of=current)
+            database.do(lambda connection: reviews.learned(connection, numbers, name))
     return MonitorImprovement(
         model=name,
         learned=len(new),

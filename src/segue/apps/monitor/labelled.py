@@ -14,9 +14,9 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from segue.apps.cells import clean, parse_time
+from segue.apps.cells import clean, open_given, parse_time, rows_given
 from segue.apps.monitor.texts import LONGEST_NAME, Rows
-from segue.data.tables import Table, TableSettings, open_table
+from segue.data.tables import Table
 from segue.errors import DataError
 
 SENTIMENTS = ("negative", "neutral", "positive")
@@ -84,10 +84,10 @@ def gathered(found: Iterable[Labelled], problems: Counter[str] | None = None) ->
 
 
 def _rows(source: str | Path | Table, problems: Counter[str]) -> list[Labelled]:
-    table = open_table(source, TableSettings())
+    table = open_given(source)
     rows = Rows(source=Path(table.source).name, zone=UTC)
     roles = ("text", "title", "sentiment", "topic", "time", "entities")
-    cells = [{role: rows.cell(row, role) for role in roles} for _, row in table]
+    cells = [{role: rows.cell(row, role) for role in roles} for _, row in rows_given(table)]
     said = [_pairs(one["entities"]) for one in cells]
     labels = [*(one["sentiment"] for one in cells), *(label for pairs in said for _, label in pairs or ())]
     numbers = _numbers({_number(one) for one in labels} - {None})

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.apps.cells import parse_time
+from segue.apps.cells import open_given, parse_time, rows_given
 from segue.apps.monitor.watch import DAY
-from segue.data.tables import TableSettings, open_table
 from segue.errors import DataError
 
 COLUMNS = {
@@ -33,7 +32,7 @@ Closes = dict[int, float]
 
 def read_prices(path: Path) -> dict[str, Closes]:
     """Closing prices by symbol."""
-    table = open_table(path, TableSettings())
+    table = open_given(path)
     by_name = {column.strip().casefold(): column for column in reversed(table.columns)}
     names = {role: next((by_name[one] for one in known if one in by_name), None) for role, known in COLUMNS.items()}
     if missing := [role for role, name in names.items() if name is None]:
@@ -42,7 +41,7 @@ def read_prices(path: Path) -> dict[str, Closes]:
             f"{missing[0]}. Rename one of them."
         )
     found: dict[str, Closes] = {}
-    for number, row in table:
+    for number, row in rows_given(table):
         time = parse_time(row[names["date"] or ""], UTC)
         try:
             close = float(row[names["close"] or ""])

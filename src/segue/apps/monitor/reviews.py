@@ -72,6 +72,11 @@ def accepted(connection: Connection, model: str) -> list[dict[str, Any]]:
     return found
 
 
+def all_accepted(connection: Connection) -> set[int]:
+    """Numbers of the texts whose correction is accepted."""
+    return {number for (number,) in connection.execute("SELECT text FROM labels WHERE state = 'accepted'")}
+
+
 def learned(connection: Connection, numbers: list[int], model: str) -> None:
     """Notes which model has learned from them."""
     connection.execute_many("UPDATE labels SET learned_by = ? WHERE text = ?", [(model, one) for one in numbers])

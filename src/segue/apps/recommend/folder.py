@@ -35,11 +35,16 @@ def check_name(folder: Path, name: str) -> str:
 
 
 def models_with(folder: Path, events: list[dict[str, Any]]) -> list[str]:
-    """Names of the models that were made when some of these events were there."""
+    """Names of the models that were made when some of these events were there, or are damaged, so that nobody knows."""
     first = min((one["number"] for one in events), default=None)
-    if first is None:
-        return []
-    return [name for name in model_names(folder) if read_about(folder / MODELS / name)["last_event"] >= first]
+
+    def has(name: str) -> bool:
+        try:
+            return first is not None and read_about(folder / MODELS / name)["last_event"] >= first
+        except CheckpointError:
+            return True
+
+    return [name for name in model_names(folder) if has(name)]
 
 
 def write_model(folder: Path, model: Recommender, about: dict[str, Any]) -> None:

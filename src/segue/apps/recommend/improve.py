@@ -41,6 +41,11 @@ class RecommenderImprovement:
 
 def improve(folder: Path, *, seed: int, told: Callable[[str], object]) -> RecommenderImprovement:
     """Learns from everything in the database, with the settings of the model in use."""
+    with RECOMMEND.changing(folder):
+        return _improve(folder, seed=seed, told=told)
+
+
+def _improve(folder: Path, *, seed: int, told: Callable[[str], object]) -> RecommenderImprovement:
     before = RECOMMEND.current_model(folder)
     about = read_about(folder / MODELS / before)
     settings = RecommenderSettings.model_validate(about["settings"])
@@ -67,9 +72,9 @@ def improve(folder: Path, *, seed: int, told: Callable[[str], object]) -> Recomm
     built.about["improved"] = {"from": before, "asked": len(ranks), "before": was, "now": now}
     name = next_name(folder)
     RECOMMEND.write_model(folder, name, built.write)
-    switched = now >= was
+    switched = len(ranks) > 0 and now >= was
     if switched:
-        RECOMMEND.use_model(folder, name)
+        RECOMMEND.use_model(folder, name, instead_of=before)
     return RecommenderImprovement(model=name, learned=new, asked=len(ranks), before=was, now=now, switched=switched)
 
 

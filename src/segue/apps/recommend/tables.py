@@ -11,8 +11,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from segue.apps.cells import MILLISECONDS, clean, parse_time
-from segue.data.tables import Table, TableSettings, open_table
+from segue.apps.cells import MILLISECONDS, clean, open_given, parse_time, rows_given
+from segue.data.tables import Table
 from segue.errors import DataError
 
 COLUMNS = {
@@ -118,8 +118,8 @@ def to_item(row: Mapping[str, Any]) -> Item | str:
 
 def read_events(source: str | Path | Table, problems: Counter[str]) -> Iterator[Event]:
     """The events of a table."""
-    table = open_table(source, TableSettings())
-    for number, (_, row) in enumerate(table):
+    table = open_given(source)
+    for number, (_, row) in enumerate(rows_given(table)):
         found = to_event(row, otherwise=float(number))
         if isinstance(found, str):
             problems[found] += 1
@@ -130,8 +130,8 @@ def read_events(source: str | Path | Table, problems: Counter[str]) -> Iterator[
 
 def read_items(source: str | Path | Table, problems: Counter[str]) -> Iterator[Item]:
     """The items of a table."""
-    table = open_table(source, TableSettings())
-    for _, row in table:
+    table = open_given(source)
+    for _, row in rows_given(table):
         found = to_item(row)
         if isinstance(found, str):
             problems[found] += 1

@@ -21,6 +21,7 @@ keep their types: text from csv, tsv and conll, and what the file says from the 
 choice), `conll`, `parquet`, `datasets` the rest.
 """
 
+from segue.data.tables.cells import DelimiterError as DelimiterError
 from segue.data.tables.datasets import DATASETS as DATASETS
 from segue.data.tables.reader import Record as Record
 from segue.data.tables.reader import Row as Row

@@ -86,12 +86,21 @@ def _rows(
     reading.check()
 
 
+class DelimiterError(DataError):
+    """The columns are separated by another character than the one that was named."""
+
+    def __init__(self, message: str, *, found: str) -> None:
+        super().__init__(message)
+        self.found = found
+
+
 def _check_header(where: str, names: Sequence[str], delimiter: str) -> None:
     for other, remedy in (("\t", "--format tsv"), (";", "--delimiter ';'")):
         if len(names) == 1 and other != delimiter and other in names[0]:
-            raise DataError(
+            raise DelimiterError(
                 f"{where} must have its columns separated by {delimiter!r}; got a first line without it but with "
-                f"{other!r}: {names[0][:80]!r}. Say {remedy}."
+                f"{other!r}: {names[0][:80]!r}. Say {remedy}.",
+                found=other,
             )
     check_names(where, [name for name in names if name])
 
