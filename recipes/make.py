@@ -63,7 +63,7 @@ CHARACTERS = "data.permutation.spans=characters"
 LONGER = ["data.lanes=32", "train.seed=3", "train.warmup_steps=50", "train.precision=bfloat16"]
 """The second stage of a Transformer-XL, and the only one of an XLNet: more rows, so that other text is read."""
 SECOND = [*LONGER, "train.steps=1700", "train.decay_steps=400"]
-PERMUTED = [*LONGER, "train.steps=850", "train.decay_steps=200"]
+PERMUTED = [*LONGER, "train.steps=900", "train.decay_steps=150"]
 MODELS: dict[str, Pretrained | Head] = {
     "transformer-xl-mini-en": Pretrained(language="en", config="transformer-xl-mini.toml", stages=[[], SECOND]),
     "transformer-xl-mini-zh": Pretrained(language="zh", config="transformer-xl-mini.toml", stages=[[], SECOND]),
