@@ -21,7 +21,9 @@ class DeskSettings(Section):
     max_messages: Count = 500
     """Messages of one conversation."""
     max_open: Count = 20
-    """Conversations that a person may have open."""
+    """Conversations that a person may have open;"""
+    idle: Seconds = 3600.0
+    """those in which nothing was said for so many seconds are closed to make room for a new one."""
     max_conversations: Count = 1_000_000
     """Conversations of the desk; the oldest that are resolved can be deleted."""
     max_streams: Count = 2000
