@@ -2,13 +2,18 @@
 
 A row is written in the transaction of what it tells of: both are there or neither. It is sent each time with the same
 id, so that a receiver that remembers ids has it once whatever was killed when.
+
+Rows are written whether or not anybody listens. The first time that somebody does, those of before are taken away: they
+are history then, and no news. From then on none is lost, also while nobody listens for a time.
 """
 
 import asyncio
 import logging
+import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from segue.apps.database import Connection, Database
@@ -19,12 +24,40 @@ WAITS = (1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
 MOST_TRIES = 50
 """until then: about two days."""
 TIMEOUT = 10.0
-"""Seconds that the other side has."""
+"""Seconds that the other side may be silent,"""
+DEADLINE = 20.0
+"""and that it has for all of it: one that sends a byte now and then keeps nobody waiting."""
 COLUMNS = """
   number NUMBERED, id TEXT NOT NULL UNIQUE, subject TEXT NOT NULL, body TEXT NOT NULL,
   tries BIGINT NOT NULL DEFAULT 0, next_try DOUBLE PRECISION NOT NULL, delivered DOUBLE PRECISION,
   given_up DOUBLE PRECISION"""
 """Columns of such a table."""
+
+
+@contextmanager
+def deadline(socket_of: Callable[[], socket.socket | None]) -> Iterator[None]:
+    """Whatever is done with a socket ends in time: it is shut down then, and reading from it fails. A timeout of the
+    socket itself begins anew with each byte."""
+    late = threading.Event()
+
+    def shut() -> None:
+        late.set()
+        found = socket_of()
+        if found is not None:
+            with suppress(OSError):
+                found.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(DEADLINE, shut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception:
+        if late.is_set():
+            raise TimeoutError(f"it took more than {DEADLINE:.0f} seconds") from None
+        raise
+    finally:
+        timer.cancel()
 
 
 class Outbox:
@@ -36,12 +69,12 @@ class Outbox:
         self, database: Database, table: str, send: Callable[[str, str, str], str | None], *, in_order: bool
     ) -> None:
         self._database, self._table, self._send, self._in_order = database, table, send, in_order
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"segue-{table}")
         self._more = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begins with what is left from before."""
+        await self._database.run(self._begin)
         self._task = asyncio.create_task(self._loop())
 
     def wake(self) -> None:
@@ -53,7 +86,17 @@ class Outbox:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, connection: Connection) -> None:
+        known = f"{self._table} begun"
+        if connection.execute("SELECT 1 FROM about WHERE name = ?", (known,)).fetchone() is not None:
+            return
+        tried = connection.execute(
+            f"SELECT 1 FROM {self._table} WHERE delivered IS NOT NULL OR tries > 0 LIMIT 1"
+        ).fetchone()
+        if tried is None:  # earlier versions sent rows and made no note of it
+            connection.execute(f"DELETE FROM {self._table}")
+        connection.execute("INSERT INTO about (name, value) VALUES (?, ?)", (known, str(time.time())))
 
     async def _loop(self) -> None:
         while True:
@@ -74,8 +117,7 @@ class Outbox:
                     pass
 
     async def _deliver(self, number: int, id: str, subject: str, body: str, tries: int) -> None:
-        loop = asyncio.get_running_loop()
-        problem = await loop.run_in_executor(self._pool, self._send, id, subject, body)
+        problem = await self._sent(id, subject, body)
         now = time.time()
 
         def note(connection: Connection) -> None:
@@ -92,6 +134,30 @@ class Outbox:
         await self._database.run(note)
         if problem is not None:
             log.warning("%s: %s was not taken: %s", self._table, id, problem)
+
+    async def _sent(self, id: str, subject: str, body: str) -> str | None:
+        """None, or what went wrong. The thread is one that nobody waits for at the end of the process."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[str | None] = loop.create_future()
+
+        def tell(problem: str | None) -> None:
+            if not done.done():
+                done.set_result(problem)
+
+        def work() -> None:
+            try:
+                problem = self._send(id, subject, body)
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"[:200]
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(tell, problem)
+
+        threading.Thread(target=work, name=f"segue-{self._table}", daemon=True).start()
+        try:
+            async with asyncio.timeout(2 * DEADLINE):  # the name of a host may take long to be found
+                return await done
+        except TimeoutError:
+            return f"it took more than {2 * DEADLINE:.0f} seconds"
 
     def _due(self, connection: Connection) -> list[Any]:
         """What is to be sent now: in order, of each subject only the first that was not taken."""

@@ -114,6 +114,10 @@ class Postgresql:
         """Whether a page or an index of the server is not whole."""
         return isinstance(error, self._driver.errors.DataCorrupted | self._driver.errors.IndexCorrupted)
 
+    def is_moved(self, error: Exception) -> bool:
+        """A server's database does not move."""
+        return False
+
     # -------------------------------------------------------------------------------------------------- open and close
 
     def open(self, *, alone: bool) -> None:

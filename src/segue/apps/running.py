@@ -48,17 +48,20 @@ async def follow_model(
     application: Application, folder: Path, *, in_use: Callable[[], str], take: Callable[[str], Awaitable[None]]
 ) -> None:
     """Takes another model into use when the folder names one; where it cannot be read, the one before goes on."""
-    refused = ""
+    refused = said = ""
     while True:
         await asyncio.sleep(WATCHED)
         try:
             name = application.current_model(folder)
+            said = ""
             if name in (in_use(), refused):
                 continue
             refused = name
             await take(name)
         except (SegueError, OSError) as error:
-            log.error("the model in use goes on: %s", error)
+            if str(error) != said:  # once is enough
+                log.error("the model in use goes on: %s", error)
+            said = str(error)
             continue
         refused = ""
         log.warning("model %s is in use now", name)

@@ -16,6 +16,16 @@ _WAIT = 5.0
 """Seconds that SQLite waits for a lock of another process."""
 
 
+_NO_ROOM = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+)
+"""What SQLite says where a file cannot grow."""
+
+
 class MovedError(sqlite3.OperationalError):
     """The file is no longer where it was opened: what is written now would be lost."""
 
@@ -82,19 +92,21 @@ class Sqlite:
             raise
 
     def is_full(self, error: Exception) -> bool:
-        """Whether there is no room."""
-        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        """Whether there is no room: on the disk, in a quota, or in a limit on the size of files."""
+        return getattr(error, "sqlite_errorcode", None) in _NO_ROOM
 
     def is_away(self, error: Exception) -> bool:
         """Whether another process keeps the file for too long."""
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
 
     def is_damaged(self, error: Exception) -> bool:
-        """Whether the file is not whole, or not there."""
-        if isinstance(error, MovedError):
-            return True
+        """Whether the file is not whole, or cannot be read."""
         code = getattr(error, "sqlite_errorcode", None) or 0
-        return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR)
+
+    def is_moved(self, error: Exception) -> bool:
+        """Whether the file is no longer where it was."""
+        return isinstance(error, MovedError)
 
     # -------------------------------------------------------------------------------------------------- open and close
 

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import segue
-from segue.apps.database import DatabaseAwayError, DatabaseDamagedError, DatabaseFullError
+from segue.apps.database import DatabaseAwayError, DatabaseDamagedError, DatabaseFullError, DatabaseMovedError
 from segue.apps.keys import ANYONE, LOCAL, Caller, Role, RoleKeys
 from segue.serve.answers import ERRORS, add_error_answers, answer
 from segue.serve.errors import ApiError, not_ready
@@ -176,6 +176,7 @@ def make_app(
 _DATABASE_ANSWERS: Mapping[type[Exception], tuple[int, str, str, float | None]] = {
     DatabaseFullError: (507, "store_full", "have room; its disk is full. Send the request again later.", 60.0),
     DatabaseAwayError: (503, "store_away", "answer; it does not now. Send the request again later.", 2.0),
+    DatabaseMovedError: (500, "store_moved", "stay where it is; it was moved. Its operator must start again.", None),
     DatabaseDamagedError: (500, "store_damaged", "be whole; it is damaged. Its operator must restore a back-up.", None),
 }
 

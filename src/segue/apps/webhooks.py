@@ -1,7 +1,7 @@
 """Webhooks: what happened, told to another server, signed and retried.
 
 An event is a row of the table `outbox` (`segue.apps.outbox`), sent until the receiver answers with 2xx. The events of
-one subject are sent in their order.
+one subject are sent in their order, from the first start with an address on.
 
     POST URL
     content-type: application/json
@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from segue.apps.database import Connection, Database
-from segue.apps.outbox import COLUMNS, TIMEOUT, Outbox
+from segue.apps.outbox import COLUMNS, TIMEOUT, Outbox, deadline
 from segue.errors import ConfigError
 
 TABLE = f"""
@@ -61,7 +61,7 @@ def is_signed(secret: str, body: bytes, signature: str, *, now: float) -> bool:
     """
     fields = dict(part.partition("=")[::2] for part in signature.split(","))
     sent = fields.get("t", "")
-    if not sent.isdigit() or abs(now - int(sent)) > TOLERANCE:
+    if not (sent.isascii() and sent.isdecimal() and len(sent) < 16) or abs(now - int(sent)) > TOLERANCE:
         return False
     return hmac.compare_digest(sign(secret, body, now=int(sent)).encode(), signature.encode())
 
@@ -106,8 +106,9 @@ def _post(parts: SplitResult, id: str, body: bytes, *, secret: str) -> str | Non
         "x-segue-signature": sign(secret, body, now=time.time()),
     }
     try:
-        connection.request("POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, headers)
-        status = connection.getresponse().status
+        with deadline(lambda: connection.sock):
+            connection.request("POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, headers)
+            status = connection.getresponse().status
     except (OSError, http.client.HTTPException, ValueError) as error:
         return str(error)[:200] or type(error).__name__
     finally:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Generator
 from typing import Protocol
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -68,20 +69,34 @@ class Service(Protocol):
 
 
 class _Protocol(H11Protocol):
-    """A connection whose first header must come in time."""
+    """A connection on which each header must come in time: the first from the beginning, others from their first byte,
+    until which the time to keep a connection open counts."""
 
     header_timeout = 20.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._deadline = self.loop.call_later(self.header_timeout, self._too_late)
+        self._deadline: asyncio.TimerHandle | None = self.loop.call_later(self.header_timeout, self._too_late)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._in_time()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.header_timeout, self._too_late)
+
+    def _in_time(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def _too_late(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        self._deadline = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._deadline.cancel()
+        self._in_time()
         super().connection_lost(exc)
 
 

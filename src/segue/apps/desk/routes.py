@@ -20,7 +20,7 @@ from segue.apps.desk.service import AGENTS, DeskService
 from segue.apps.keys import Caller
 from segue.apps.web import Strict, address_of, needs
 from segue.serve.answers import ERRORS, answer
-from segue.serve.errors import ApiError, shown, too_large
+from segue.serve.errors import ApiError, shown
 from segue.serve.limits import LimitedRoute
 from segue.serve.sse import PING, EventStream, event
 
@@ -114,7 +114,7 @@ async def read_conversation(id: str, request: Request) -> Response:
 async def say(id: str, body: VisitorMessage, request: Request) -> Response:
     """Says something; the answer has the message and the reply of the desk, if it leads the conversation."""
     service = service_of(request)
-    text = _clean(body.text, service.settings.max_message, setting="max_message")
+    text = _clean(body.text, service.settings.max_message)
     said = await service.visitor_says(id, text, client=body.id, chosen=body.topic)
     found = await service.conversation(id)
     return answer(_for_visitor(found, said))
@@ -200,7 +200,7 @@ async def reply_as_agent(
 ) -> Response:
     """Answers as a person; the visitor sees it at once."""
     service = service_of(request)
-    text = _clean(body.text, service.settings.max_reply, setting="max_reply")
+    text = _clean(body.text, service.settings.max_reply)
     await service.agent_does(id, caller.name, "say", text)
     return await read_record(id, request)
 
@@ -252,7 +252,7 @@ async def review(
         )
     )
     if not done:
-        raise ApiError(404, f"message must be a proposal that is open; got {message}.", code="not_found")
+        raise ApiError(404, f"message must be a proposal; got {message}.", code="not_found")
     return answer({"message": message, "accepted": body.accepted})
 
 
@@ -285,9 +285,9 @@ async def forget_person(person: str, request: Request) -> Response:
     takes them out."""
     service = service_of(request)
     kept = await service.database.run(lambda connection: store.of_person(connection, person))
-    count = await service.write(lambda connection: store.forget(connection, person), AGENTS)
-    await service.database.clean_later()
     ids = [one["id"] for one in kept["conversations"]]
+    count = await service.write(lambda connection: store.forget(connection, person), AGENTS, *ids)
+    await service.database.clean_later()
     models = await asyncio.to_thread(models_with, service.folder, ids)
     command = shlex.join(["segue", "desk", "person", str(service.folder), person, "--delete"]) if models else None
     return answer({"person": person, "deleted_conversations": count, "models": models, "command": command})
@@ -315,10 +315,15 @@ def _for_visitor(found: dict[str, Any], said: list[dict[str, Any]]) -> dict[str,
     }
 
 
-def _clean(text: str, limit: int, *, setting: str) -> str:
+def _clean(text: str, limit: int) -> str:
     kept = text.replace("\0", "").strip()
     if len(kept) > limit:
-        raise too_large("text", len(kept), limit, what="characters", setting=setting)
+        raise ApiError(
+            400,
+            f"text must have at most {limit:,} characters; got {len(kept):,}. Send less, or several messages.",
+            code="too_large",
+            param="text",
+        )
     if not kept:
         raise ApiError(400, "text must have a visible character; got none.", code="invalid_value", param="text")
     return kept
@@ -340,7 +345,10 @@ def _stream(request: Request, subject: str, look: Callable[[], Awaitable[Any]]) 
     async def pieces() -> AsyncGenerator[bytes]:
         while service.ready and not gone.done():
             waiting.clear()
-            found = await look()
+            try:
+                found = await look()
+            except ApiError:  # the conversation was deleted
+                return
             if found is not None:
                 yield event(found)
             try:

@@ -6,6 +6,7 @@ who comes back after a crash has lost a message or gets one twice.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ from segue.apps.webhooks import webhooks
 from segue.serve.errors import ApiError, busy, not_ready, shown
 
 T = TypeVar("T")
+log = logging.getLogger("segue.apps")
 AGENTS = "*"
 """What agents' pages listen to."""
 
@@ -60,15 +62,15 @@ class DeskService:
     async def start(self) -> None:
         """Opens the database, and goes on with webhooks that were not taken."""
         await asyncio.to_thread(self.database.open)
-        error = await self.database.run(lambda connection: _setting(connection, "error"))
+        error = await self.database.run(_accepted_error)
         if error is not None:
-            self._use_error(float(error))
+            self._use_error(error)
         self._watching = asyncio.create_task(
             follow_model(DESK, self.folder, in_use=lambda: self.model_name, take=self._use_model)
         )
         if self._webhook is not None:
             self._webhooks = webhooks(self.database, url=self._webhook[0], secret=self._webhook[1])
-            self._webhooks.start()
+            await self._webhooks.start()
         self.ready = True
 
     async def stop(self) -> None:
@@ -102,7 +104,8 @@ class DeskService:
             (count,) = connection.execute("SELECT count(*) FROM conversations").fetchone()
             if count >= self.settings.max_conversations:
                 raise _full("conversations", self.settings.max_conversations)
-            if store.open_of(connection, person) >= self.settings.max_open:
+            spare = self.settings.max_open - store.open_of(connection, person) - 1
+            if spare < 0 and store.close_idle(connection, person, -spare, idle=self.settings.idle) < -spare:
                 raise _full("open conversations of a person", self.settings.max_open)
             return store.open_conversation(connection, person=person, language=language)
 
@@ -120,7 +123,7 @@ class DeskService:
         async with self._locks.setdefault(id, asyncio.Lock()):
             found, before, sent = await self.database.run(lambda connection: self._look(connection, id, client))
             if sent is not None:
-                return sent
+                return _same(sent, text)
             said = [Said(author="visitor", text=text, client=client)]
             changes: dict[str, Any] = {}
             if found["state"] == "resolved":
@@ -187,7 +190,6 @@ class DeskService:
 
     async def set_error(self, error: float) -> dict[str, Any]:
         """Another error that is accepted, from now on."""
-        self._use_error(error)
         await self.write(
             lambda connection: connection.execute(
                 "INSERT INTO settings (name, value) VALUES ('error', ?) ON CONFLICT (name) DO UPDATE SET "
@@ -195,6 +197,7 @@ class DeskService:
                 (str(error),),
             )
         )
+        self._use_error(error)
         return self.decision()
 
     def _use_error(self, error: float) -> None:
@@ -270,9 +273,11 @@ class DeskService:
 def _say(
     connection: Connection, id: str, said: list[Said], changes: dict[str, Any], chosen: str | None
 ) -> list[dict[str, Any]]:
+    _existing(connection, id)  # its person may have been deleted while the desk thought
     written = store.say(connection, id, said, changes=changes)
-    if chosen is not None and written[-1]["about"].get("chosen"):
-        reviews.propose_choice(connection, id, written[-1]["number"], topic=chosen)
+    template = written[-1]["about"].get("template")
+    if chosen is not None and template is not None:
+        reviews.propose_choice(connection, id, written[-1]["number"], topic=chosen, answer=template)
     return written
 
 
@@ -283,9 +288,33 @@ def _existing(connection: Connection, id: str) -> dict[str, Any]:
     return found
 
 
-def _setting(connection: Connection, name: str) -> str | None:
-    row = connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
-    return None if row is None else str(row[0])
+def _same(sent: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    """What was sent before under an id, if it was the same."""
+    if sent[0]["text"] != text:
+        raise ApiError(
+            409,
+            "id must be another one for each message; got one that was sent with another text. Choose a new one.",
+            code="id_taken",
+            param="id",
+        )
+    return sent
+
+
+def _accepted_error(connection: Connection) -> float | None:
+    """What an operator has set; None where that is nothing, or no share."""
+    row = connection.execute("SELECT value FROM settings WHERE name = 'error'").fetchone()
+    if row is None:
+        return None
+    try:
+        error = float(row[0])
+    except ValueError:
+        error = 0.0
+    if 0 < error < 1:
+        return error
+    log.error(
+        "the accepted error in the database must be between 0 and 1; got %s. The model's own is used.", shown(row[0])
+    )
+    return None
 
 
 def _full(what: str, limit: int) -> ApiError:

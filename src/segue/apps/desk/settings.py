@@ -22,6 +22,8 @@ class DeskSettings(Section):
     """Maximum number of messages in a conversation."""
     max_open: Count = 20
     """Maximum number of open conversations per person."""
+    idle: Seconds = 3600.0
+    """Seconds without a message after which a conversation may be closed to make room for a new one of its person."""
     max_conversations: Count = 1_000_000
     """Maximum number of conversations of the desk; the oldest resolved ones may be deleted."""
     max_streams: Count = 2000

@@ -210,6 +210,18 @@ def open_of(connection: Connection, person: str) -> int:
     return int(count)
 
 
+def close_idle(connection: Connection, person: str, count: int, *, idle: float) -> int:
+    """Resolves conversations of a person in which nothing was said for some seconds, and for which no agent is needed,
+    the longest silent first; gives their number. Whoever writes into one opens it again."""
+    rows = connection.execute(
+        "SELECT id FROM conversations WHERE person = ? AND state = 'desk' AND updated < ? ORDER BY updated LIMIT ?",
+        (person, time.time() - idle, count),
+    ).fetchall()
+    for (id,) in rows:
+        change(connection, id, {"state": "resolved"})
+    return len(rows)
+
+
 def give_feedback(connection: Connection, id: str, message: int, *, good: bool) -> bool:
     """Whether there is such an answer of the desk, or of an agent."""
     row = connection.execute(

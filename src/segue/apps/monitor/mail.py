@@ -11,7 +11,7 @@ from email.utils import formatdate
 
 from segue.apps.database import Database
 from segue.apps.monitor.sources import Mail
-from segue.apps.outbox import TIMEOUT, Outbox
+from segue.apps.outbox import TIMEOUT, Outbox, deadline
 
 
 def mails(database: Database, mail: Mail, *, password: str) -> Outbox:
@@ -39,7 +39,7 @@ def _send(mail: Mail, id: str, subject: str, body: str, *, password: str) -> str
             )
         else:
             server = smtplib.SMTP(mail.host, mail.port, timeout=TIMEOUT)
-        with server:
+        with server, deadline(lambda: server.sock):
             if mail.security == "starttls":
                 server.starttls(context=ssl.create_default_context())
             if mail.user and mail.security != "none":

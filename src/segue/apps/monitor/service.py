@@ -83,7 +83,7 @@ class MonitorService:
         if self.listed.mail is not None:
             self._senders.append(mails(self.database, self.listed.mail, password=self._password))
         for sender in self._senders:
-            sender.start()
+            await sender.start()
         self.ready = True
         models = follow_model(MONITOR, self.folder, in_use=lambda: self.model_name, take=self._use_model)
         jobs = [models, self._clock(), *(self._follow(one) for one in self.listed.source)]
