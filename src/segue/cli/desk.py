@@ -1,7 +1,7 @@
 """`segue desk`: customer service from questions and answers; a verb of its own for each step."""
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
@@ -59,6 +59,13 @@ def learn(
         ),
     ] = None,
     error: Annotated[float, typer.Option(help="Share of wrong answers that is accepted.")] = 0.05,
+    outside_share: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of questions out of scope to expect; answers to them count as wrong. Default: as in the files.",
+        ),
+    ] = None,
     finetune: Annotated[
         bool,
         typer.Option(help="Fine-tune a network too, where there are more than 3,000 questions; used if it helps."),
@@ -80,6 +87,7 @@ def learn(
         out,
         model=model,
         error=error,
+        outside_share=outside_share,
         finetune=finetune,
         encoding=encoding,
         database=database,
@@ -89,16 +97,22 @@ def learn(
     say(Console(highlight=False), f"Report: {found.page}, and report.md beside it.")
 
 
-def _show(numbers: dict[str, object]) -> None:
+def _show(numbers: dict[str, Any]) -> None:
+    from segue.apps.desk.report import NO_ANSWERS, found_said, outside_said, said_of, share_said
+
     console = Console(highlight=False)
     asked = "shortened questions" if numbers["shortened"] else "held-back questions"
+    for line in numbers["columns"]:
+        say(console, line)
     say(console, f"{numbers['topics']:,} topics, {numbers['questions']:,} questions.")
+    if numbers["without_answer"] == numbers["topics"]:
+        say(console, f"{NO_ANSWERS} Give a column answer.")
     say(console, f"{numbers['held_back']:,} {asked}: right topic first {numbers['right']:.1%}, in three "
-        f"{numbers['right_in_three']:.1%}.")  # fmt: skip
-    say(console, f"Accepted error {numbers['accepted_error']:.1%}: answers {numbers['answered']:.1%} of them, wrong "
-        f"{numbers['error_of_answered']:.1%}.")  # fmt: skip
-    if numbers["outside_found"] is not None:
-        say(console, f"Told to be outside, of questions that are: {numbers['outside_found']:.1%}.")
+        f"{numbers['right_in_three']:.1%}, of those inside.")  # fmt: skip
+    say(console, f"Accepted error {numbers['accepted_error']:.1%}: {said_of(numbers['counts'])}.")
+    say(console, share_said(numbers["outside_share"]))
+    if numbers["outside_counts"] is not None:
+        say(console, f"{found_said(numbers['outside_counts'])} {outside_said(numbers['counts'])}.")
 
 
 def ask(
@@ -238,14 +252,18 @@ def improve(desk: DeskArgument, seed: HeldSeedOption = 0) -> None:
       segue desk improve desk
     """
     from segue.apps.desk.interface import improve_desk
+    from segue.apps.desk.report import counted, said_of
 
     found = improve_desk(desk, seed=seed)
     console = Console(highlight=False)
     say(console, f"{found.learned:,} accepted answers learned.")
     say(
         console,
-        f"Of {found.asked:,} held-back questions right: before {found.right_before:.1%}, now {found.right_now:.1%}.",
+        f"Of {found.asked:,} held-back questions, the right topic came first: before {found.right_before:.1%}, now "
+        f"{found.right_now:.1%}.",
     )
+    for name, counts in (("before", found.before), ("now", found.now)):
+        say(console, f"Accepted error {found.error:.1%}, {name}: {said_of(counted(counts))}.")
     show_switch("desk", desk, model=found.model, switched=found.switched)
 
 

@@ -44,6 +44,7 @@ def learn_desk(
     *,
     model: str | None = None,
     error: float = 0.05,
+    outside_share: float | None = None,
     finetune: bool = True,
     encoding: str = "utf-8",
     database: str | None = None,
@@ -58,6 +59,8 @@ def learn_desk(
         out: Folder of the desk; it must not exist yet.
         model: Model of the vectors: a name or a model folder, or "none". Default: the packaged model of the language.
         error: Share of wrong answers that is accepted; the threshold follows from it. Default: 0.05.
+        outside_share: Share of the visitors' questions that will not be for this desk; an answer to one of them counts
+            as wrong. Default: the share that such questions have among the held-back ones of the sources.
         finetune: Whether a network is fine-tuned too where there are more than 3,000 questions, which takes minutes. It
             is used if that makes more of the held-back questions right.
         encoding: Encoding of files without a byte order mark. Default: "utf-8".
@@ -90,7 +93,15 @@ def learn_desk(
     tables = [table_source(one, name=f"table {n}") for n, one in enumerate(given, start=1)]
     knowledge = read_knowledge(tables, encoding=encoding)
     line = StatusLine(show=progress)
-    built = build(knowledge, model=model, error=error, seed=seed, finetune=finetune, told=line.update)
+    built = build(
+        knowledge,
+        model=model,
+        error=error,
+        seed=seed,
+        finetune=finetune,
+        told=line.update,
+        outside_share=outside_share,
+    )
     line.clear()
 
     def write(folder: Path) -> None:

@@ -14,7 +14,7 @@ is an intent; where a row has none, it is its answer. A row may lack
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,8 @@ class Knowledge:
     asked: tuple[Asked, ...]
     left_out: dict[str, int] = field(default_factory=dict)
     """Rows that could not serve, by the reason, and texts that were cut."""
+    columns: tuple[str, ...] = ()
+    """What was read from which column, for each table."""
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -90,8 +92,9 @@ class _Pair:
 def read_knowledge(sources: Sequence[str | Path | Table], *, encoding: str = "utf-8") -> Knowledge:
     """Reads all tables."""
     problems: Counter[str] = Counter()
-    pairs = [pair for source in sources for pair in _pairs(source, encoding, problems)]
-    return gather(pairs, problems)
+    columns: list[str] = []
+    pairs = [pair for source in sources for pair in _pairs(source, encoding, problems, columns)]
+    return replace(gather(pairs, problems), columns=tuple(columns))
 
 
 def gather(pairs: Iterable[_Pair], problems: Counter[str]) -> Knowledge:
@@ -142,9 +145,11 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str]) -> Knowledge:
     )
 
 
-def _pairs(source: str | Path | Table, encoding: str, problems: Counter[str]) -> Iterator[_Pair]:
+def _pairs(source: str | Path | Table, encoding: str, problems: Counter[str], taken: list[str]) -> Iterator[_Pair]:
     table = open_table(source, TableSettings(encoding=encoding))
     columns = {role: _column(table, names) for role, names in COLUMNS.items()}
+    if columns["answer"] is not None and _plain(columns["answer"]) == "a" and columns["question"] is None:
+        columns["answer"] = None  # a letter alone may mean anything
     if columns["turns"] is None and columns["question"] is None and columns["answer"] is None:
         raise DataError(
             f"{table.source} must have a column question, answer or turns; got {', '.join(table.columns)[:200]}. "
@@ -156,6 +161,9 @@ def _pairs(source: str | Path | Table, encoding: str, problems: Counter[str]) ->
             f"{', '.join(table.columns)[:200]}. Rename a column, or give questions outside the intent oos."
         )
     name = Path(table.source).name
+    taken.append(
+        f"{name}: " + ", ".join(f"{role} from the column {column}" for role, column in columns.items() if column)
+    )
     for number, row in table:
         cell = {role: None if column is None else row.get(column) for role, column in columns.items()}
         group = f"{name}, {cell['dialogue'] if cell['dialogue'] is not None else number}"
@@ -172,8 +180,12 @@ def _pairs(source: str | Path | Table, encoding: str, problems: Counter[str]) ->
 
 
 def _column(table: Table, names: Sequence[str]) -> str | None:
-    by_name = {column.strip().casefold(): column for column in reversed(table.columns)}
+    by_name = {_plain(column): column for column in reversed(table.columns)}
     return next((by_name[name] for name in names if name in by_name), None)
+
+
+def _plain(column: str) -> str:
+    return column.strip().casefold()
 
 
 def _text(value: Any, longest: int, problems: Counter[str]) -> str | None:
