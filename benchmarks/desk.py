@@ -25,12 +25,12 @@ from benchmarks.desk_baselines import bm25_rankings, nb_svm, nearest_by_bm25, tf
 from benchmarks.desk_data import Intents, Retrieval, banking77, clinc150, few, insuranceqa, pairs
 from benchmarks.provenance import RESULTS, Result, newest, origin, record, seconds_since
 from segue.apps.desk.build import Built, build
-from segue.apps.desk.confidence import threshold_for
+from segue.apps.desk.confidence import calibration_error, threshold_for
 from segue.apps.desk.knowledge import Asked, Knowledge, Topic
 from segue.apps.desk.model import DeskModel
 
 SIZES: tuple[int | None, ...] = (None, 10, 5)
-ERRORS = (0.05, 0.02)
+ERRORS = (0.1, 0.05, 0.02, 0.01)
 ENTRIES = 100_000
 RATE = 20
 """Questions a second."""
@@ -95,6 +95,7 @@ def _intents(data: Intents, rows: list[tuple[str, str]], how: How) -> Result:
         "BM25": round(_share(nearest_by_bm25(rows, texts), golds), 4),
         "NB-SVM": round(_share(nb_svm(rows, texts), golds), 4),
         "thresholds": _thresholds(built, sure, inside, right),
+        "calibration error": round(calibration_error(sure, right), 4),
         **_learning(built, seconds),
     }
     if data.outside_test:
@@ -118,15 +119,17 @@ def _share(found: list[str], golds: list[str]) -> float:
 
 def _thresholds(built: Built, sure: Any, inside: Any, right: Any) -> list[dict[str, float]]:
     """What was asked for, and what came of it on the test questions."""
-    held_sure = np.array([one.confidence for one in built.measured.held])
-    held_right = np.array([one.right for one in built.measured.held])
     outside = built.model.fitted.outside
     rows = []
     for error in ERRORS:
-        answered = np.where(inside >= outside, sure, 0.0) >= threshold_for(held_sure, held_right, error=error)
+        threshold = threshold_for(built.measured.outcomes, error=error)
+        held = built.measured.outcomes.at(threshold)
+        answered = np.where(inside >= outside, sure, 0.0) >= threshold
         rows.append(
             {
                 "asked error": error,
+                "held back: answered": round(held.share_answered, 4),
+                "held back: error": round(held.share_wrong, 4),
                 "answered": round(float(answered.mean()), 4),
                 "error": round(float(1 - right[answered].mean()), 4) if answered.any() else 0.0,
             }

@@ -11,7 +11,7 @@ import pytest
 
 import segue
 from segue.apps.desk import build, decide, learn, matcher, model, network, pairs, parts, rounds
-from segue.apps.desk.confidence import curve, fit_logistic, probability, threshold_for
+from segue.apps.desk.confidence import fit_logistic, probability
 from segue.apps.desk.folder import MODELS, read_model
 from segue.apps.desk.index import build_index
 from segue.apps.desk.knowledge import read_knowledge
@@ -119,24 +119,6 @@ def test_weights_prefer_the_part_that_is_right() -> None:
     right = [int(rank(one, weights).topics[0]) == gold for one, (gold,) in zip(scores, golds, strict=True)]
     assert np.mean(right) > 0.8
     assert fit_weights([], []).tolist() == PRIOR.tolist()
-
-
-def test_the_threshold_keeps_the_error_on_new_questions() -> None:
-    draw = np.random.default_rng(1)
-
-    def some(count: int) -> tuple[np.ndarray, np.ndarray]:
-        sure = draw.random(count)
-        return sure, draw.random(count) < sure
-
-    known, new = some(4000), some(20000)
-    for error in (0.02, 0.05):
-        threshold = threshold_for(*known, error=error)
-        answered = new[0] >= threshold
-        assert abs((~new[1][answered]).mean() - error) < 0.01
-    assert threshold_for(known[0], np.zeros(4000, dtype=bool), error=0.05) > 1
-    points = curve(*known)
-    assert points[-1].answered == 1
-    assert points[0].error < points[-1].error
 
 
 def test_a_logistic_model_is_calibrated() -> None:

@@ -1,7 +1,7 @@
 """`segue desk`: customer service from questions and answers; a verb of its own for each step."""
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
@@ -60,6 +60,13 @@ def learn(
         ),
     ] = None,
     error: Annotated[float, typer.Option(help="Acceptable share of wrong answers.")] = 0.05,
+    outside_share: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Expected share of out-of-scope questions; answers to them count as wrong. Default: as in the files.",
+        ),
+    ] = None,
     finetune: Annotated[
         bool,
         typer.Option(
@@ -84,6 +91,7 @@ def learn(
         out,
         model=model,
         error=error,
+        outside_share=outside_share,
         finetune=finetune,
         encoding=encoding,
         database=database,
@@ -95,16 +103,22 @@ def learn(
     say(Console(highlight=False, emoji=False), f"Report: {found.page}, and report.md beside it.")
 
 
-def _show(numbers: dict[str, object]) -> None:
+def _show(numbers: dict[str, Any]) -> None:
+    from segue.apps.desk.report import NO_ANSWERS, found_said, outside_said, said_of, share_said
+
     console = Console(highlight=False, emoji=False)
     asked = "shortened questions" if numbers["shortened"] else "held-out questions"
+    for line in numbers["columns"]:
+        say(console, line)
     say(console, f"{numbers['topics']:,} topics, {numbers['questions']:,} questions.")
+    if numbers["without_answer"] == numbers["topics"]:
+        say(console, f"{NO_ANSWERS} Give a column answer.")
     say(console, f"{numbers['held_back']:,} {asked}: correct topic first {numbers['right']:.1%}, among the first three "
-        f"{numbers['right_in_three']:.1%}.")  # fmt: skip
-    say(console, f"Accepted error rate {numbers['accepted_error']:.1%}: answers {numbers['answered']:.1%} of them, "
-        f"{numbers['error_of_answered']:.1%} of these wrongly.")  # fmt: skip
-    if numbers["outside_found"] is not None:
-        say(console, f"Out-of-scope questions detected: {numbers['outside_found']:.1%}.")
+        f"{numbers['right_in_three']:.1%}, of those in scope.")  # fmt: skip
+    say(console, f"Accepted error rate {numbers['accepted_error']:.1%}: {said_of(numbers['counts'])}.")
+    say(console, share_said(numbers["outside_share"]))
+    if numbers["outside_counts"] is not None:
+        say(console, f"{found_said(numbers['outside_counts'])} {outside_said(numbers['counts'])}.")
 
 
 def ask(
@@ -246,6 +260,7 @@ def improve(desk: DeskArgument, seed: HeldSeedOption = 0) -> None:
       segue desk improve desk
     """
     from segue.apps.desk.interface import improve_desk
+    from segue.apps.desk.report import counted, said_of
 
     found = improve_desk(desk, seed=seed)
     console = Console(highlight=False, emoji=False)
@@ -255,6 +270,8 @@ def improve(desk: DeskArgument, seed: HeldSeedOption = 0) -> None:
     if found.asked:
         say(console, f"Accuracy on {found.asked:,} held-out questions: before {found.right_before:.1%}, now "
             f"{found.right_now:.1%}.")  # fmt: skip
+        for name, counts in (("before", found.before), ("now", found.now)):
+            say(console, f"Accepted error rate {found.error:.1%}, {name}: {said_of(counted(counts))}.")
     else:
         say(console, "No question could be held out, because no topic has two: the new model was not evaluated. To use "
             f"it anyway: segue desk roll-back {desk} --to {found.model}")  # fmt: skip

@@ -277,7 +277,7 @@ def test_every_header_of_a_connection_must_come_in_time(desk: Path, tmp_path: Pa
         raw.sendall(request)
         assert b'"ok"' in raw.recv(65536)
         started = time.monotonic()
-        with pytest.raises(OSError, match=".*"):  # noqa: PT012
+        with pytest.raises(OSError, match=r".*"):  # noqa: PT012
             while time.monotonic() < started + 8:
                 raw.sendall(b"G" if time.monotonic() < started + 0.2 else b"E")
                 time.sleep(0.3)

@@ -58,11 +58,18 @@ def build(
     seed: int,
     finetune: bool,
     told: Callable[[str], object],
+    outside_share: float | None = None,
 ) -> Built:
     """Learns and measures. `model` makes the vectors: a name, a folder, "none", or None for the packaged ones. With
-    `finetune` a network is tried where there are many questions."""
+    `finetune` a network is tried where there are many questions. `outside_share` is the share of questions outside that
+    is expected; None for that of the known ones."""
     if not 0 < error < 1:
         raise ConfigError(f"--error must be between 0 and 1; got {error}. Use 0.05 for 5 wrong answers of 100.")
+    if outside_share is not None and not 0 <= outside_share < 1:
+        raise ConfigError(
+            f"--outside-share must be at least 0 and less than 1; got {outside_share}. Use 0.1 where one question of "
+            "ten is not for this desk."
+        )
     encoder = choose_encoder(knowledge, model)
     temporary = TemporaryDirectory(prefix="segue-desk-")
     trainers = None
@@ -73,7 +80,9 @@ def build(
             network=partial(train_network, name, topics=topics, out=out, told=told) if topics <= MOST_TOPICS else None,
             pairs=partial(train_pairs, name, out=out, told=told),
         )
-    learned = learn(knowledge, encoder, error=error, seed=seed, told=told, trainers=trainers)
+    learned = learn(
+        knowledge, encoder, error=error, seed=seed, told=told, trainers=trainers, outside_share=outside_share
+    )
     built = DeskModel(
         knowledge=knowledge,
         parts=learned.parts,
@@ -86,9 +95,15 @@ def build(
     about = {
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "encoders": {} if encoder is None else {place: one.name for place, one in encoder.readers.items()},
-        "asked_for": {"model": model, "error": error, "seed": seed, "finetune": finetune},
+        "asked_for": {
+            "model": model,
+            "error": error,
+            "seed": seed,
+            "finetune": finetune,
+            "outside_share": outside_share,
+        },
         "summary": summary(knowledge, learned.measured, learned.fitted),
-        "held": [[round(one.confidence, 5), int(one.right)] for one in learned.measured.held],
+        "held": learned.measured.outcomes.rows(),
     }
     return Built(model=built, measured=learned.measured, about=about, temporary=temporary)
 

@@ -13,13 +13,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from segue.apps.desk import reviews
 from segue.apps.desk.build import build
+from segue.apps.desk.confidence import Counts, Outcomes
 from segue.apps.desk.folder import CONVERSATION, conversations_of, read_knowledge_of, read_model
 from segue.apps.desk.knowledge import Asked, Knowledge, Topic, new_name
+from segue.apps.desk.report import counted
 from segue.apps.desk.store import DESK
 from segue.apps.folder import MODELS, model_names, next_name, read_about
 from segue.errors import CheckpointError, ConfigError
@@ -47,6 +50,12 @@ class Improvement:
     right_before: float
     right_now: float
     """Share of them whose best topic was right."""
+    error: float
+    """Share of wrong answers that is accepted."""
+    before: Counts
+    now: Counts
+    """How many of them were answered, and how many of these wrongly, with the threshold that each model chose for that
+    error without them."""
     switched: bool
 
 
@@ -86,13 +95,16 @@ def _improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improve
     more = with_reviewed(known, new)
     chosen = {**about["asked_for"], "seed": seed}
     held = _held(more, seed=seed)
-    right = []
+    right, counts = [], []
     for knowledge in (in_use, more):
         told(f"learning without {len(held):,} questions, to ask them")
-        right.append(_right(knowledge, more, held, model=chosen["model"], error=chosen["error"], seed=seed))
+        share, count = _asked(knowledge, more, held, chosen)
+        right.append(share)
+        counts.append(count)
     told("learning from everything")
     built = build(more, **chosen, told=told)
     built.about["improved"] = {"from": before, "asked": len(held), "right_before": right[0], "right_now": right[1]}
+    built.about["improved"] |= {"before": counted(counts[0]), "now": counted(counts[1])}
     name = next_name(desk)
     DESK.write_model(desk, name, built.write)
     switched = bool(held) and right[1] >= right[0]
@@ -111,6 +123,9 @@ def _improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improve
         asked=len(held),
         right_before=right[0],
         right_now=right[1],
+        error=chosen["error"],
+        before=counts[0],
+        now=counts[1],
         switched=switched,
     )
 
@@ -215,15 +230,27 @@ def _held(knowledge: Knowledge, *, seed: int) -> list[Asked]:
     return [one for one in knowledge.asked if one.group in away and any(counts.get(topic) for topic in one.topics)]
 
 
-def _right(
-    knowledge: Knowledge, newest: Knowledge, held: Sequence[Asked], *, model: str | None, error: float, seed: int
-) -> float:
-    """Share of the held-out questions that are answered rightly by what is learned without them."""
+def _asked(
+    knowledge: Knowledge, newest: Knowledge, held: Sequence[Asked], chosen: Mapping[str, Any]
+) -> tuple[float, Counts]:
+    """Evaluates a model trained without the held-out questions on them: the share whose best topic is right, and how
+    many are answered, and how many of these wrongly."""
     away = {one.text for one in held}
     rest = Knowledge(topics=knowledge.topics, asked=tuple(one for one in knowledge.asked if one.text not in away))
-    learned = build(rest, model=model, error=error, seed=seed, finetune=False, told=lambda _: None).model
-    right = sum(
-        learned.ask(one.text).candidates[0].topic.name in {newest.topics[topic].name for topic in one.topics}
-        for one in held
+    learned = build(rest, **{**chosen, "finetune": False}, told=lambda _: None).model
+    found = [learned.ask(one.text) for one in held]
+    right_N = np.array(
+        [
+            one.candidates[0].topic.name in {newest.topics[topic].name for topic in ask.topics}
+            for one, ask in zip(found, held, strict=True)
+        ],
+        dtype=bool,
     )
-    return right / max(1, len(held))
+    outcomes = Outcomes(
+        confidence_N=np.array([one.confidence for one in found]),
+        right_N=right_N,
+        inside_N=np.ones(len(held), dtype=bool),
+        weight_N=np.ones(len(held)),
+    )
+    answered_N = np.array([one.reason is None for one in found], dtype=bool)
+    return float(right_N.mean()) if len(held) else 0.0, outcomes.counts(answered_N)

@@ -44,6 +44,7 @@ def learn_desk(
     *,
     model: str | None = None,
     error: float = 0.05,
+    outside_share: float | None = None,
     finetune: bool = True,
     encoding: str = "utf-8",
     database: str | None = None,
@@ -58,6 +59,8 @@ def learn_desk(
         out: New folder for the desk.
         model: Embedding model: a name, a model folder, or "none". Default: the packaged model of the language.
         error: Acceptable share of wrong answers, which sets the confidence threshold. Default: 0.05.
+        outside_share: Expected share of out-of-scope questions; an answer to one of them counts as wrong. Default:
+            their share among the held-out questions of the sources.
         finetune: Whether to fine-tune a network as well, given more than 3,000 questions, which takes minutes. It is
             used if it answers more of the held-out questions correctly.
         encoding: Encoding of files without a byte order mark. Default: "utf-8".
@@ -90,7 +93,15 @@ def learn_desk(
     tables = [table_source(one, name=f"table {n}") for n, one in enumerate(given, start=1)]
     knowledge = read_knowledge(tables, encoding=encoding)
     line = StatusLine(show=progress)
-    built = build(knowledge, model=model, error=error, seed=seed, finetune=finetune, told=line.update)
+    built = build(
+        knowledge,
+        model=model,
+        error=error,
+        seed=seed,
+        finetune=finetune,
+        told=line.update,
+        outside_share=outside_share,
+    )
     line.clear()
 
     def write(folder: Path) -> None:

@@ -15,7 +15,7 @@ if each of its values has a single answer: otherwise it is a wider heading, and 
 import json
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,8 @@ class Knowledge:
     """Rows that could not serve, by the reason, and texts that were cut."""
     notes: tuple[str, ...] = ()
     """What a person should look at: answers that are not given, questions with several, columns that are missing."""
+    columns: tuple[str, ...] = ()
+    """What was read from which column, for each table."""
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -97,8 +99,9 @@ def read_knowledge(sources: Sequence[str | Path | Table], *, encoding: str = "ut
     """Reads all tables."""
     problems: Counter[str] = Counter()
     notes: list[str] = []
-    pairs = [pair for source in sources for pair in _pairs(source, encoding, problems, notes)]
-    return gather(pairs, problems, notes)
+    columns: list[str] = []
+    pairs = [pair for source in sources for pair in _pairs(source, encoding, problems, notes, columns)]
+    return replace(gather(pairs, problems, notes), columns=tuple(columns))
 
 
 def gather(pairs: Iterable[_Pair], problems: Counter[str], notes: Sequence[str] = ()) -> Knowledge:
@@ -177,9 +180,13 @@ def _some(texts: Sequence[str]) -> str:
     return shown if len(texts) <= 3 else f"{shown} and {len(texts) - 3:,} more"
 
 
-def _pairs(source: str | Path | Table, encoding: str, problems: Counter[str], notes: list[str]) -> Iterator[_Pair]:
+def _pairs(
+    source: str | Path | Table, encoding: str, problems: Counter[str], notes: list[str], taken: list[str]
+) -> Iterator[_Pair]:
     table = open_given(source, encoding=encoding)
     columns = {role: _column(table, names) for role, names in COLUMNS.items()}
+    if columns["answer"] is not None and _plain(columns["answer"]) == "a" and columns["question"] is None:
+        columns["answer"] = None  # a letter alone may mean anything
     if columns["turns"] is None and columns["question"] is None and columns["answer"] is None:
         raise DataError(
             f"{table.source} must have a column question, answer or turns; got {', '.join(table.columns)[:200]}. "
@@ -191,6 +198,9 @@ def _pairs(source: str | Path | Table, encoding: str, problems: Counter[str], no
             "column, or give out-of-scope questions the intent oos."
         )
     name = Path(table.source).name
+    taken.append(
+        f"{name}: " + ", ".join(f"{role} from the column {column}" for role, column in columns.items() if column)
+    )
     if columns["turns"] is None and columns["question"] is None:
         notes.append(
             f"{name} has no column question: its answers are searched by their own words. Its columns: "
@@ -235,8 +245,12 @@ def _rows(table: Table, name: str, columns: Mapping[str, str | None], problems: 
 
 
 def _column(table: Table, names: Sequence[str]) -> str | None:
-    by_name = {column.strip().casefold(): column for column in reversed(table.columns)}
+    by_name = {_plain(column): column for column in reversed(table.columns)}
     return next((by_name[name] for name in names if name in by_name), None)
+
+
+def _plain(column: str) -> str:
+    return column.strip().casefold()
 
 
 def _text(value: Any, longest: int, problems: Counter[str]) -> str | None:

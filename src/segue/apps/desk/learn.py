@@ -1,8 +1,8 @@
 """From knowledge to a model that was measured on questions it had not seen.
 
 Questions are held back in turn (`rounds`), the parts learn from the others, and what they say of those held back
-decides what each part counts, how sure an answer is, and the threshold. Then the parts learn from all. To know what a
-question outside looks like, some topics are hidden in one more round, and their questions are asked.
+decides what each part counts, how sure an answer is, and the threshold (`crosswise`). Then the parts learn from all. To
+know what a question outside looks like, topics are hidden in turn, and their questions are asked.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,31 +11,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.apps.desk.confidence import (
-    Point,
-    curve,
-    fit_logistic,
-    outside_threshold,
-    probability,
-    signals,
-    stack,
-    threshold_for,
-)
+from segue.apps.desk.confidence import Counts, Outcomes, Point, curve
+from segue.apps.desk.crosswise import FOLDS as CROSSED
+from segue.apps.desk.crosswise import Evidence, decide, folds_of, weights_for
 from segue.apps.desk.knowledge import Knowledge
 from segue.apps.desk.matcher import Matcher, fit_matcher
 from segue.apps.desk.network import Network
 from segue.apps.desk.pairs import LEAST as LEAST_PAIRS
 from segue.apps.desk.pairs import PairReader
 from segue.apps.desk.parts import PARTS, Parts, Vectors, fit_parts
-from segue.apps.desk.ranker import Ranked, Scored, fit_weights, put_forward, rank
+from segue.apps.desk.ranker import Scored, fit_weights, put_forward, rank
 from segue.apps.desk.rounds import ENOUGH, FOLDS, MOST_ASKED, Ask, rounds_of
 from segue.apps.desk.second import Trainers, choices_of, with_network, with_pairs
 from segue.apps.encoder import Encoder
+from segue.errors import ConfigError
 
-HIDDEN = 0.2
-"""Share of the topics that are hidden to see what is outside,"""
+HIDDEN = 5
+"""One topic of so many is hidden at a time to see what is outside,"""
 LEAST_TOPICS = 10
 """if there are so many."""
+MANY_ASKED = 3000
+"""Questions from which the first fifth of the topics is enough."""
 WORTH = 0.003
 """Mean reciprocal rank by which what is tried must be better to be used: it makes every answer slower."""
 
@@ -46,7 +42,8 @@ class Fitted:
 
     weights_K: NDArray[np.float64]
     base_K: NDArray[np.float64]
-    """Weights without the network, for whether a question is inside: hidden topics cannot be hidden from it."""
+    """Weights without a network or a reader of pairs, for whether a question is inside: hidden topics cannot be hidden
+    from these."""
     right_S: NDArray[np.float64]
     inside_S: NDArray[np.float64]
     threshold: float
@@ -82,12 +79,20 @@ class Measured:
     shortened: bool
     """Whether questions were shortened, because there were too few to hold back."""
     curve: tuple[Point, ...]
+    outcomes: Outcomes
+    """By confidences that were fitted without the question; what a threshold is chosen by."""
+    crosswise: Counts
+    """Where the threshold, too, was chosen without the question."""
+    calibration: float
+    """Expected calibration error of the confidence, on questions that it was not fitted to."""
     error: float
     """Share of wrong answers that was accepted."""
+    outside_share: float
+    """Share of questions outside that the threshold counts on."""
     choice: str
     """What was tried and chosen, for the report; empty where nothing was."""
-    outside_found: float | None
-    """Share of the questions of hidden topics, and of known ones outside, that are told to be outside."""
+    outside_found: tuple[int, int] | None
+    """How many of the questions of hidden topics, and of known ones outside, are recognised, and of how many."""
 
     @property
     def top1(self) -> float:
@@ -123,10 +128,18 @@ def learn(
     seed: int,
     told: Callable[[str], object],
     trainers: Trainers | None = None,
+    outside_share: float | None = None,
 ) -> Learned:
-    """All that decides, measured. `error` is the share of wrong answers that is accepted. Where there are enough
+    """All that decides, measured. `error` is the share of wrong answers that is accepted; `outside_share` the share of
+    questions outside that is expected, None for that of the known ones. Where there are enough
     questions, vectors are matched (`matcher`) and `trainers` fine-tune a model; each is kept if the right topics of the
     held-out questions come further to the front with it."""
+    if outside_share and len(knowledge.topics) < LEAST_TOPICS and not knowledge.outside:
+        raise ConfigError(
+            f"an outside share of {outside_share} needs examples of questions outside; got none, and "
+            f"{len(knowledge.topics)} topics, where from {LEAST_TOPICS} some can be hidden to serve as such. Add rows "
+            "with the intent oos."
+        )
     vectors = None
     if encoder is not None:
         told("vectors")
@@ -147,24 +160,23 @@ def learn(
         rounds, matched = _try_matcher(knowledge, encoder, vectors, rounds, choices, seed=seed)
         if matched:
             matcher = _matcher(knowledge, vectors, range(len(knowledge.asked)), seed=seed)
-    base_K = _weights(rounds)
-    network, pairs, weights_K = None, None, base_K
+    plain, network, pairs = rounds, None, None
     if trainers is not None and measurable:
         seen = (
             vectors if matcher is None or vectors is None else _matched(knowledge, vectors, rounds[0].rest, seed=seed)
         )
-        rounds, network, pairs = _try_network(knowledge, trainers, seen, rounds, base_K, choices, seed=seed)
-        weights_K = _weights(rounds)
-    hidden = _hidden(knowledge, vectors, encoder, base_K, match=matcher is not None, seed=seed, told=told)
+        rounds, network, pairs = _try_network(knowledge, trainers, seen, rounds, choices, seed=seed)
+        plain = plain[: len(rounds)]
+    hidden = _hidden(knowledge, vectors, encoder, match=matcher is not None, seed=seed, told=told)
     fitted, measured = _decided(
-        [one for some in rounds for one in some.asked],
-        [one for some in rounds for one in some.scores],
+        knowledge,
+        rounds,
+        plain,
         hidden,
-        weights_K,
-        base_K,
-        _answerable(knowledge),
         error=error,
+        outside_share=outside_share,
         choice=" ".join(choices),
+        seed=seed,
     )
     told("learning from all questions")
     everything = range(len(knowledge.asked))
@@ -200,7 +212,7 @@ def _try_matcher(
             return rounds, False
         parts = fit_parts(knowledge, one.rest, matched, like=one.parts)
         new.append(replace(one, parts=parts, scores=_scores(parts, one.asked, encoder, matched)))
-    before, after = _reciprocal(rounds), _reciprocal(new)
+    before, after = _reciprocal(knowledge, rounds, seed=seed), _reciprocal(knowledge, new, seed=seed)
     kept = after >= before + WORTH
     choices.append(
         f"Matching of vectors was learned: with it the mean reciprocal rank of the right topic is {after:.3f} on the "
@@ -225,7 +237,6 @@ def _try_network(
     trainers: Trainers,
     vectors: Vectors | None,
     rounds: list[_Round],
-    base_K: NDArray[np.float64],
     choices: list[str],
     *,
     seed: int,
@@ -235,6 +246,7 @@ def _try_network(
     first = rounds[0]
     questions = [text for text, _, _ in first.asked]
     network, pairs = None, None
+    base_K = _weights(rounds)
     if trainers.network is not None and len(rounds) == 1:
         rest = [knowledge.asked[n] for n in first.rest if knowledge.asked[n].topics]
         network = trainers.network([one.text for one in rest], [one.topics for one in rest])
@@ -247,13 +259,14 @@ def _try_network(
         what, scores = "A reader of pairs", with_pairs(first.scores, pairs, first.parts, questions, base_K)
     else:
         return rounds, None, None
-    before, after = _reciprocal([first]), _reciprocal([replace(first, scores=scores)])
+    new = replace(first, scores=scores)
+    before, after = _reciprocal(knowledge, [first], seed=seed), _reciprocal(knowledge, [new], seed=seed)
     kept = after >= before + WORTH
     choices.append(
         f"{what} was tried: with it the mean reciprocal rank of the right topic is {after:.3f} on the held-out "
         f"questions, without it {before:.3f}. It is {'used' if kept else 'not used'}."
     )
-    return ([replace(first, scores=scores)], network, pairs) if kept else (rounds, None, None)
+    return ([new], network, pairs) if kept else (rounds, None, None)
 
 
 def _weights(rounds: Sequence[_Round]) -> NDArray[np.float64]:
@@ -261,14 +274,20 @@ def _weights(rounds: Sequence[_Round]) -> NDArray[np.float64]:
     return fit_weights([one for one, _ in inside], [gold for _, gold in inside])
 
 
-def _reciprocal(rounds: Sequence[_Round]) -> float:
-    """The mean reciprocal rank of the right topic, with the weights that fit best."""
-    weights_K = _weights(rounds)
+def _reciprocal(knowledge: Knowledge, rounds: Sequence[_Round], *, seed: int) -> float:
+    """The mean reciprocal rank of the right topic, with weights that were fitted to other questions."""
+    asked = [one for some in rounds for one in some.asked]
+    scores = [one for some in rounds for one in some.scores]
+    golds = [gold for _, gold, _ in asked]
+    groups = _groups(knowledge, asked)
+    fold_of = folds_of(groups, seed=seed)
+    folds_N = np.array([fold_of[group] for group in groups])
     found = []
-    for some in rounds:
-        for one, (_, gold, _) in zip(some.scores, some.asked, strict=True):
-            if gold:
-                places = np.flatnonzero(np.isin(rank(one, weights_K).topics, list(gold)))
+    for fold in range(CROSSED):
+        weights_K = weights_for(scores, golds, folds_N != fold)
+        for place in np.flatnonzero(folds_N == fold).tolist():
+            if golds[place]:
+                places = np.flatnonzero(np.isin(rank(scores[place], weights_K).topics, list(golds[place])))
                 found.append(1 / (1 + int(places[0])) if len(places) else 0.0)
     return sum(found) / max(1, len(found))
 
@@ -293,99 +312,112 @@ def _hidden(
     knowledge: Knowledge,
     vectors: Vectors | None,
     encoder: Encoder | None,
-    weights_K: NDArray[np.float64],
     *,
     match: bool,
     seed: int,
     told: Callable[[str], object],
-) -> list[Ranked]:
-    """What a desk without some of the topics says to their questions. With `match` its vectors are matched, without
-    these questions too."""
+) -> list[tuple[int, Scored]]:
+    """What desks without some of the topics say to their questions, by the numbers of these. With `match` their vectors
+    are matched, without these questions too."""
     topics = len(knowledge.topics)
     if topics < LEAST_TOPICS:
         return []
-    away = set(np.random.default_rng(seed + 1).permutation(topics)[: int(topics * HIDDEN)].tolist())
-    hidden = [number for number, one in enumerate(knowledge.asked) if one.topics and set(one.topics) <= away]
-    if not hidden:
-        return []
-    told(f"hiding {len(away):,} topics, and asking their {len(hidden):,} questions")
-    kept_topics = [topic for topic in range(topics) if topic not in away]
-    place_of = {topic: place for place, topic in enumerate(kept_topics)}
+    order = np.random.default_rng(seed + 1).permutation(topics).tolist()
+    found: list[tuple[int, Scored]] = []
+    for first in range(HIDDEN if len(knowledge.asked) <= MANY_ASKED else 1):
+        away = set(order[first::HIDDEN])
+        hidden = [number for number, one in enumerate(knowledge.asked) if one.topics and set(one.topics) <= away]
+        if hidden:
+            told(f"hiding {len(away):,} topics, and asking their {len(hidden):,} questions")
+            less, seen = _without(knowledge, vectors, away)
+            if match and seen is not None:
+                seen = _matched(less, seen, range(len(less.asked)), seed=seed) or seen
+            parts = fit_parts(less, range(len(less.asked)), seen)
+            asked: list[Ask] = [(knowledge.asked[number].text, (), number) for number in hidden[:MOST_ASKED]]
+            found += zip(hidden, _scores(parts, asked, encoder, seen), strict=False)
+    return found
+
+
+def _without(knowledge: Knowledge, vectors: Vectors | None, away: set[int]) -> tuple[Knowledge, Vectors | None]:
+    """Without some topics."""
+    kept = [topic for topic in range(len(knowledge.topics)) if topic not in away]
+    place_of = {topic: place for place, topic in enumerate(kept)}
     less = Knowledge(
-        topics=tuple(knowledge.topics[topic] for topic in kept_topics),
+        topics=tuple(knowledge.topics[topic] for topic in kept),
         asked=tuple(
             type(one)(text=one.text, group=one.group, topics=tuple(place_of[t] for t in one.topics if t in place_of))
             for one in knowledge.asked
         ),
     )
-    seen = None if vectors is None else Vectors(asked_QE=vectors.asked_QE, answers_TE=vectors.answers_TE[kept_topics])
-    if match and seen is not None:
-        seen = _matched(less, seen, range(len(less.asked)), seed=seed) or seen
-    parts = fit_parts(less, range(len(less.asked)), seen)
-    asked: list[Ask] = [(knowledge.asked[number].text, (), number) for number in hidden[:MOST_ASKED]]
-    return [rank(one, weights_K) for one in _scores(parts, asked, encoder, seen)]
+    seen = None if vectors is None else Vectors(asked_QE=vectors.asked_QE, answers_TE=vectors.answers_TE[kept])
+    return less, seen
 
 
 # --------------------------------------------------------------------------------------------------- what is decided
 
 
 def _decided(
-    asked: Sequence[Ask],
-    scores: Sequence[Scored],
-    hidden: Sequence[Ranked],
-    weights_K: NDArray[np.float64],
-    base_K: NDArray[np.float64],
-    answerable_T: NDArray[np.bool_],
+    knowledge: Knowledge,
+    rounds: Sequence["_Round"],
+    plain: Sequence["_Round"],
+    hidden: Sequence[tuple[int, Scored]],
     *,
     error: float,
+    outside_share: float | None,
     choice: str,
+    seed: int,
 ) -> tuple[Fitted, Measured]:
-    ranked = [rank(one, weights_K) for one in scores]
-    signals_NS = stack([signals(one) for one in ranked])
-    base_NS = stack([signals(rank(one, base_K)) for one in scores])
-    hidden_NS = stack([signals(one) for one in hidden])
-    right_N = np.array(
-        [int(one.topics[0]) in gold for one, (_, gold, _) in zip(ranked, asked, strict=True)], dtype=bool
+    asked = [one for some in rounds for one in some.asked]
+    scores = [one for some in rounds for one in some.scores]
+    groups = _groups(knowledge, asked)
+    fold_of = folds_of([*groups, *(knowledge.asked[number].group for number, _ in hidden)], seed=seed)
+    same = all(one is other for one, other in zip(rounds, plain, strict=True))
+    decided = decide(
+        Evidence(
+            golds=[gold for _, gold, _ in asked],
+            scores=scores,
+            plain=scores if same else [one for some in plain for one in some.scores],
+            hidden=[one for _, one in hidden],
+            folds_N=np.array([fold_of[group] for group in groups], dtype=np.int64),
+            hidden_folds_M=np.array([fold_of[knowledge.asked[number].group] for number, _ in hidden], dtype=np.int64),
+            answerable_T=_answerable(knowledge),
+        ),
+        error=error,
+        outside_share=outside_share,
     )
-    inside_N = np.array([bool(gold) for _, gold, _ in asked], dtype=bool)
-    right_S = fit_logistic(signals_NS, right_N)
-    inside_S = fit_logistic(
-        np.concatenate([base_NS, hidden_NS]), np.concatenate([inside_N, np.zeros(len(hidden_NS), dtype=bool)])
-    )
-    confidence_N, within_N = probability(signals_NS, right_S), probability(base_NS, inside_S)
-    some_outside = bool(len(hidden_NS)) or not inside_N.all()
-    outside = outside_threshold(within_N[inside_N]) if some_outside else 0.0
-    given_N = answerable_T[[int(one.topics[0]) for one in ranked]] if ranked else np.zeros(0, dtype=bool)
-    answered_N = np.where((within_N >= outside) & given_N, confidence_N, 0.0)
-    threshold = threshold_for(answered_N, right_N, error=error)
-    told_outside = np.concatenate([within_N[~inside_N], probability(hidden_NS, inside_S)]) < outside
+    sure_N = decided.outcomes.confidence_N[: len(asked)]
+    held = zip(asked, decided.ranked, sure_N.tolist(), decided.inside_N.tolist(), strict=True)
+    known = sum(not gold for _, gold, _ in asked) / max(1, len(asked))
     measured = Measured(
         held=tuple(
-            Held(
-                question=text,
-                topics=gold,
-                ranked=tuple(one.topics[:10].tolist()),
-                confidence=float(sure),
-                inside=float(within),
-            )
-            for (text, gold, _), one, sure, within in zip(asked, ranked, answered_N, within_N, strict=True)
+            Held(question=text, topics=gold, ranked=tuple(one.topics[:10].tolist()), confidence=sure, inside=within)
+            for (text, gold, _), one, sure, within in held
         ),
         alone=_alone(asked, scores),
         shortened=any(number is None for _, _, number in asked),
         choice=choice,
-        curve=tuple(curve(answered_N, right_N)) if len(answered_N) else (),
+        curve=tuple(curve(decided.outcomes)),
+        outcomes=decided.outcomes,
+        crosswise=decided.counts,
+        calibration=decided.calibration,
         error=error,
-        outside_found=float(told_outside.mean()) if some_outside and len(told_outside) else None,
+        outside_share=known if outside_share is None else outside_share,
+        outside_found=decided.found,
     )
     fitted = Fitted(
-        weights_K=weights_K,
-        base_K=base_K,
-        right_S=right_S,
-        inside_S=inside_S,
-        threshold=threshold,
-        outside=outside,
+        weights_K=decided.weights_K,
+        base_K=decided.base_K,
+        right_S=decided.right_S,
+        inside_S=decided.inside_S,
+        threshold=decided.threshold,
+        outside=decided.outside,
     )
     return fitted, measured
+
+
+def _groups(knowledge: Knowledge, asked: Sequence[Ask]) -> list[str]:
+    """What each question is held back with; those that were shortened are by themselves."""
+    return [f"shortened {n}" if one is None else knowledge.asked[one].group for n, (_, _, one) in enumerate(asked)]
 
 
 def _answerable(knowledge: Knowledge) -> NDArray[np.bool_]:

@@ -29,6 +29,9 @@ SHORT = 16
 """Length of a question that may go on with the one before it: a word counts 4, a Chinese character 2."""
 ELLIPTIC = 10
 """The same, of one that alone is outside what the desk knows."""
+NARROW = 0.5
+"""Part of the probability of being inside that is asked for, from which a question that the desk is sure of is not
+handed over as outside, but asked about: "did you mean"."""
 LIKELY = 0.05
 """Probability from which a topic is worth offering."""
 
@@ -39,6 +42,7 @@ class Candidate:
 
     topic: Topic
     probability: float
+    """Its share among all topics, by what the parts say; not how sure the answer is: that is the confidence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +52,7 @@ class Finding:
     candidates: tuple[Candidate, ...]
     """The best topics, at most five."""
     confidence: float
-    """Probability that the first is right."""
+    """Probability that the first is right: how often that was so for questions like it that were held back."""
     inside: float
     """Probability that the question is one for this desk."""
     reason: Reason | None
@@ -218,7 +222,8 @@ class DeskModel:
         )
         reason: Reason | None = None
         if judged.inside < self.fitted.outside:
-            reason = "out_of_scope"
+            narrow = judged.confidence >= self.fitted.threshold and judged.inside >= NARROW * self.fitted.outside
+            reason = "low_confidence" if narrow else "out_of_scope"
         elif judged.confidence < self.fitted.threshold:
             reason = "low_confidence"
         elif found[0].topic.answer is None:

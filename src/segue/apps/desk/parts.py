@@ -29,6 +29,8 @@ from segue.apps.desk.matcher import Matcher
 from segue.evaluation.baselines import log_softmax
 
 PARTS = ("questions", "answers", "linear", "near", "meaning", "dense", "network", "pairs")
+SECOND = (PARTS.index("network"), PARTS.index("pairs"))
+"""Those that are tried on top of the others."""
 MOST_TOPICS = 2000
 """With more topics there are no linear models: they would be large, and have little to learn each topic from."""
 LEAST_ASKED = 2.0

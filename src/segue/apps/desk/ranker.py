@@ -21,6 +21,9 @@ PRIOR = np.array([12.0, 6.0, 0.5, 4.0, 2.0, 0.3, 0.5, 0.5])
 """Weights before any question was asked: they make the usual spread of each part alike."""
 STRENGTH = 3.0
 """How many questions the prior weighs as much as."""
+LEAST = 40
+"""Questions from which parts are weighed. With fewer, each is held back alone; its topic then lacks one of few
+questions, and a part that is good can look worse than chance."""
 FROM_EACH = 20
 """Topics that each part may put forward, where there are many."""
 FEW = 2000
@@ -64,14 +67,14 @@ def rank(scored: Scored, weights_K: NDArray[np.float64]) -> Ranked:
 
 
 def fit_weights(scores: Sequence[Scored], golds: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """For questions with the scores of each and its right topics. Those whose right topics nobody puts forward teach
-    nothing."""
+    """For questions with the scores of each and its right topics, where there are `LEAST`. Those whose right topics
+    nobody puts forward teach nothing."""
     rows = []
     for scored, gold in zip(scores, golds, strict=True):
         right = np.isin(scored.topics, list(gold))
         if right.any() and not right.all():
             rows.append((scored.scores_KC, right))
-    if not rows:
+    if len(rows) < LEAST:
         return PRIOR.copy()
     widest = max(len(right) for _, right in rows)
     scores_NKC = torch.zeros(len(rows), len(PARTS), widest)

@@ -4,36 +4,110 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from segue.apps.desk.confidence import NEVER, Counts
 from segue.apps.desk.knowledge import Knowledge
 from segue.apps.desk.learn import Fitted, Held, Measured
 from segue.apps.desk.parts import PARTS
+from segue.apps.desk.ranker import LEAST
 from segue.report.charts import Point, Series, chart
 from segue.report.pages import Block, Bullets, Heading, Paragraph, Picture, Table
 
 MOST_ROWS = 25
 TITLE = "Evaluation of the desk"
 SHOWN = 120
+NO_ANSWERS = "No topic has an answer: a person answers every question."
+LOOKS = {
+    "questions": "words shared with the known questions of a topic",
+    "answers": "words shared with its answer",
+    "linear": "words that are typical of it (logistic regression)",
+    "near": "vectors of its known questions: the nearest",
+    "meaning": "vector of its answer",
+    "dense": "vectors that are typical of it (logistic regression)",
+    "network": "a model that was fine-tuned to tell topics apart",
+    "pairs": "a model that was fine-tuned to read a question beside what is known",
+}
+"""What each part goes by."""
 
 
 def summary(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> dict[str, Any]:
-    """The numbers that are kept with the model."""
-    answered = [one for one in measured.held if one.confidence >= fitted.threshold]
+    """The numbers that are kept with the model. Shares of answers are of questions inside what the desk knows; a desk
+    without a single answer answers none, though it knows how sure it is of its topics."""
+    lacking = sum(topic.answer is None for topic in knowledge.topics)
+    counts = measured.outcomes.at(NEVER if lacking == len(knowledge.topics) else fitted.threshold)
+    found = measured.outside_found
     return {
         "topics": len(knowledge.topics),
         "questions": len(knowledge.asked),
-        "without_answer": sum(topic.answer is None for topic in knowledge.topics),
+        "columns": list(knowledge.columns),
+        "without_answer": lacking,
         "held_back": len(measured.held),
         "shortened": measured.shortened,
         "right": round(measured.top1, 4),
         "right_in_three": round(measured.recall(3), 4),
         "accepted_error": measured.error,
-        "answered": round(len(answered) / max(1, len(measured.held)), 4),
-        "error_of_answered": round(sum(not one.right for one in answered) / max(1, len(answered)), 4),
-        "outside_found": None if measured.outside_found is None else round(measured.outside_found, 4),
+        "outside_share": round(measured.outside_share, 4),
+        "answered": round(counts.share_answered, 4),
+        "error_of_answered": round(counts.share_wrong, 4),
+        "counts": counted(counts),
+        "crosswise": counted(measured.crosswise),
+        "calibration_error": round(measured.calibration, 4),
+        "outside_found": None if found is None else round(found[0] / found[1], 4),
+        "outside_counts": None if found is None else list(found),
         "alone": {name: round(value, 4) for name, value in measured.alone.items()},
         "notes": [*_left_out(knowledge), *knowledge.notes],
-        "curve": [[round(one.threshold, 4), round(one.answered, 4), round(one.error, 4)] for one in measured.curve],
+        "curve": [[one.threshold, round(one.answered, 4), round(one.error, 4)] for one in measured.curve],
     }
+
+
+def counted(counts: Counts) -> dict[str, Any]:
+    """As it is kept and sent."""
+    return {
+        "inside": counts.inside,
+        "answered": counts.answered,
+        "wrong": counts.wrong,
+        "wrong_up_to": round(counts.up_to, 4),
+        "outside": counts.outside,
+        "outside_answered": counts.outside_answered,
+        "never_answered": counts.never,
+    }
+
+
+def said_of(counts: Mapping[str, Any]) -> str:
+    """In words: shares with what they are of, and what the share of wrong answers may be.
+
+    >>> said_of({"inside": 180, "answered": 147, "wrong": 0, "wrong_up_to": 0.0248})
+    '81.7% of the questions inside are answered (147 of 180), wrongly 0 of 147 (up to 2.5%)'
+    """
+    answered, wrong = counts["answered"], counts["wrong"]
+    if not answered:
+        return f"none of the {_count(counts['inside'], 'question')} inside is answered"
+    share = f"{wrong / answered:.1%} of these, {wrong:,} of {answered:,}" if wrong else f"0 of {answered:,}"
+    return (
+        f"{answered / counts['inside']:.1%} of the questions inside are answered ({answered:,} of "
+        f"{counts['inside']:,}), wrongly {share} (up to {counts['wrong_up_to']:.1%})"
+    )
+
+
+def outside_said(counts: Mapping[str, Any]) -> str:
+    """What comes of questions outside; empty without any."""
+    if not counts["outside"]:
+        return ""
+    return (
+        f"Of out-of-scope questions, {counts['outside_answered'] / counts['outside']:.1%} would be answered "
+        f"({counts['outside_answered']:,} of {counts['outside']:,})"
+    )
+
+
+def found_said(found: Sequence[int]) -> str:
+    """How many of the questions outside are recognised."""
+    return f"Of out-of-scope questions, {found[0] / found[1]:.1%} were recognised ({found[0]:,} of {found[1]:,})."
+
+
+def share_said(share: float) -> str:
+    """What an answer to a question outside counts."""
+    if not share:
+        return "The error is that of questions inside: answers to out-of-scope questions are not part of it."
+    return f"{share:.1%} of all questions are expected to be out of scope; an answer to one of them counts as wrong."
 
 
 def report(knowledge: Knowledge, measured: Measured, fitted: Fitted, about: Mapping[str, Any]) -> list[Block]:
@@ -41,7 +115,7 @@ def report(knowledge: Knowledge, measured: Measured, fitted: Fitted, about: Mapp
     return [
         *_knows(knowledge, about),
         *_quality(measured, fitted),
-        *_threshold(measured, fitted),
+        *_threshold(knowledge, measured, fitted),
         *_confusions(knowledge, measured),
         *_missing(knowledge, measured, fitted),
     ]
@@ -59,16 +133,19 @@ def _knows(knowledge: Knowledge, about: Mapping[str, Any]) -> list[Block]:
     ]
     rows.sort(key=lambda row: -int(row[1].replace(",", "")))
     models = ", ".join(dict(about["encoders"]).values()) or "none"
+    outside = len(knowledge.outside)
     lines = [
-        f"{len(knowledge.topics):,} topics with {len(knowledge.asked):,} different questions; "
-        f"{len(knowledge.outside):,} of them are out of scope.",
+        f"{_count(len(knowledge.topics), 'topic')} with {_count(len(knowledge.asked), 'different question')}; "
+        f"{outside:,} of them {'is' if outside == 1 else 'are'} out of scope.",
         f"Vectors: {models}.",
+        *(f"Read from {one}." for one in knowledge.columns),
         *_left_out(knowledge),
         *knowledge.notes,
     ]
     few = sum(counts[place] < 5 for place in range(len(knowledge.topics)))
     if few:
-        lines.append(f"{few:,} topics have fewer than five questions: more wordings would make them more reliable.")
+        have = "topic has" if few == 1 else "topics have"
+        lines.append(f"{few:,} {have} fewer than five questions: more wordings would make answers more reliable.")
     return [
         Heading(text="What it knows"),
         Bullets(texts=lines),
@@ -85,51 +162,88 @@ def _quality(measured: Measured, fitted: Fitted) -> list[Block]:
         else "Questions were held out, and asked after training on the others."
     )
     rows = [
-        (name, f"{value:.1%}", f"{fitted.weights_K[PARTS.index(name)]:.2f}") for name, value in measured.alone.items()
+        (name, LOOKS[name], f"{value:.1%}", f"{fitted.weights_K[PARTS.index(name)]:.2f}")
+        for name, value in measured.alone.items()
     ]
-    rows.append(("all combined", f"{measured.top1:.1%}", ""))
+    rows.append(("all combined", "", f"{measured.top1:.1%}", ""))
+    inside = sum(bool(one.topics) for one in measured.held)
+    weighed = (
+        f"With fewer than {LEAST} questions the parts are not weighed: these weights are the usual ones. Each question "
+        "was held out alone, so that its topic lacked one of few, and a part can look worse than it is."
+        if inside < LEAST and not measured.shortened
+        else "Weights are on the scale of each part, and cannot be compared with each other."
+    )
     return [
         Heading(text="Accuracy on held-out questions"),
         Paragraph(
-            text=f"{how} {len(measured.held):,} were asked. The correct topic was first for {measured.top1:.1%}, "
-            f"and among the first three for {measured.recall(3):.1%}."
+            text=f"{how} {_count(len(measured.held), 'question')} were asked, {inside:,} of them in scope. The "
+            f"correct topic came first in {measured.top1:.1%} of these, and among the first three in "
+            f"{measured.recall(3):.1%}."
         ),
-        Table(header=("part", "accuracy alone", "weight"), rows=rows, numbers=frozenset({1, 2})),
+        Table(header=("part", "what it looks at", "accuracy alone", "weight"), rows=rows, numbers=frozenset({2, 3})),
+        Paragraph(text=weighed),
         *([Paragraph(text=measured.choice)] if measured.choice else []),
     ]
 
 
-def _threshold(measured: Measured, fitted: Fitted) -> list[Block]:
-    answered = [one for one in measured.held if one.confidence >= fitted.threshold]
-    wrong = sum(not one.right for one in answered)
-    if answered:
+def _threshold(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> list[Block]:
+    counts = measured.outcomes.at(fitted.threshold)
+    now, crossed = counted(counts), counted(measured.crosswise)
+    blocks: list[Block] = [Heading(text="When it answers")]
+    if all(topic.answer is None for topic in knowledge.topics):
+        blocks.append(Paragraph(text=f"{NO_ANSWERS} What follows is how it would be if every topic had one."))
+    if counts.answered:
         said = (
-            f"With an accepted error rate of {measured.error:.1%}, the desk answers "
-            f"{len(answered) / len(measured.held):.1%} of the questions, and {wrong / len(answered):.1%} of these "
-            "answers were wrong. The others go to a person."
+            f"With an accepted error rate of {measured.error:.1%} and a threshold of {fitted.threshold:.4f}, "
+            f"{said_of(now)}. The others go to a person."
         )
     else:
         said = (
             f"No threshold reaches an error of {measured.error:.1%} on the held-out questions: every question goes to "
             "a person. Give more questions for each topic, or accept a higher error rate."
         )
-    blocks: list[Block] = [Heading(text="When it answers"), Paragraph(text=said)]
+    blocks.append(Paragraph(text=f"{said} {share_said(measured.outside_share)}"))
+    lines = [
+        f"Confidences were fitted without the questions that they judge; the threshold was chosen on all of them. With "
+        f"thresholds that were chosen without the questions that they judge, too, {said_of(crossed)}.",
+        f"The confidence is off by {measured.calibration:.1%} on average (expected calibration error, on "
+        f"{_count(len(measured.held), 'question')} that it was not fitted to).",
+    ]
+    if counts.never:
+        lines.append(
+            f"{counts.never:,} of the {_count(counts.inside, 'question')} inside are answered at no accepted error: "
+            "they are taken for out of scope, which may be one of twenty, or their topic has no answer."
+        )
     if measured.outside_found is not None:
-        blocks.append(
-            Paragraph(
-                text=f"Of questions about hidden topics, or known to be out of scope, {measured.outside_found:.1%} "
-                "were detected, while 95% of in-scope questions are kept."
-            )
+        lines.append(f"{found_said(measured.outside_found)} {outside_said(now)}.")
+        lines.append(
+            "Questions count as out of scope that are known to be, and those of topics that were hidden for a while: "
+            "these are near to the desk's own, and harder to recognise than most."
         )
     points = [Point(x=100 * one.answered, y=100 * one.error) for one in measured.curve]
     picture = chart(
         [Series(name="held back", points=points)], title="Error rate against coverage", x_label="answered, %",
         y_label="wrong, %",
     )  # fmt: skip
-    rows = [(f"{one.answered:.1%}", f"{one.error:.1%}", f"{one.threshold:.3f}") for one in measured.curve[::4]]
+    blocks.append(Bullets(texts=lines))
     blocks += [Picture(svg=picture)] if picture else []
-    blocks.append(Table(header=("answered", "wrong", "threshold"), rows=rows, numbers=frozenset({0, 1, 2})))
+    header = ("of questions inside, answered", "wrong among them", "threshold", "")
+    blocks.append(Table(header=header, rows=_rows(measured, fitted), numbers=frozenset({0, 1, 2})))
     return blocks
+
+
+def _rows(measured: Measured, fitted: Fitted) -> list[tuple[str, str, str, str]]:
+    """Points of the curve, the last one and the one in use among them; those that look alike are shown once."""
+    values = [one.threshold for one in measured.curve]
+    shown = {f"{value:.3f}": value for value in [*values[::4], *values[-1:]]}
+    kept = sorted({*shown.values(), *([fitted.threshold] if fitted.threshold <= 1 else [])}, reverse=True)
+    rows = []
+    for value in kept:
+        one = measured.outcomes.at(value)
+        wrong = f"{one.share_wrong:.1%} ({one.wrong:,} of {one.answered:,}, up to {one.up_to:.1%})"
+        used = "in use" if value == fitted.threshold else ""
+        rows.append((f"{one.share_answered:.1%}", wrong, f"{value:.3f}", used))
+    return rows
 
 
 def _confusions(knowledge: Knowledge, measured: Measured) -> list[Block]:
@@ -155,18 +269,28 @@ def _missing(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> list[B
     lacking = [topic.name for topic in knowledge.topics if topic.answer is None]
     unsure = sorted((one for one in measured.held if one.topics), key=lambda one: one.confidence)
     low = [one for one in unsure if one.confidence < fitted.threshold]
-    blocks: list[Block] = [Heading(text="Questions without an answer")]
+    blocks: list[Block] = [Heading(text="Topics without an answer")]
     if lacking:
         shown = ", ".join(lacking[:MOST_ROWS])
-        blocks.append(Paragraph(text=f"{len(lacking):,} topics have no answer and go to a person: {shown}."))
+        have = "topic has" if len(lacking) == 1 else "topics have"
+        blocks.append(Paragraph(text=f"{len(lacking):,} {have} no answer; their questions go to a person: {shown}."))
+        blocks += _more(len(lacking), "topics")
+    else:
+        blocks.append(Paragraph(text="None."))
     rows = [(_short(one.question), f"{one.confidence:.2f}", knowledge.topics[one.topics[0]].name) for one in low]
+    blocks.append(Heading(text="Questions it was least sure of"))
     if rows:
-        blocks.append(Paragraph(text="Held-back questions with the lowest confidence:"))
+        text = "Held-out questions below the threshold; 0 where one was taken for out of scope, or has no answer."
+        blocks.append(Paragraph(text=text))
         blocks.append(Table(header=("question", "confidence", "topic"), rows=rows[:MOST_ROWS], numbers=frozenset({1})))
         blocks += _more(len(rows), "questions")
-    if not lacking and not rows:
+    else:
         blocks.append(Paragraph(text="None."))
     return blocks
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _more(count: int, what: str) -> Sequence[Block]:

@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from segue.apps.database import Connection
 from segue.apps.desk import reviews, store
-from segue.apps.desk.confidence import threshold_for
+from segue.apps.desk.confidence import Outcomes, threshold_for
 from segue.apps.desk.folder import read_model
 from segue.apps.desk.model import DeskModel
 from segue.apps.desk.phrases import phrase
 from segue.apps.desk.reply import Reply, reply
+from segue.apps.desk.report import counted
 from segue.apps.desk.settings import DeskSettings
 from segue.apps.desk.store import DESK, Said
 from segue.apps.desk.writer import open_writer
@@ -201,22 +200,22 @@ class DeskService:
         return self.decision()
 
     def _use_error(self, error: float) -> None:
-        held = np.array(self.about["held"], dtype=np.float64).reshape(-1, 2)
-        threshold = threshold_for(held[:, 0], held[:, 1] > 0, error=error)
+        threshold = threshold_for(Outcomes.of(self.about["held"]), error=error)
         self.model = replace(self.model, fitted=replace(self.model.fitted, threshold=threshold))
         self.about["summary"]["accepted_error"] = error
 
     def decision(self) -> dict[str, Any]:
-        """When the desk answers: the error that is accepted, the threshold, and the curve."""
-        held = np.array(self.about["held"], dtype=np.float64).reshape(-1, 2)
+        """When the desk answers: the error that is accepted, the threshold, what both mean for the questions that were
+        held back, and the curve."""
         threshold = self.model.fitted.threshold
-        answered = held[held[:, 0] >= threshold]
+        counts = Outcomes.of(self.about["held"]).at(threshold)
         return {
             "model": self.model_name,
             "accepted_error": self.about["summary"]["accepted_error"],
             "threshold": threshold,
-            "expected_answered": len(answered) / max(1, len(held)),
-            "expected_error": float(1 - answered[:, 1].mean()) if len(answered) else None,
+            "expected_answered": counts.share_answered,
+            "expected_error": counts.share_wrong if counts.answered else None,
+            **counted(counts),
             "curve": self.about["summary"]["curve"],
         }
 
