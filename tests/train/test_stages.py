@@ -285,7 +285,9 @@ def test_segments_of_another_kind_are_refused(work: Path) -> None:
 def test_muon_stopped_and_resumed_equals_never_stopped(work: Path) -> None:
     run(work, "muon", "first/best", "train.optimizer=muon")
     run(work, "muon-stopped", "first/best", "train.optimizer=muon", stop=5)
-    with pytest.raises(ConfigError, match=r'must keep its train\.optimizer, "muon", whose state was saved; got "adamw"'):
+    with pytest.raises(
+        ConfigError, match=r'must keep its train\.optimizer, "muon", whose state was saved; got "adamw"'
+    ):
         run(work, "muon-stopped", None)
     run(work, "muon-stopped", None, "train.optimizer=muon")
     assert files(work / "muon") == files(work / "muon-stopped")
@@ -422,7 +424,9 @@ def test_a_length_that_would_change_the_past_is_refused(work: Path, tmp_path: Pa
     list(pretrain(config_of(work, *settings, "train.steps=10"), tmp_path / "run"))
     before = files(tmp_path / "run")
     for steps in (20, 11):
-        with pytest.raises(ConfigError, match=rf"learning rates of the 10 steps .*; got train.steps = {steps}, with"):
+        with pytest.raises(
+            ConfigError, match=rf"learning rates of the 10 steps .*; got train.steps = {steps}, which would"
+        ):
             list(pretrain(config_of(work, *settings, f"train.steps={steps}"), tmp_path / "run"))
     assert files(tmp_path / "run") == before
 
