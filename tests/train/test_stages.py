@@ -424,7 +424,9 @@ def test_a_length_that_would_change_the_past_is_refused(work: Path, tmp_path: Pa
     list(pretrain(config_of(work, *settings, "train.steps=10"), tmp_path / "run"))
     before = files(tmp_path / "run")
     for steps in (20, 11):
-        with pytest.raises(ConfigError, match=rf"learning rates of the 10 steps .*; got train.steps = {steps}, with"):
+        with pytest.raises(
+            ConfigError, match=rf"learning rates of the 10 steps .*; got train.steps = {steps}, which would"
+        ):
             list(pretrain(config_of(work, *settings, f"train.steps={steps}"), tmp_path / "run"))
     assert files(tmp_path / "run") == before
 
