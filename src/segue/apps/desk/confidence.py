@@ -156,9 +156,9 @@ class Point:
 def curve(asked: Outcomes, *, points: int = 40) -> list[Point]:
     """Errors against answered questions, from answering few to answering all that can be: the last point is there."""
     inside = asked.part(asked.inside_N)
-    possible = np.unique(inside.confidence_N[inside.confidence_N > 0])[::-1]
+    possible = np.unique(inside.confidence_N[inside.confidence_N > 0])[::-1].tolist()
     places = np.unique(np.linspace(0, len(possible) - 1, min(points, len(possible))).astype(int)).tolist()
-    found = [(float(possible[place]), inside.at(float(possible[place]))) for place in places]
+    found = [(possible[place], inside.at(possible[place])) for place in places]
     return [Point(threshold=value, answered=one.share_answered, error=one.share_wrong) for value, one in found]
 
 

@@ -119,7 +119,8 @@ def learned(connection: Connection, numbers: list[int], model: str) -> None:
 
 
 def statistics(connection: Connection, *, days: float) -> dict[str, Any]:
-    """What happened in the last days."""
+    """What happened in the last days. The share answered is of the messages that the desk replied to: not of those that
+    a person was awaited for, nor of values that it had asked for."""
     since = time.time() - days * DAY
     kind, reason, topic, question, seconds = (
         connection.field("about", name) for name in ("kind", "reason", "topic", "question", "seconds")
@@ -136,6 +137,7 @@ def statistics(connection: Connection, *, days: float) -> dict[str, Any]:
     conversations = one("SELECT count(*) FROM conversations WHERE created > ?")
     questions = one("SELECT count(*) FROM messages WHERE author = 'visitor' AND created > ?")
     answered = one(f"SELECT count(*) {by_desk} AND {kind} = 'answer'")
+    replied = one(f"SELECT count(*) {by_desk} AND {kind} IN ('answer', 'suggestion', 'generated', 'handed_over')")
     good, bad = connection.execute(
         "SELECT count(CASE WHEN good = 1 THEN 1 END), count(CASE WHEN good = 0 THEN 1 END) FROM feedback "
         f"JOIN messages ON number = message WHERE author = 'desk' AND messages.created > ? AND {kind} = 'answer'",
@@ -163,7 +165,7 @@ def statistics(connection: Connection, *, days: float) -> dict[str, Any]:
         "conversations": conversations,
         "questions": questions,
         "answered": answered,
-        "share_answered": answered / questions if questions else None,
+        "share_answered": answered / replied if replied else None,
         "feedback": {"good": good, "bad": bad, "share_right": good / (good + bad) if good + bad else None},
         "generated": generated,
         "mean_seconds": mean,

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from segue.apps.database import Connection
 from segue.apps.desk import reviews, store
-from segue.apps.desk.confidence import Outcomes, threshold_for
+from segue.apps.desk.confidence import NEVER, Outcomes, threshold_for
 from segue.apps.desk.folder import read_model
 from segue.apps.desk.model import DeskModel
 from segue.apps.desk.phrases import phrase
@@ -208,15 +208,17 @@ class DeskService:
         """When the desk answers: the error that is accepted, the threshold, what both mean for the questions that were
         held back, and the curve."""
         threshold = self.model.fitted.threshold
-        counts = Outcomes.of(self.about["held"]).at(threshold)
+        summary = self.about["summary"]
+        answers = summary["without_answer"] < summary["topics"]
+        counts = Outcomes.of(self.about["held"]).at(threshold if answers else NEVER)
         return {
             "model": self.model_name,
-            "accepted_error": self.about["summary"]["accepted_error"],
+            "accepted_error": summary["accepted_error"],
             "threshold": threshold,
             "expected_answered": counts.share_answered,
             "expected_error": counts.share_wrong if counts.answered else None,
             **counted(counts),
-            "curve": self.about["summary"]["curve"],
+            "curve": summary["curve"],
         }
 
     # --------------------------------------------------------------------------------------------------------- waiting

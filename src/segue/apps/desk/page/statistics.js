@@ -48,8 +48,11 @@ export function statisticsPanel() {
       }
     }, { id: "set-error" });
     const expected = found.expected_error === null ? el("p", { class: "hint", t: "statistics.never" })
-      : el("p", { class: "hint", t: "statistics.expected", v: { answered: percent(found.expected_answered), error: percent(found.expected_error) } });
-    return el("section", { class: "card stack" }, el("h2", { t: "statistics.decision" }), curve(found), expected,
+      : el("p", { class: "hint", t: "statistics.expected", v: { answered: percent(found.expected_answered), error: percent(found.expected_error),
+        inside: count(found.inside), count: count(found.answered), wrong: count(found.wrong), most: percent(found.wrong_up_to) } });
+    const never = found.never_answered ? [el("p", { class: "hint", t: "statistics.never_answered", v: { count: count(found.never_answered), inside: count(found.inside) } })] : [];
+    const outside = found.outside ? [el("p", { class: "hint", t: "statistics.outside", v: { count: count(found.outside_answered), outside: count(found.outside) } })] : [];
+    return el("section", { class: "card stack" }, el("h2", { t: "statistics.decision" }), curve(found), expected, ...never, ...outside,
       el("div", { class: "row" }, field("statistics.error", input), set));
   }
 
