@@ -53,7 +53,7 @@ class Head:
     task: str
     sample: str
     """Labelled texts of `segue sample`."""
-    settings: Sequence[str] = ("train.epochs=2",)
+    settings: Sequence[str] = ("train.epochs=2", "train.learning_rate=7e-4")
     examples: int = 4000
     """How many of them it learns from."""
     rank: int = 8
@@ -64,6 +64,7 @@ LONGER = ["data.lanes=32", "train.seed=3", "train.warmup_steps=50", "train.preci
 """The second stage of a Transformer-XL, and the only one of an XLNet: more rows, so that other text is read."""
 SECOND = [*LONGER, "train.steps=1700", "train.decay_steps=400"]
 PERMUTED = [*LONGER, "train.steps=900", "train.decay_steps=150"]
+POOLED = ("train.epochs=2", "train.learning_rate=7e-4", "read.summary=mean")
 MODELS: dict[str, Pretrained | Head] = {
     "transformer-xl-mini-en": Pretrained(language="en", config="transformer-xl-mini.toml", stages=[[], SECOND]),
     "transformer-xl-mini-zh": Pretrained(language="zh", config="transformer-xl-mini.toml", stages=[[], SECOND]),
@@ -73,8 +74,12 @@ MODELS: dict[str, Pretrained | Head] = {
     "xlnet-mini-zh": Pretrained(
         language="zh", config="xlnet-mini.toml", start="transformer-xl-mini-zh", stages=[[*PERMUTED, CHARACTERS]]
     ),
-    "sentiment-en": Head(trunk="xlnet-mini-en", task="classify", sample="english-sentiment", language="en"),
-    "sentiment-zh": Head(trunk="xlnet-mini-zh", task="classify", sample="chinese-sentiment", language="zh"),
+    "sentiment-en": Head(
+        trunk="xlnet-mini-en", task="classify", sample="english-sentiment", language="en", settings=POOLED
+    ),
+    "sentiment-zh": Head(
+        trunk="xlnet-mini-zh", task="classify", sample="chinese-sentiment", language="zh", settings=POOLED
+    ),
     "entities-zh": Head(trunk="xlnet-mini-zh", task="tag", sample="chinese-entities", language="zh", rank=16),
 }
 TEST = 1000

@@ -370,7 +370,7 @@ def test_absurd_settings() -> None:
         Session(text_model("gpt"), memory_length=8)
     with pytest.raises(ConfigError, match="beam search needs"):
         Session(text_model("xl", tokenizer=WITHOUT_EOD)).search()
-    with pytest.raises(DataError, match="at a time"):
+    with pytest.raises(DataError, match="further tokens"):
         session("gpt").search(max_tokens=30)
     with pytest.raises(DataError, match="ids must be"):
         reader.feed_tokens([10**6])

@@ -72,7 +72,7 @@ def test_new_weights_learn_faster_in_all_layers_and_with_dropout() -> None:
     new, notes = choose_training(FinetuneConfig(), items=100, config=large, new_weights=True)
     assert (old.layer_decay, old.dropout) == (0.9, None)
     assert (new.layer_decay, new.dropout) == (1.0, 0.1)
-    assert old.learning_rate == pytest.approx(16 / 768**2)
+    assert old.learning_rate == pytest.approx(12288 / 768**3)
     assert new.learning_rate == pytest.approx(0.2 / 768)
     assert any("train.dropout=0.1" in note for note in notes)
     given = FinetuneConfig(epochs=2, learning_rate=1e-4, layer_decay=0.5, dropout=0.3)
