@@ -422,8 +422,8 @@ class FinetuneConfig(Section):
     batch_size: PositiveInt = 16
     """Examples per update."""
     learning_rate: PositiveFloat | None = None
-    """Peak learning rate of the head. Default: 12288 / model.width ** 3, with new weights 0.2 / model.width, but not above
-    0.001: for pretrained models 0.001 if they are small, 2.7e-5 at a width of 768."""
+    """Peak learning rate of the head. Default: 12288 / model.width ** 3, with new weights 0.2 / model.width, but not
+    above 0.001: for pretrained models 0.001 if they are small, 2.7e-5 at a width of 768."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
     """Layer-wise learning rate decay: each layer has this times the rate of the layer above it, down to the embeddings.
     Default: 0.9, with new weights 1."""
