@@ -43,7 +43,7 @@ def test_speed_of_a_folder_and_of_a_name(work: Path) -> None:
     output = segue("evaluate", work / "transformer-xl-enwik8-base", "--speed", "--lengths", "24,48", "--repeats", 2)
     assert "2 layers, width 12, 2 heads of 4, inner width 10" in output
     assert "float32" in output
-    assert "From 2 windows" in output
+    assert "Median of 2 windows" in output
     table = rows(output, columns=4)
     assert [row[0] for row in table] == ["24", "48"]
     for _, memory, window, ratio in table:
