@@ -31,7 +31,13 @@ def test_a_compiler_makes_a_library_that_knows_its_source(sources: Path, monkeyp
     loaded = ctypes.CDLL(str(made))
     loaded.segue_source.restype = ctypes.c_char_p
     assert loaded.segue_source().decode() == library.source_hash()
-    assert sorted(path.name for path in sources.iterdir()) == ["lanes.h", "libnative.so", "native.cpp", "step.cpp"]
+    assert sorted(path.name for path in sources.iterdir()) == [
+        "cross_entropy.cpp",
+        "lanes.h",
+        "libnative.so",
+        "native.cpp",
+        "step.cpp",
+    ]
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])

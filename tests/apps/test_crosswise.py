@@ -186,6 +186,6 @@ def test_the_report_has_counts_and_the_threshold_in_use(learned: Path) -> None:
     assert numbers["counts"]["wrong"] <= numbers["accepted_error"] * numbers["counts"]["answered"]
     assert numbers["answered"] == pytest.approx(numbers["counts"]["answered"] / numbers["counts"]["inside"], abs=1e-4)
     text = found.page.with_suffix(".md").read_text(encoding="utf-8")
-    for part in ("in use", "The right topic came first in", "were recognised (", "what it looks at",
+    for part in ("in use", "The correct topic came first in", "were recognised (", "what it looks at",
                  "expected calibration error", "Questions it was least sure of"):  # fmt: skip
         assert part in text, part

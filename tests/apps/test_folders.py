@@ -68,7 +68,7 @@ def test_copies_have_the_model_in_use_and_name_what_is_damaged(made: Made, tmp_p
     application, folder, copy, describe = made
     model = folder / MODELS / "0001"
     (model / "model.json").write_text('{"format": 1')
-    with pytest.raises(CheckpointError, match=r"made/models/0001/model.json must be as it was written"):
+    with pytest.raises(CheckpointError, match=r"made/models/0001/model.json must be unchanged since it was written"):
         copy(folder, tmp_path / "copy")
     for work in (describe, lambda folder: read_about(folder / MODELS / "0001")):
         with pytest.raises(CheckpointError, match="missing or changed"):

@@ -201,10 +201,10 @@ def test_a_changed_or_missing_file_is_noticed(english_model: Path, tmp_path: Pat
     data = bytearray((folder / NGRAMS).read_bytes())
     data[-3] ^= 1
     (folder / NGRAMS).write_bytes(data)
-    with pytest.raises(CheckpointError, match=f"{NGRAMS} must be as it was written"):
+    with pytest.raises(CheckpointError, match=f"{NGRAMS} must be unchanged since it was written"):
         load_task_model(folder)
     (folder / NGRAMS).unlink()
-    with pytest.raises(CheckpointError, match=f"{NGRAMS} must be as it was written"):
+    with pytest.raises(CheckpointError, match=f"{NGRAMS} must be unchanged since it was written"):
         load_task_model(folder)
 
 

@@ -231,7 +231,7 @@ def test_learning_again_is_measured_before_it_is_used(rec: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = re.search(r"40 new events.*before (\d\.\d+), now (\d\.\d+)", done.stdout)
     assert said is not None, done.stdout
-    switched = "0002 is in use now" in done.stdout
+    switched = "0002 is now in use" in done.stdout
     assert float(said[2]) >= float(said[1]) if switched else float(said[2]) <= float(said[1])
     assert segue.describe_recommender(rec).model == ("0002" if switched else "0001")
     compared = command("recommend", "compare", rec, "0001", "0002", width=200)
