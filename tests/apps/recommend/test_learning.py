@@ -236,7 +236,7 @@ def test_learning_again_is_measured_before_it_is_used(rec: Path) -> None:
     assert segue.describe_recommender(rec).model == ("0002" if switched else "0001")
     compared = command("recommend", "compare", rec, "0001", "0002", width=200)
     assert re.search(r"0001 won \d+, 0002 won \d+, neither \d+; p = [01]\.", compared.stdout), compared.stderr
-    assert "0001 is in use now" in command("recommend", "roll-back", rec, "--to", "0001").stdout
+    assert "0001 is now in use" in command("recommend", "roll-back", rec, "--to", "0001").stdout
     assert "earlier model" in command("recommend", "roll-back", rec).stderr
     assert "must be one of" in command("recommend", "compare", rec, "0001", "0009").stderr
 
