@@ -40,7 +40,7 @@ def prepare(
 
     Args:
         files: Files, folders or globs: txt, jsonl, csv, tsv or parquet, each also compressed.
-        out: Folder of the new store. The validation store, if any, is OUT-valid.
+        out: Folder of the new store; OUT-valid holds the validation documents, if any.
         tokenizer: Tokeniser folder, or store whose tokeniser to use. Default: train a new one.
         kind: Kind of tokeniser to train: "unigram", "bpe", "words", "characters" or "bytes".
         vocabulary_size: Vocabulary size. Default: 8000 for unigram and bpe, no limit for words and characters.

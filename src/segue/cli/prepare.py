@@ -154,7 +154,9 @@ def prepare(
             help="Files, folders or quoted globs: txt, jsonl, csv, tsv, parquet, each also as .gz, .xz, .zst or .bz2.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the new store. The validation store, if any, is OUT-valid.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder of the new store; OUT-valid holds the validation documents, if any.")
+    ],
     tokenizer: Annotated[
         str | None,
         typer.Option(help="Tokeniser folder, or store whose tokeniser to use. Default: train a new one."),
