@@ -59,7 +59,7 @@ def test_language_models_and_fine_tuned_ones_write(desk: Path, tmp_path: Path) -
     other = segue.finetune(
         folder, labelled, out=tmp_path / "classes", settings={"train.epochs": 1}, baselines=False, progress=False
     )
-    with pytest.raises(ConfigError, match="of the task classify"):
+    with pytest.raises(ConfigError, match="on the task classify"):
         open_writer(str(other.folder), most_tokens=8)
     options = ("--set", "generate=transformer-xl-mini-en", "--set", "max_generated=4")
     with running("desk", desk, tmp_path, *options) as server, server.client() as client:

@@ -110,7 +110,7 @@ def test_plan(work: Path) -> None:
         (("pretrain", "nonsense", "--out", "x"), "a config must be a file or one of"),
         (("pretrain", "small-transformer-xl", "data.store=nowhere", "--out", "x"), "a store must be a folder"),
         (("evaluate", "nowhere", "nowhere"), "a store must be a folder"),
-        (("plot", "nowhere"), "must hold metrics.jsonl"),
+        (("plot", "nowhere"), "must contain metrics.jsonl"),
     ],
 )
 def test_mistakes_are_explained(arguments: tuple[str, ...], message: str) -> None:

@@ -288,7 +288,7 @@ def settle(target: Path, *, failure: Failure = DataError) -> None:
 
 def sweep(target: Path) -> None:
     """Removes what a dead writer left beside a target that is not written now; a living one is not disturbed."""
-    if os.path.isdir(staging_folder(target)):
+    if target.name and os.path.isdir(staging_folder(target)):
         with suppress(SegueError):
             Staging(target).remove()
 
