@@ -157,9 +157,7 @@ def test_a_damaged_model_of_the_package_is_installed_again(models: Path, monkeyp
     monkeypatch.delenv("SEGUE_MODELS")
     monkeypatch.setattr(packaged, "package_folder", lambda: models)
     (models / "tiny-en" / WEIGHTS).write_bytes(b"")
-    with pytest.raises(
-        CheckpointError, match=rf"{WEIGHTS} must be unchanged.*Install segue again\."
-    ):
+    with pytest.raises(CheckpointError, match=rf"{WEIGHTS} must be unchanged.*Install segue again\."):
         segue.load("tiny-en")
 
 

@@ -233,7 +233,7 @@ def test_several_labels_at_once(model: Path, tmp_path: Path) -> None:
         labels = ["film"] * ("film" in row["text"]) + ["room"] * ("room" in row["text"])
         rows.append({"text": row["text"], "labels": labels})
     train = table(tmp_path / "train.jsonl", rows)
-    overrides = [*FAST, "train.epochs=12", "task.multiple=true", "train.class_weights=true"]
+    overrides = [*FAST, "train.epochs=20", "train.learning_rate=3e-3", "task.multiple=true", "train.class_weights=true"]
     end = ended(finetune(request(model, train, *overrides, valid=train), tmp_path / "run"))
     assert end.judged[0].metrics["micro_f1"].value > 0.9
 

@@ -181,7 +181,7 @@ def test_what_cannot_be_measured_is_not_put_into_use(tmp_path: Path) -> None:
     accept(desk, "do you sell vouchers", ANSWER)
     said = " ".join(command("desk", "improve", desk).stdout.split())
     assert "the new model was not evaluated" in said
-    assert "The model in use stays." in said
+    assert "The current model stays in use." in said
     assert DESK.current_model(desk) == "0001"
     assert segue.roll_back_desk(desk, to="0002") == "0002"
 
