@@ -220,7 +220,7 @@ def test_a_mail_that_is_refused_is_sent_again() -> None:
         assert listed.mail is not None
         mails = mails_of(database, listed.mail, password="")
         mailbox.refuse = 1
-        mails.start()
+        await mails.start()
         await database.run(lambda connection: store.add_mail(connection, "alarm-900", "Alarm: 长江", "下跌\n.\n"))
         mails.wake()
         for _ in range(200):
