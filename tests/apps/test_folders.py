@@ -46,7 +46,7 @@ def made(request: pytest.FixtureRequest, all_learned: Path, tmp_path: Path) -> M
         "monitor": (MONITOR, segue.copy_monitor, segue.describe_monitor),
         "recommend": (RECOMMEND, segue.copy_recommender, segue.describe_recommender),
     }[request.param]
-    return application, tmp_path / "made", copy, describe  # type: ignore[return-value]
+    return application, tmp_path / "made", copy, describe
 
 
 def test_a_database_that_lost_everything_is_not_begun_anew(made: Made) -> None:

@@ -1,6 +1,7 @@
 """Tables as people have them: other names of columns, semicolons, several answers, long names."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.command import command
 ANSWERS = ("Under Orders.", "It costs 5 euro.", "Three days.", "By card.", "Use the link.", "Write to us.")
 
 
-def table(path: Path, header: str, rows: list[tuple[str, ...]], *, mark: str = ",") -> Path:
+def table(path: Path, header: str, rows: Sequence[tuple[str, ...]], *, mark: str = ",") -> Path:
     path.write_text("\n".join(mark.join(row) for row in [tuple(header.split(",")), *rows]) + "\n", encoding="utf-8")
     return path
 

@@ -13,6 +13,7 @@ import pytest
 
 import segue
 from segue.apps.database import Connection
+from segue.apps.desk import build as built
 from segue.apps.desk import improve as improving
 from segue.apps.desk import reviews, store
 from segue.apps.desk.folder import read_knowledge_of
@@ -101,7 +102,7 @@ def test_a_choice_that_was_proposed_with_a_value_leaves_the_answer_alone(desk: P
 def test_only_one_learns_at_a_time(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accept(desk, QUESTIONS[0], ANSWER)
     inside, go_on = threading.Event(), threading.Event()
-    build = improving.build
+    build = built.build
 
     def slow(*given: Any, **more: Any) -> Any:
         inside.set()
@@ -124,7 +125,7 @@ def test_only_one_learns_at_a_time(desk: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_model_that_was_chosen_meanwhile_stays(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(desk / MODELS / "0001", desk / MODELS / "0002")
     accept(desk, QUESTIONS[0], ANSWER)
-    build = improving.build
+    build = built.build
 
     def changed(*given: Any, **more: Any) -> Any:
         DESK.use_model(desk, "0002")
@@ -141,7 +142,7 @@ def test_who_is_deleted_meanwhile_is_not_learned(desk: Path, monkeypatch: pytest
     for question in QUESTIONS[1:]:
         accept(desk, question, ANSWER, person="ann")
     accept(desk, QUESTIONS[0], ANSWER, person="bob")
-    build = improving.build
+    build = built.build
 
     def deleted(*given: Any, **more: Any) -> Any:
         done(desk, lambda connection: store.forget(connection, "bob"))
@@ -210,7 +211,7 @@ def test_a_damaged_model_in_use_is_named(desk: Path) -> None:
     (desk / MODELS / "0001" / "model.json").write_text('{"format": 1')
     for work in (segue.describe_desk, segue.open_desk, lambda one: segue.improve_desk(one, progress=False)):
         with pytest.raises(CheckpointError, match="missing or changed"):
-            work(desk)  # type: ignore[operator]
+            work(desk)
 
 
 def test_what_is_printed_for_other_programs_is_exact(desk: Path) -> None:

@@ -20,6 +20,7 @@ from segue.apps import running as watching
 from segue.apps.database import Connection, Database, DatabaseFullError
 from segue.apps.desk import service as serving
 from segue.apps.desk import store
+from segue.apps.desk.reply import reply
 from segue.apps.desk.service import DeskService
 from segue.apps.desk.settings import DeskSettings
 from segue.apps.desk.store import DESK
@@ -86,7 +87,7 @@ def test_an_odd_error_in_the_database_stops_nothing(desk: Path, kept: str) -> No
 
 
 def test_a_person_may_be_deleted_while_the_desk_thinks(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replied = serving.reply
+    replied = reply
 
     def slow(*given: Any, **more: Any) -> Any:
         with DESK.opened(desk) as database:
