@@ -73,7 +73,7 @@ def test_texts_come_in_live_and_companies_are_listed(open_page: Open, monitor: S
     page.click("#stream .item:first-child")
     page.wait_for_selector("#panel-now #network:has-text('speaks against “positive” (-0.80)')")
     page.click("#entities tr[data-entity='ACME'] .link")
-    page.wait_for_selector("#timeline svg .mean")
+    page.wait_for_selector("#timeline svg .mean", state="attached")
 
 
 def test_a_timeline_has_alarms_price_and_the_texts_of_a_moment(open_page: Open, monitor: Server) -> None:
@@ -175,7 +175,7 @@ def test_an_entity_within_a_topic_and_names_that_are_taken(open_page: Open, moni
 def test_companies_side_by_side_and_sources(open_page: Open, monitor: Server) -> None:
     page = opened(open_page, monitor)
     page.click("#tab-compare")
-    page.wait_for_selector("#comparison svg .mean[data-place='2']")
+    page.wait_for_selector("#comparison svg .mean[data-place='2']", state="attached")
     assert page.locator("#compare-rows tr").count() == 3
     page.click("#tab-sources")
     page.wait_for_selector("#sources td:has-text('post')")
@@ -198,7 +198,7 @@ def test_chinese_phone_and_keyboard(open_page: Open, monitor: Server, scheme: st
     assert "舆情监测" in page.inner_text("header")
     page.focus("#tab-now")
     page.keyboard.press("ArrowRight")
-    page.wait_for_selector("#timeline svg .mean")
+    page.wait_for_selector("#timeline svg .mean", state="attached")
     shot(page, f"monitor-phone-{scheme}")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
     page.click("#language")
