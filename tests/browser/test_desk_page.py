@@ -129,21 +129,23 @@ def test_a_visitor_asks_and_a_person_answers_live(
     shot(agent, f"statistics-{locale}")
 
 
-def test_suggestions_are_chosen_with_the_keyboard(open_page: Open, desk: Server) -> None:
-    page = open_page(f"{desk.url}/")
-    for text in (*UNCLEAR, "refund my card", "where is my card order", "card opening", "money back card", "when"):
-        if ask(page, text).locator(".suggestions").count():
-            break
-        page.click("#new")
-        page.wait_for_function("() => document.querySelectorAll('.message').length === 0")
-    else:
-        pytest.fail("nothing was unclear")
-    shot(page, "suggestions")
-    page.locator(".suggestions button").first.focus()
-    count = page.locator(".message").count()
-    page.keyboard.press("Enter")
-    page.wait_for_function("count => document.querySelectorAll('.message').length === count + 2", arg=count)
-    assert page.locator(".message.desk .under button").count() >= 2
+def test_suggestions_are_chosen_with_the_keyboard(open_page: Open, tmp_path: Path) -> None:
+    segue.learn_desk(rows(), tmp_path / "desk", model="none", error=0.05, progress=False)
+    with running("desk", tmp_path / "desk", tmp_path, "--set", "rate=1000") as server:
+        page = open_page(f"{server.url}/")
+        for text in UNCLEAR:
+            if ask(page, text).locator(".suggestions").count():
+                break
+            page.click("#new")
+            page.wait_for_function("() => document.querySelectorAll('.message').length === 0")
+        else:
+            pytest.fail("nothing was unclear")
+        shot(page, "suggestions")
+        page.locator(".suggestions button").first.focus()
+        count = page.locator(".message").count()
+        page.keyboard.press("Enter")
+        page.wait_for_function("count => document.querySelectorAll('.message').length === count + 2", arg=count)
+        assert page.locator(".message.desk .under button").count() >= 2
 
 
 def test_a_generated_reply_is_marked_and_offers_its_sources(open_page: Open, tmp_path: Path) -> None:
