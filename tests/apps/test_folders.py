@@ -110,17 +110,21 @@ def test_models_are_made_one_at_a_time(made: Made) -> None:
     application, folder, *_ = made
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
-        with application.changing(folder):
-            os.write(writing, b"x")
-            signal.pause()
-        os._exit(0)
+        try:
+            with application.changing(folder):
+                os.write(writing, b"x")
+                signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writing)
     try:
-        os.read(reading, 1)
+        assert os.read(reading, 1) == b"x"
         with pytest.raises(ConfigError, match="one command at a time"), application.changing(folder):
             pass
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
+        os.close(reading)
     with application.changing(folder):  # a killed one keeps no lock
         pass
 
