@@ -80,7 +80,7 @@ class Outcomes:
         return cls(confidence_N=confidence_N, right_N=right_N > 0, inside_N=inside_N > 0, weight_N=weight_N)
 
     def rows(self) -> list[list[float]]:
-        """As they are kept with a model: nothing is rounded, so that a threshold is the same when it is read."""
+        """The outcomes as stored with a model: nothing is rounded, so that a threshold stays the same."""
         columns = (self.confidence_N, self.right_N.astype(int), self.inside_N.astype(int), self.weight_N)
         return [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
@@ -116,9 +116,9 @@ class Counts:
 
     inside: int
     answered: int
-    """Of those inside."""
+    """Number of in-scope questions that are answered."""
     wrong: int
-    """Of these."""
+    """Number of these answers that are wrong."""
     outside: int
     outside_answered: int
     error: float
@@ -128,12 +128,12 @@ class Counts:
 
     @property
     def share_answered(self) -> float:
-        """Of the questions inside."""
+        """Share of in-scope questions that are answered."""
         return self.answered / max(1, self.inside)
 
     @property
     def share_wrong(self) -> float:
-        """Of the answers to questions inside."""
+        """Share of answers to in-scope questions that are wrong."""
         return self.wrong / max(1, self.answered)
 
     @property

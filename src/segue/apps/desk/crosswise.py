@@ -44,7 +44,7 @@ class Evidence:
     plain: Sequence[Scored]
     """The same without a network or a reader of pairs."""
     hidden: Sequence[Scored]
-    """Of questions whose topics were hidden."""
+    """Scores of questions whose topics were hidden."""
     folds_N: Ints
     hidden_folds_M: Ints
     answerable_T: Bools
@@ -62,7 +62,7 @@ class Decided:
     threshold: float
     outside: float
     ranked: tuple[Ranked, ...]
-    """Of the questions that were held back, by weights without them."""
+    """Rankings of the held-out questions, with weights fitted without them."""
     confidence_N: Floats
     """Before it is looked at whether a question is inside and its topic has an answer."""
     inside_N: Floats

@@ -60,7 +60,7 @@ def summary(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> dict[st
 
 
 def counted(counts: Counts) -> dict[str, Any]:
-    """As it is kept and sent."""
+    """The counts in the form that is stored and sent."""
     return {
         "inside": counts.inside,
         "answered": counts.answered,

@@ -119,7 +119,7 @@ def _rows(source: str | Path | Table, problems: Counter[str]) -> list[Labelled]:
 
 
 def _place(given: Any, numbers: Mapping[str, int]) -> int | None:
-    """Of a sentiment; None where it is none."""
+    """The place of a sentiment; None if it is not one."""
     return _KNOWN.get(clean(given).lower(), numbers.get(_number(given) or ""))
 
 

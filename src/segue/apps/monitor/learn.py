@@ -70,7 +70,7 @@ class Learned:
     tried: Tried | None = None
     """What came of a network; None where none was wanted."""
     entity: Calibration | None = None
-    """Of the weights for single entities; None where rows have too few labels of them."""
+    """Calibration of the weights for single entities; None where rows have too few labels of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
