@@ -25,11 +25,11 @@ class Sender(threading.Thread):
     def __init__(self, url: str, path: str, bodies: Sequence[dict[str, Any]]) -> None:
         super().__init__(daemon=True)
         self._url, self._path, self._bodies = url, path, bodies
-        self.done, self.tries = 0, 0
+        self.count, self.done, self.tries = len(bodies), 0, 0
 
     def run(self) -> None:
         with httpx.Client(base_url=self._url, timeout=10, trust_env=False) as client:
-            while self.done < len(self._bodies):
+            while self.done < self.count:
                 self.tries += 1
                 with suppress(httpx.HTTPError):
                     if client.post(self._path, json=self._bodies[self.done]).status_code == 200:
@@ -58,13 +58,20 @@ def killed(
     others: Sequence[Ready],
     *,
     seed: int,
+    senders: Sequence[Sender] = (),
     longest: float = 0.5,
     between: Callable[[random.Random], object] = lambda _: None,
 ) -> Server:
-    """Kills the server at any moment, and starts the next one on its port; gives the last one, which lives."""
+    """Kills the server at any moment, and starts the next one on its port; gives the last one, which lives.
+
+    However fast the senders are, each kill comes before one of them is done: the k-th of n when it is at k/(n + 1).
+    """
     draw = random.Random(seed)
-    for other in others:
-        time.sleep(draw.uniform(0.02, longest))
+    for number, other in enumerate(others, start=1):
+        share = number / (len(others) + 1)
+        end = time.monotonic() + draw.uniform(0.02, longest)
+        while time.monotonic() < end and not any(one.done >= share * one.count for one in senders):
+            time.sleep(0.005)
         server.process.kill()
         server.process.wait()
         between(draw)

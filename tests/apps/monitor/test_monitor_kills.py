@@ -78,7 +78,7 @@ def posted(monitor: Path, folder: Path, *, times: int, days: int) -> None:
         server = first.start()
         sender = Sender(server.url, "/v1/texts", bodies)
         sender.start()
-        server = killed(server, others, seed=times, between=lambda draw: refuse(receiver, draw))
+        server = killed(server, others, seed=times, senders=[sender], between=lambda draw: refuse(receiver, draw))
         ended([sender])
         assert sender.tries > len(bodies)  # a kill came between
         with MONITOR.opened(monitor) as database:

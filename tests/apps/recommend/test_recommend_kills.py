@@ -85,7 +85,7 @@ def killed_often(learned: Path, folder: Path, *, database: str | None, times: in
             lists(client)  # from now on there are sessions, which go on with each event
         for one in senders:
             one.start()
-        server = killed(server, others, seed=times)
+        server = killed(server, others, seed=times, senders=senders)
         ended(senders)
         assert sum(one.tries for one in senders) > 3 * count  # a kill came between
         checked(folder / "rec", bodies)
