@@ -10,6 +10,7 @@ any of the optional packages.
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,7 @@ OPTIONAL = [
     "fastapi",
     "lm_eval",
 ]
-_SERVER = ["fastapi", "starlette", "uvicorn", "prometheus_client"]
+_SERVER = ["fastapi", "starlette", "uvicorn", "h11", "prometheus_client"]
 NEEDS_EXTRA = {"segue.serve": _SERVER, "segue.apps": _SERVER}
 """Packages of segue that only the verb of an extra imports, and what they may lack without it."""
 
@@ -102,12 +103,14 @@ def check(sdist: Path, work: Path, compiler: str | None) -> None:
     check_models(wheel, there=compiler is not None)
     segue, away = installed(wheel, folder, thorough=compiler is None)
     found = " ".join(run([segue, "doctor"], cwd=away).split())
-    expect("All is well." in found, "segue doctor must pass")
+    expect("All checks passed." in found, f"segue doctor must pass; it said: {found[-500:]}")
     state = "(definition, banded, native, step): checked" if compiler else "(native, step): not built"
     expect(f"kernel {state}" in found, f"segue doctor must say: kernel {state}")
     if compiler is None:
         small_verbs(wheel, segue, away)
         without_extras(segue, away)
+    else:
+        first_minute(Path(segue), away)
     print(f"{wheel.name} works ({'built with ' + compiler if compiler else 'built without a compiler'}; "
           f"{time.monotonic() - began:.0f} s)", flush=True)  # fmt: skip
 
@@ -147,6 +150,25 @@ def installed(wheel: Path, folder: Path, *, thorough: bool) -> tuple[str, Path]:
     expect(facts["modules"] == modules, f"{modules} modules must be importable; got {facts['modules']}")
     expect(facts["optional"] == [], f"the environment must have no optional package; got {facts['optional']}")
     return str(python.parent / "segue"), away
+
+
+def first_minute(segue: Path, away: Path) -> None:
+    """Run the README's section "Try it at once" with no HOME and nothing but the environment on PATH.
+
+    Nothing may be written into the installation, which may belong to somebody else.
+    """
+
+    def content() -> list[Path]:
+        return sorted(path for path in segue.parents[1].rglob("*") if "__pycache__" not in path.parts)
+
+    section = (ROOT / "README.md").read_text().partition("## Try it at once\n\n```bash\n")[2].partition("```")[0]
+    commands = [shlex.split(line, comments=True) for line in section.splitlines()]
+    expect(len(commands) >= 4, f"the README's first minute must have its commands; got {len(commands)}")
+    before, environment = content(), {"PATH": str(segue.parent), "LANG": "C.UTF-8"}
+    for words in commands:
+        said = run([str(segue.with_name(words[0])), *words[1:]], cwd=away, environment=environment)
+        expect(said.strip() != "", f"{shlex.join(words)} must print something")
+    expect(content() == before, "nothing may be written into the installation")
 
 
 def small_verbs(wheel: Path, segue: str, away: Path) -> None:
