@@ -111,7 +111,7 @@ def read_config(folder: str | Path) -> tuple[ModelConfig, int]:
 
 
 def parameters_of(model: nn.Module) -> int:
-    """Number of trainable parameters."""
+    """Return the number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -44,7 +44,7 @@ _FILMS = Package(
 )
 _ENDS_OF_SENTENCES = tuple("。！？…”』」》）：；，")
 
-_FEWEST, _MOST = 80, 400  # minimum and maximum docstrings of a module that is a class
+_FEWEST, _MOST = 80, 400  # minimum and maximum number of docstrings per class, a package
 _LONGEST_DOCSTRING = 600
 
 Document = list[str]

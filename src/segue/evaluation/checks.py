@@ -36,8 +36,7 @@ from segue.model.language_model import order_batch
 from segue.model.stack import Stack
 
 MOVED = 1e-6
-"""Threshold of a change in a state that counts as an effect; a token without effect on a state changes nothing at
-all."""
+"""Minimum change of a state that counts as an effect of a token; tokens that a state may not see change nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

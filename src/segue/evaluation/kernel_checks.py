@@ -67,7 +67,7 @@ def adjusted(model: LanguageModel, **settings: Any) -> LanguageModel:
     return other
 
 
-# ----------------------------------------------------------------------------------------- which kernels there are
+# ----------------------------------------------------------------------------------------------- available kernels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -142,7 +142,7 @@ def export(source: str | Path, out: str | Path, settings: ExportSettings, *, rep
     )
 
 
-# ------------------------------------------------------------------------------------------------ what is exported
+# -------------------------------------------------------------------------------------------------------- programs
 
 
 def _program(folder: Path, settings: ExportSettings) -> tuple[Program, str | None]:

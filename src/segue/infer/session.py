@@ -356,7 +356,7 @@ class Session:
             self._encoder = StreamEncoder(self.tokenizer, state=state)
             self._stream = stream
 
-    # ------------------------------------------------------------------------------------------------------- inside
+    # ---------------------------------------------------------------------------------------------------- internals
 
     def _begin(self) -> None:
         """Start the session as if another document had just ended."""

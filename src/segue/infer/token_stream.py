@@ -182,7 +182,7 @@ class TokenStream:
         self.place += len(ids)
         self.unread = self.unread[len(ids) :]
 
-    # ------------------------------------------------------------------------------------------------------ inside
+    # --------------------------------------------------------------------------------------------------- internals
 
     def _read(self, ids: list[int], *, every: bool) -> Iterator[Tensor]:
         """Read ids in chunks; yield the states that predict the next id after each, or only after the last one."""

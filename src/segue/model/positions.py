@@ -184,7 +184,7 @@ class PlainDistances(nn.Module):
         return distance_SR.to(dtype)
 
 
-# ------------------------------------------------------------------------------- what a layer makes of a distance
+# -------------------------------------------------------------------------------------- relative terms of a layer
 
 
 class XLTerms(nn.Module):

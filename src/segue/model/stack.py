@@ -271,7 +271,7 @@ class Stack(nn.Module):
         after = before.then(inputs_LBQD, real_BQ=real_BQ, length=settings.length)
         return after.detach() if settings.backprop_segments is None else after
 
-    # -------------------------------------------------------------------------------------------- who sees whom
+    # ----------------------------------------------------------------------------------------------- visibility
 
     def _views(self, batch: Batch, memory: Memory | None) -> tuple[View, View | None]:
         """Return the view of the content stream, and that of the query stream if it predicts something."""

@@ -27,7 +27,7 @@ from segue.evaluation.metrics.inputs import as_floats, check_lengths
 
 Gain = Literal["exponential", "linear"]
 MAX_GRADE = 30
-"""Maximum grade, for which sums of 2^grade are still exact enough."""
+"""Maximum grade, so that sums of 2^grade stay exact."""
 
 
 @dataclass(frozen=True, kw_only=True)
