@@ -97,8 +97,7 @@ def loaded(architecture: str, folder: Path) -> Any:
 
 @torch.no_grad()
 def compare(model: nn.Module, head: HeadConfig | None, theirs: Any, tokenizer: Tokenizer | None) -> Comparison:
-    """Compare both models on the same two sentences, or on random ids if there is no tokeniser. Casts `model` to
-    float32."""
+    """Compare both models on the same two sentences, or on random ids without a tokeniser. Casts `model` to float32."""
     theirs.config.pad_token_id = None  # otherwise Transformer-XL's classifier ends a text where this id first occurs
     config = model_config_of(model)
     rows = [ids[:, : config.learned_positions] for ids in _rows(tokenizer, config.vocabulary.size)]

@@ -83,8 +83,7 @@ class Detected:
 
 
 def detect(path: str | Path) -> Detected:
-    """Return the description of a file or folder; raise CheckpointError with the supported formats if it is none of
-    them."""
+    """Return the description of a file or folder; raise CheckpointError if it has none of the known formats."""
     with readable(Path(path)):
         settle(Path(path), failure=CheckpointError)  # a killed writer may have left a pair of stores half replaced
         place = locate(Path(path))

@@ -143,8 +143,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def examined(path: Path, make: Callable[[ModelConfig], Model]) -> Model:
-    """Return the model that `make` builds for the config, without its weights, after checking that config and weights
-    match."""
+    """Return the model that `make` builds for the config, without weights, if config and weights match."""
     if not is_model_folder(path):
         raise CheckpointError(
             f"a model folder must hold {CONFIG} and {WEIGHTS}; got {path} without them. Check the path."
@@ -239,7 +238,6 @@ def _kind(tensor: Tensor | None) -> str:
 
 
 def _tensors(file: SafetensorsFile) -> dict[str, Tensor]:
-    """Read each tensor into separate memory: the file's alignment is not the allocator's, and sums round differently
-    with it."""
+    """Read each tensor into newly allocated memory: sums round differently with the file's alignment."""
     check_memory(file.path, file.tensors)
     return {name: file.read(name) for name in file.tensors}

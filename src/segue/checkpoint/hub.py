@@ -75,8 +75,7 @@ class Found:
 
 
 def _one_format(folder: Path) -> Path:
-    """Return a downloaded folder, or the first of the weights in it: a hub may hold the same model in several
-    formats."""
+    """Return a downloaded folder, or its first weights: a hub may hold the same model in several formats."""
     found = weights_in(folder)
     return folder / next(iter(found)) if len(found) > 1 and not is_model_folder(folder) else folder
 

@@ -116,8 +116,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _weights(folder: Path) -> tuple[dict[str, Tensor], bool]:
-    """Return the averaged weights of a run if they are in a separate file, else the weights; and whether they are
-    averaged."""
+    """Return the averaged weights of a run if they are in a separate file, else the weights; and whether averaged."""
     tensors = widened(read_tensors(folder / WEIGHTS))
     if not (folder / AVERAGE).is_file():
         return tensors, False

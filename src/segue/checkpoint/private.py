@@ -53,8 +53,7 @@ def _public_command(command: str) -> str:
 
 
 def _public_word(word: str) -> str:
-    """Return a word of a command, `PATH`, `--option=PATH` or `section.key=PATH`, with an absolute path reduced to its
-    last name."""
+    """Return `PATH`, `--option=PATH` or `section.key=PATH` with an absolute path reduced to its last name."""
     key, equals, value = word.partition("=") if re.match(r"[\w.-]+=", word) else ("", "", word)
     return f"{key}{equals}{_last_name(value)}" if re.match(r"/|~|\\\\|[A-Za-z]:[/\\]", value) else word
 

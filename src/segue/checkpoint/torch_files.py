@@ -223,8 +223,7 @@ def _read_legacy_pickle(file: BinaryIO, path: Path, calls: set[Name]) -> tuple[o
 
 
 def _persistent(storages: list[Storage], *, size: int) -> Callable[[object], object]:
-    """Return the function that loads a persistent id: a storage, also added to the list, or the name of a module's
-    class."""
+    """Return the loader of persistent ids: a storage, also added to the list, or the name of a module's class."""
 
     def load(key: object) -> object:
         if not isinstance(key, tuple) or not key:

@@ -75,8 +75,7 @@ class Contents:
 
 
 def read_contents(root: object, *, what: str) -> Contents:
-    """Return the tensors and attributes of a pickled module, of a state dict, or of either under one of the usual
-    keys."""
+    """Return tensors and attributes of a pickled module, of a state dict, or of either under a usual key."""
     return _Walk(what).walk(root)
 
 

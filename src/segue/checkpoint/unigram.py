@@ -23,8 +23,7 @@ _UNIGRAM = 1
 
 
 def described(model: bytes, *, lower: bool) -> dict[str, Any] | None:
-    """Return the content of `tokenizer.json`; None for a model that is not unigram, which transformers does not
-    convert."""
+    """Return the content of `tokenizer.json`; None if the model is not unigram: transformers converts no others."""
     pieces: list[tuple[str, float, int]] = []
     table, kind, unk = b"", _UNIGRAM, 0
     for number, value in read_fields(model):

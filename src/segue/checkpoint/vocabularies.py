@@ -171,8 +171,7 @@ def _normalisation(settings: Mapping[str, object]) -> dict[str, bool | None]:
 
 
 def _check_settings(path: Path, found: Mapping[str, bool | None], settings: Mapping[str, object]) -> None:
-    """Raise CheckpointError if the settings beside a `tokenizer.json` contradict it: transformers follows the
-    settings."""
+    """Raise CheckpointError if the settings contradict a `tokenizer.json`: transformers follows the settings."""
     for ours, (theirs, _) in _NORMALISATION.items():
         if theirs in settings and settings[theirs] is not found[ours]:
             raise CheckpointError(
@@ -182,8 +181,7 @@ def _check_settings(path: Path, found: Mapping[str, bool | None], settings: Mapp
 
 
 def _fast(path: Path, settings: Mapping[str, object]) -> FastTokenizer:
-    """Return the tokeniser of a `tokenizer.json`; its settings must agree, because transformers follows the
-    settings."""
+    """Return the tokeniser of a `tokenizer.json`; its settings must agree: transformers follows the settings."""
     tokenizer = read_fast(path)
     lower = settings.get("do_lower_case") is True
     if lower != tokenizer.lower:

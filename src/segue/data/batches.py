@@ -186,8 +186,7 @@ Arrays = dict[str, NDArray[np.int64] | NDArray[np.bool_]]
 
 
 class _Causal:
-    """Causal objective: every token is predicted from those before it; the target of the last is the token after the
-    segment."""
+    """Causal objective: every token predicts the next one, the last the token after the segment."""
 
     def __init__(self, source: TokenSource, data: DataConfig, *, advance: int) -> None:
         self._source, self._length, self._advance = source, data.segment_length, advance
@@ -215,8 +214,7 @@ class _Causal:
 
 
 class _Masked:
-    """Masked objective: some tokens are corrupted and predicted; `predicted_BP` has the same number of slots in every
-    row."""
+    """Masked objective: some tokens are corrupted and predicted; every row has the same number of slots."""
 
     def __init__(self, source: TokenSource, data: DataConfig) -> None:
         self._source, self._length, self._settings = source, data.segment_length, data.masking

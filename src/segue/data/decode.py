@@ -90,8 +90,7 @@ class Content:
 
 @contextmanager
 def opened(file: InputFile, position: Position, *, largest_expansion: int | None) -> Iterator[Content]:
-    """Open the content of a file; damage found at any point raises DataError. `largest_expansion` defaults to
-    LARGEST_EXPANSION."""
+    """Open the content of a file; damage raises DataError. `largest_expansion` defaults to LARGEST_EXPANSION."""
     try:
         with file.path.open("rb") as raw:
             stream = _decompressed(file, io.BufferedReader(_Counted(raw, position), CHUNK))
@@ -274,8 +273,7 @@ def lines(pieces: Iterator[str], *, longest: int) -> Iterator[tuple[str, bool]]:
 
 
 def cut(line: str, longest: int) -> Iterator[str]:
-    """Yield pieces of at most `longest` characters, split after a space near the limit if there is one, so that words
-    stay whole."""
+    """Yield pieces of at most `longest` characters, split after a space near the limit if there is one."""
     start = 0
     while len(line) - start > longest:
         space = line.rfind(" ", start + longest - longest // 16, start + longest)

@@ -228,8 +228,7 @@ class DocumentLanes:
 
 
 def lanes_of_process(*, lanes: int, rank: int, world: int) -> range:
-    """Return the lanes of process `rank` of `world`: one block, so that the blocks of all processes form the whole
-    batch in order."""
+    """Return the lanes of process `rank` of `world`: one block, so that all blocks form the whole batch in order."""
     if lanes % world:
         raise DataError(
             f"data.lanes must be a multiple of the number of processes; got {lanes} and {world}. "

@@ -310,8 +310,7 @@ def split_a_and_b(sentences: Sentences, *, length: int, begin: int, total: int, 
 
 
 def _trimmed(a_length: int, b_length: int, total: int) -> tuple[int, int]:
-    """Return the lengths after removing tokens from the longer one, from B if they are equal, until they have `total`
-    together."""
+    """Return the lengths after truncating the longer one, B if they are equal, to `total` together."""
     excess = max(0, a_length + b_length - total)
     from_longer = min(excess, abs(a_length - b_length))
     if a_length > b_length:

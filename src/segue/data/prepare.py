@@ -43,8 +43,7 @@ class PrepareSettings:
     kind: Kind = "unigram"
     """Kind of tokeniser to train."""
     vocabulary_size: int | None = None
-    """Vocabulary size of the trained tokeniser. Default: 8000 for unigram and bpe, no limit for words and
-    characters."""
+    """Vocabulary size of the trained tokeniser. Default: 8000 (unigram, bpe), no limit (words, characters)."""
     sample_characters: int = 2**22
     """Maximum characters of the random sample of the text that unigram and bpe are trained on; training takes most of
     the time of a small preparation, and memory."""
@@ -255,8 +254,7 @@ def _tokenizer(files: list[InputFile], settings: PrepareSettings) -> Generator[P
 
 
 def _train(work: Callable[[], Tokenizer]) -> Generator[Progress, None, Tokenizer]:
-    """Run one long call in a separate thread, so that the caller's loop continues and interrupts are handled at
-    once."""
+    """Run one long call in a separate thread, so that the caller's loop continues and handles interrupts."""
     result: Future[Tokenizer] = Future()
 
     def run() -> None:
@@ -300,8 +298,7 @@ def _sample(files: list[InputFile], settings: PrepareSettings) -> Generator[Prog
 
 
 def _training_texts(files: list[InputFile], settings: PrepareSettings) -> Iterator[tuple[str, float, int]]:
-    """Yield the text that is not for validation in parts, with a hash value for each and the number of input bytes
-    read."""
+    """Yield the text that is not for validation in parts, with a hash value for each and the input bytes read."""
     ignored = Problems()  # counted in the second pass
     for store, part, read in _parts(files, settings, ignored, []):
         if store == 0:

@@ -79,8 +79,7 @@ class _Totals:
 
 
 class StoreWriter:
-    """Writer of documents, which seals the store and publishes it; leaving the `with` block before that leaves nothing
-    behind."""
+    """Writer that seals and publishes a store; leaving the `with` block before that leaves nothing behind."""
 
     def __init__(
         self,
@@ -174,8 +173,7 @@ class StoreWriter:
         return manifest
 
     def publish(self, *partners: "StoreWriter") -> None:
-        """Move the store, and those that belong to it, in place: all or none, even if the process is killed in
-        between."""
+        """Move the store and its partners in place: all or none, even if the process is killed in between."""
         for writer in (self, *partners):
             writer._check_target()
         self._work.publish(*(writer._work for writer in partners))

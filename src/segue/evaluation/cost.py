@@ -24,8 +24,7 @@ def multiply_adds(config: ModelConfig, *, segment_length: int, predicted: int = 
 
 
 def _softmax(config: ModelConfig) -> float:
-    """Return the multiply-adds per predicted token; for an adaptive softmax, about those of the head and a tenth of a
-    bin."""
+    """Return the multiply-adds per predicted token; adaptive: about those of the head and a tenth of a bin."""
     words = config.vocabulary
     if not words.cutoffs:
         return config.width * words.size

@@ -212,8 +212,7 @@ def _compare(
 
 
 def _probabilities(kernel: Kernel, query: Tensor, key: Tensor, *, terms: ScoreTerms, view: View) -> Tensor:
-    """Return the probability of each key for each query, [B, H, Q, K], computed for as many keys at a time as a value
-    has entries."""
+    """Return the probability of each key for each query, [B, H, Q, K], computed for E keys at a time."""
     keys, width = key.shape[1], key.shape[-1]
     parts = []
     for start in range(0, keys, width):

@@ -75,8 +75,7 @@ def evaluate_causal(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> Score:
-    """Return the loss of a causal model at every token except the first, given the preceding tokens in segment and
-    memory."""
+    """Return the loss of a causal model at every token except the first, given the tokens in segment and memory."""
     nll, targets = 0.0, 0
     for _, batch, nll_BQ in _read_lanes(
         model, tokens, segment_length=segment_length, lanes=lanes, limit=limit, progress=progress
@@ -96,8 +95,7 @@ def causal_losses(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> NDArray[np.float64]:
-    """Return the losses that `evaluate_causal` sums: -log p of every token except the first. Entry n is that of token n
-    + 1."""
+    """Return the losses that `evaluate_causal` sums: entry n is -log p of token n + 1."""
     length = tokens.length if limit is None else min(limit, tokens.length)
     losses = np.full(max(0, length - 1), np.nan)
     for spans, batch, nll_BQ in _read_lanes(
@@ -334,8 +332,7 @@ def _next_token_batch(
 
 
 def _one_hidden(ids_Q: Tensor, at_B: Tensor, *, mask: int | None) -> Batch:
-    """Return a batch with a row for each position in `at_B`, in which its token is hidden: replaced, or invisible to
-    all."""
+    """Return a batch with a row for each position in `at_B`, whose token is replaced, or invisible to all."""
     rows = len(at_B)
     ids_BQ = ids_Q.repeat(rows, 1)
     at_BP = at_B[:, None]

@@ -141,8 +141,7 @@ def measure_speed(
 
 
 def with_memory(model: LanguageModel, attention_length: int) -> Streamer:
-    """Return a streamer with the same weights, in which each token sees exactly `attention_length` keys, itself
-    included."""
+    """Return a streamer of the model in which each token sees exactly `attention_length` keys, itself included."""
     return Streamer(model.adjusted(attention_span=None), memory_length=attention_length - 1)
 
 

@@ -43,8 +43,7 @@ class TermStatistics:
     profile_LHCN: Floats
     """Mean of each term by distance; NaN where no key has it."""
     probability_LHN: Floats
-    """Share of the probability on each range of distances, keys to the left; adds up to 1, minus the share on keys to
-    the right."""
+    """Share of the probability on each range of distances, keys to the left; with `right_LH`, adds up to 1."""
     right_LH: Floats
     """Share of the probability on keys to the right."""
     memory_LH: Floats

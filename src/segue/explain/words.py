@@ -47,8 +47,7 @@ class Unit:
 
     text: str
     document: int
-    """Index of the first document that contains it: options have one each. The common prefix of all documents is in
-    all."""
+    """Index of the first document that contains it: options have one each; all share their common prefix."""
     places: tuple[int, ...]
     """Its token positions, counted over all documents one after the other."""
 
@@ -179,8 +178,8 @@ def leave_one_out(versions: Versions) -> Attribution:
 
 
 def integrated_gradients(versions: Versions, *, steps: int | None = None) -> Attribution:
-    """Return the mean gradient on the path from a text without words, times the path. Uses `steps` points, or as many
-    as needed."""
+    """Return the mean gradient on the path from a text without words to the text, times the path. `steps`: number of
+    points. Default: as many as needed."""
     trunk = versions.trunk
     device = next(trunk.parameters()).device
     nothing = versions.without(range(len(versions.units)))

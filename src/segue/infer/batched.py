@@ -86,8 +86,7 @@ class _Group:
         self._gather()
 
     def put(self, generations: list[Generation]) -> list[tuple[int, GeneratedToken]]:
-        """Generate a token of each stream. All are drawn before any is returned, so that an early end leaves all in the
-        same state."""
+        """Generate a token of each stream. All are drawn before any is returned, so an early end leaves all alike."""
         logits_BV = self._streams[0].streamer.logits(self._hidden_BD)
         return [
             (number, generations[number].put(self._streams[number], logits_BV[row]))

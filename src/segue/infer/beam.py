@@ -161,8 +161,7 @@ def _end(ended: list[Hypothesis], prefix: NDArray[np.int64], value: float, setti
 
 
 def _done(ended: list[Hypothesis], likeliest: float, settings: BeamSettings) -> bool:
-    """Return True if a row is done. `likeliest` is the log-probability of the best live hypothesis, which can only
-    fall."""
+    """Return True if a row is done. `likeliest`: log-probability of the best live hypothesis; can only fall."""
     if len(ended) >= settings.beam or likeliest == -np.inf:
         return True
     if len(ended) < settings.count:

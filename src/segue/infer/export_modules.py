@@ -81,8 +81,7 @@ class StreamState(NamedTuple):
 
 
 class StreamStep(nn.Module):
-    """Step from ids_B1 and the parts of a StreamState to log p of the next token, [B, V], and the parts of the next
-    state."""
+    """ids_B1 and the parts of a StreamState -> log p of the next token, [B, V], and the parts of the next state."""
 
     def __init__(self, model: LanguageModel, *, memory_length: int) -> None:
         """`memory_length`: number of earlier tokens that each token sees; fewer if the attention span is shorter."""
@@ -152,8 +151,7 @@ class StreamStep(nn.Module):
         )
 
     def _terms(self, index: int, layer: Layer, num_keys: int, ahead: int) -> ScoreTerms:
-        """Return the score terms of one layer, seen from the token (distances K to 0) or from one position ahead (K + 1
-        to 1)."""
+        """Return the score terms of a layer, seen from the token (distances K to 0) or one ahead (K + 1 to 1)."""
         relative = cast(_StoredTerms, self.relative[index]).terms()
         if relative is not None:
             relative = relative.between(1 - ahead, num_keys + 2 - ahead)

@@ -94,8 +94,7 @@ class HarnessModel:
         return (by_text.get(number, []) for number in range(1, len(texts) + 1))
 
     def _is_greedy(self, before: Sequence[int], ids: Sequence[int]) -> bool:
-        """Return True if greedy decoding, which never generates a special token, generates these ids after those before
-        them."""
+        """Return True if greedy decoding, which avoids special tokens, generates these ids after `before`."""
         session = self._session.fork()
         eod = session.tokenizer.specials.get("eod")
         read = [*([] if eod is None else [eod]), *before]
@@ -130,8 +129,7 @@ class HarnessModel:
 
 
 def _moved_space(context: str, continuation: str) -> tuple[str, str]:
-    """Return the pair with white space at the end of the context moved to the continuation, as the harness itself
-    does."""
+    """Return the pair with white space at the end of the context moved to the continuation, as in the harness."""
     bare = context.rstrip()
     return bare, context[len(bare) :] + continuation
 

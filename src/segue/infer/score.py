@@ -212,8 +212,7 @@ class _Scorer:
         return np.asarray(torch.cat(parts).view(batch.targets.shape).cpu().numpy())
 
     def _ordered(self, step: Step, documents: list[Document]) -> Batch:
-        """Return a batch in which known tokens come first in the order, new ones in the requested order, padding
-        last."""
+        """Return a batch with known tokens first in the order, new ones in the requested order, padding last."""
         width = step.ids_BQ.shape[1]
         order_BQ = np.tile(np.arange(width), (len(step.tokens), 1))
         for number, (row, tokens) in enumerate(zip(step.rows, step.tokens, strict=True)):
@@ -243,8 +242,7 @@ class _Scorer:
         return given
 
     def _pseudo(self, step: Step) -> Found:
-        """Score each new token from all others of its window: a row for each, in which it is masked, or seen by
-        none."""
+        """Score each new token from all others of its window: a row for each, with it masked or seen by none."""
         values_BQ = np.zeros(step.ids_BQ.shape)
         likeliest_BQ = np.zeros(step.ids_BQ.shape, dtype=np.bool_) if self.settings.likeliest else None
         real_BQ = step.real_BQ

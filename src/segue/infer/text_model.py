@@ -29,8 +29,7 @@ class TextModel:
     segment_length: int
 
     def reach(self) -> tuple[int, int | None]:
-        """Return the number of earlier tokens that each token of a stream sees, and the window of a model without
-        memory."""
+        """Return the number of earlier tokens that each token of a stream sees, and the window without memory."""
         memory, positions = self.model.config.memory, self.model.config.learned_positions
         if memory is None or positions is not None:
             window = positions or self.segment_length
@@ -53,8 +52,7 @@ def load_text_model(source: str | Path) -> TextModel:
 
 
 def segment_length_of(folder: Path) -> int:
-    """Return the segment length of a model's training; if its folder does not name it, as long as its positions
-    allow."""
+    """Return the segment length of a model's training; if it is unknown, as long as its positions allow."""
     config = load_config(folder / CONFIG)
     if config.data is not None:
         return config.data.segment_length

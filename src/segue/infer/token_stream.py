@@ -82,8 +82,7 @@ class TokenStream:
         return skipped
 
     def reading(self) -> Iterator[int]:
-        """Read all unread ids in chunks; yield the number of ids of each. The rest stays unread if the caller stops
-        iterating."""
+        """Read all unread ids in chunks; yield the size of each. The rest stays unread if iteration stops."""
         before = self.count
         for _ in self._read(list(self.unread), every=False):
             yield self.count - before

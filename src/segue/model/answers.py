@@ -120,8 +120,7 @@ class BeamAnswerer(nn.Module):
         allowed_BQ: Tensor | None = None,
         spans: Spans | None = None,
     ) -> BeamAnswer:
-        """Return the scores. `cls_B`: position of CLS. `allowed_BQ`: positions where an answer may start or end.
-        Default: all."""
+        """Return the scores. `cls_B`: position of CLS. `allowed_BQ`: where an answer may start or end. Default: all."""
         output: Output = self.trunk(batch, memory)
         answer = self.judge(output.hidden_BQD, cls_B=cls_B, allowed_BQ=allowed_BQ, spans=spans)
         return replace(answer, memory=output.memory)

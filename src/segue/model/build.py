@@ -54,8 +54,7 @@ def absolute_encoding(config: ModelConfig) -> AbsoluteEncoding | None:
 
 
 def layer_encodings(config: ModelConfig) -> nn.ModuleList:
-    """Return the encodings that are added to the input of each layer (Al-Rfou et al. 2018); empty for other
-    positions."""
+    """Return the encodings added to the input of each layer (Al-Rfou et al. 2018); empty for other positions."""
     positions = config.positions
     if not isinstance(positions, PerLayerPositions):
         return nn.ModuleList()
@@ -111,8 +110,7 @@ def relative_terms(config: ModelConfig) -> nn.Module | None:
 
 
 def score_biases(config: ModelConfig) -> nn.ModuleList:
-    """Return the learned biases of the score, one module per layer, or one that all layers share; empty without
-    biases."""
+    """Return the learned biases of the score, one module per layer, or one for all layers; empty without biases."""
     positions, segment = config.positions, config.segments == "relative"
     xl = positions if isinstance(positions, XLPositions) else None
     vectors = xl is not None and xl.biases in ("vectors", "tied")
@@ -194,8 +192,7 @@ def shapes_only() -> Iterator[None]:
 
 
 class _NothingDrawn(TorchFunctionMode):
-    """Skips random initialisation: PyTorch would import its compiler, which takes seconds, for tensors without
-    numbers."""
+    """Skips random initialisation: PyTorch would import its compiler for it, which takes seconds, to no effect."""
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -96,8 +96,7 @@ def _natively(
     *,
     wanted: tuple[bool, bool, bool],
 ) -> _Result:
-    """Compute the result from float32 inputs with products in bfloat16 and everything between them in the native
-    kernel."""
+    """Compute the result from float32 inputs, with products in bfloat16 and the rest in the native kernel."""
     size = len(weight_VD)
     gradients = [torch.zeros_like(x) if any(wanted) else None for x in (hidden_ND, weight_VD, bias_V)]
     d_hidden_ND, d_weight_VD, d_bias_V = gradients

@@ -162,8 +162,7 @@ class AdaptiveSoftmax(nn.Module):
         return total, nll_N.view(targets.shape)
 
     def _cluster_column(self, i: int) -> int:
-        """Return the column of cluster i = 1, 2, ... in the head: after the tokens of bin 0, in forward or reversed
-        order."""
+        """Return the column of cluster i = 1, 2, ... in the head, after the tokens of bin 0, in `cluster_order`."""
         forward = self.cluster_order == "forward"
         return self.bounds[1] + (i - 1 if forward else self.num_clusters - i)
 

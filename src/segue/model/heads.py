@@ -222,8 +222,7 @@ class SequenceScorer(nn.Module):
     def forward(
         self, batch: Batch, memory: Memory | None = None, *, group: int, labels: Tensor | None = None
     ) -> HeadOutput:
-        """Return the scores. `labels`: the right option [questions], or grades of relevance [questions, group] for
-        ranking."""
+        """Return the scores. `labels`: the right option [questions], or grades [questions, group] for ranking."""
         rows = batch.ids_BQ.shape[0]
         if rows % group:
             raise DataError(f"rows must come in groups of {group}; got {rows} rows. Pad or drop the last question.")

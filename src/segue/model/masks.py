@@ -70,8 +70,7 @@ def stream_mask(valid_BK: Tensor, *, num_queries: int, span: int, real_BQ: Tenso
 
 
 def mask_without(at_B: Tensor, *, length: int) -> Tensor:
-    """Return the visibility in which every token sees all others except the one at `at_B[b]`, which none sees:
-    visible_BQQ."""
+    """Return visible_BQQ, in which every token sees all others except the one at `at_B[b]`, which none sees."""
     position_Q = torch.arange(length, device=at_B.device)
     return (position_Q != at_B[:, None])[:, None].expand(-1, length, -1)
 

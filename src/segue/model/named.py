@@ -45,8 +45,7 @@ def transformer_xl(*, vocabulary_size: int, memory_length: int, **settings: Any)
 
 
 def _released_transformer_xl(**settings: Any) -> ModelConfig:
-    """Return the config of a release of the TensorFlow code: memory starts as zeros, and LayerNorm has the smaller
-    epsilon."""
+    """Return the config of a TensorFlow release: memory starts as zeros, LayerNorm has the smaller epsilon."""
     return transformer_xl(memory={"initial": "zeros"}, norm_epsilon=1e-12, **settings)
 
 

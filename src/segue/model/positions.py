@@ -60,8 +60,7 @@ class RelativeTerms:
 
 
 def token_positions(ids_BQ: Tensor, real_BQ: Tensor | None, start_B: Tensor | None = None) -> Tensor:
-    """Return the absolute position of each token: the number of real tokens before it in its row, `start_B`
-    included."""
+    """Return the absolute position of each token: the number of real tokens before it, `start_B` included."""
     if real_BQ is None:
         position_BQ = torch.arange(ids_BQ.shape[1], device=ids_BQ.device).expand_as(ids_BQ)
     else:
@@ -122,8 +121,7 @@ def sinusoid(position: Tensor, *, width: int, dtype: torch.dtype) -> Tensor:
 
 
 BUCKETS = (*range(1, 9), 12, 16, 24, 32, 48, 64, 96, 128)
-"""Lower bounds of the buckets of distances, after that of 0: one for each distance up to 8, then two for each
-doubling."""
+"""Lower bounds of the buckets of distances after that of 0: each distance up to 8, then two per doubling."""
 NUM_BUCKETS = 2 * len(BUCKETS) + 1
 """Number of buckets for distances to the left, 0 and to the right."""
 
@@ -201,8 +199,7 @@ class XLTerms(nn.Module):
 
 
 class BucketTerms(nn.Module):
-    """Transformer-XL with u and v for each bucket of distances: W_r R, u k and v W_r R. The last is a scalar for each
-    distance."""
+    """Transformer-XL with u and v for each bucket of distances: W_r R, u k, and the scalars v W_r R."""
 
     def __init__(self, *, width: int, num_heads: int, head_width: int, zeros: bool) -> None:
         super().__init__()

@@ -39,8 +39,7 @@ class TokenDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentStates:
-    """The hidden states of some documents. Rows are sorted by length, longest first, so that each segment has the first
-    rows."""
+    """The hidden states of some documents. Rows are sorted, longest first: each segment has the first rows."""
 
     hidden: tuple[Tensor, ...]
     """The states of each segment, first to last: [rows, Q, D]."""
@@ -66,8 +65,7 @@ class DocumentStates:
         return sum(real.numel() for real in self.real)
 
     def summaries(self, summary: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Return one vector per segment, [B, N, D], and a mask of those that exist, [B, N]: the last N segments of each
-        row."""
+        """Return one vector per segment, [B, N, D], and which exist, [B, N]: the last N segments of each row."""
         rows = len(self.lengths)
         vectors, there = [], []
         for hidden, real in zip(self.hidden, self.real, strict=True):

@@ -48,8 +48,7 @@ def segments_from_end(length: int, size: int, *, overlap: int = 0) -> list[Span]
 
 
 def windows(length: int, window: int, *, stride: int) -> list[Span]:
-    """Return windows of `window` positions that advance by `stride`; the last ends with the text and may advance by
-    less."""
+    """Return windows of `window` positions that advance by `stride`; the last ends with the text."""
     stops = [*range(min(window, length), length, stride), length]
     return [
         Span(max(0, stop - window), stop, 0 if number == 0 else stops[number - 1]) for number, stop in enumerate(stops)

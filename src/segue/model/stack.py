@@ -66,8 +66,7 @@ class Stack(nn.Module):
         return self.read(embedded_BQD, batch, memory, remember=remember)
 
     def read(self, embedded_BQD: Tensor, batch: Batch, memory: Memory | None, *, remember: bool) -> Output:
-        """Read a segment after exactly this memory. Nothing here depends on the values of tensors, so that it can be
-        exported."""
+        """Read a segment after exactly this memory. Can be exported: nothing depends on the values of tensors."""
         position_BQ = self.positions(batch.ids_BQ, batch.real_BQ, None if memory is None else memory.position_B)
         content_view, query_view = self._views(batch, memory)
         num_keys = content_view.mask_BQK.shape[2]
@@ -151,8 +150,7 @@ class Stack(nn.Module):
         return cast(ScoreBiases, self.biases[index % len(self.biases)]) if len(self.biases) else None
 
     def embed(self, embedded_BQD: Tensor, position_BQ: Tensor, segments_BQ: Tensor | None = None) -> Tensor:
-        """Return the input of the content stream: embedded tokens with absolute positions and segments, if there are
-        any."""
+        """Return the input of the content stream: embedded tokens, with absolute positions and segments if any."""
         if self.absolute is not None:
             embedded_BQD = embedded_BQD + self.absolute(position_BQ, embedded_BQD.dtype)
         if self.segment_embedding is not None:
@@ -187,8 +185,7 @@ class Stack(nn.Module):
         return token_positions(ids_BQ, real_BQ, start_B)
 
     def position_inputs(self, batch: Batch, *, num_keys: int, dtype: torch.dtype) -> PositionInputs:
-        """Return the positional inputs shared by all layers, for a segment and its memory of `num_keys` positions
-        together."""
+        """Return the positional inputs shared by all layers, for `num_keys` positions of memory and segment."""
         length, device = batch.ids_BQ.shape[1], batch.ids_BQ.device
         if self.rotary is not None:
             return PositionInputs(rotation_2KE=self.rotary(num_keys=num_keys, device=device, dtype=dtype))
@@ -297,8 +294,7 @@ class Stack(nn.Module):
         return content, query
 
     def _segments_differ(self, batch: Batch, num_keys: int) -> Tensor | None:
-        """Return the mask of query-key pairs of different segments, for the relative segment encoding; memory is
-        segment 0."""
+        """Return True for pairs of different segments, for the relative segment encoding; memory is segment 0."""
         if self.config.segments != "relative" or batch.segments_BQ is None:
             return None
         segments_BQ = batch.segments_BQ

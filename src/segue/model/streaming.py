@@ -92,8 +92,7 @@ class Streamer:
 
     @torch.no_grad()
     def cache_of(self, memory: Memory) -> Cache:
-        """Return the cache of rows that have read the content of a memory, with the keys and values projected from
-        it."""
+        """Return the cache for the content of a memory, with the keys and values projected from it."""
         config, hidden_LBMD = self.model.config, memory.hidden_LBMD
         cache = Cache(
             layers=config.num_layers,
@@ -173,8 +172,7 @@ class Streamer:
         return stack.finish(hidden_BJD[:, hidden_BJD.shape[1] - places :])
 
     def fingerprint(self) -> str:
-        """Return a hash of the model and its streaming settings: streamers with the same fingerprint can exchange
-        caches."""
+        """Return a hash of model and settings: streamers with the same fingerprint can exchange caches."""
         digest = hashlib.sha256(self.model.config.model_dump_json().encode())
         digest.update(f"{self.memory_length} {self.span} {self._eight_bits}".encode())
         weights: dict[str, Tensor] = dict(self.model.named_parameters())
@@ -196,8 +194,7 @@ class Streamer:
     # ------------------------------------------------------------------------------------------------ token by token
 
     def _make_steps(self, products: list[list[Product]]) -> Steps | None:
-        """Return the compiled kernel for one token per row; None if it is missing or does not support the model's
-        positions."""
+        """Return the compiled kernel for one token per row; None if it is missing or does not fit."""
         positions = [terms.relative for terms in self._terms]
         simple = all(relative is None or relative.keys_alone for relative in positions)
         if not available() or not simple or self._stack.rotary is not None:
@@ -222,8 +219,7 @@ class Streamer:
         )
 
     def _step(self, steps: Steps, hidden_BJD: Tensor, cache: Cache, position_BJ: Tensor, mask_BK: Tensor) -> Tensor:
-        """Take one token per row through all layers with the compiled kernel, which has the streams one after the
-        other."""
+        """Take one token per row through all layers with the compiled kernel, streams one after the other."""
         stack, width = self._stack, hidden_BJD.shape[-1]
         run = partial(
             steps.run, key_LBHCE=cache.key_LBHCE, value_LBHCE=cache.value_LBHCE, seen_BK=mask_BK, end=cache.end
@@ -257,8 +253,7 @@ class Streamer:
         return found
 
     def _terms_seen(self, index: int, num_keys: int, ahead: int) -> ScoreTerms:
-        """Return the score terms of one layer for `num_keys` keys, seen from the last token or from one position
-        `ahead` of it."""
+        """Return the score terms of one layer for `num_keys` keys, seen from the last token or one `ahead`."""
         terms = self._terms[index]
         if terms.relative is None:
             return terms

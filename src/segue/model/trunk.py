@@ -45,8 +45,7 @@ class Trunk(nn.Module):
         build.initialise(self, config)
 
     def forward(self, batch: Batch, memory: Memory | None = None, *, remember: bool = True) -> Output:
-        """Return the output. Without a memory, rows start anew. Without `remember`, no memory is made, for the last
-        segment."""
+        """Return the output. Without a memory, rows start anew. Without `remember`, no memory is returned."""
         _check_types(batch, memory)
         output: Output = self.reader(self.vocabulary(batch.ids_BQ), batch, memory, remember=remember)
         if self.backward_reader is None:

@@ -20,8 +20,7 @@ def has_absolute_positions(config: ModelConfig) -> bool:
 
 
 def check_can_hold(config: ModelConfig, name: str) -> int:
-    """Return the number of positions of a model that the family `name` can hold; raise CheckpointError for other
-    models."""
+    """Return the number of positions of a model; raise CheckpointError if the family `name` cannot hold the model."""
     places = config.positions
     if not isinstance(places, AbsolutePositions) or places.encoding != "learned" or places.count_from != "start":
         raise CheckpointError(

@@ -88,8 +88,7 @@ class Family:
     recognises: Callable[[Collection[str], Mapping[str, Any]], bool]
     """Returns True if a checkpoint with these tensors and settings is of this family."""
     plan: Callable[[Opened], ReadingPlan]
-    """Returns the description of the model in a checkpoint. May raise KeyError and the like if the checkpoint is
-    malformed."""
+    """Returns the description of the model. May raise KeyError and the like if the checkpoint is malformed."""
     values: Callable[[Mapping[str, Any]], dict[str, Any]]
     """Returns the `[model]` table for the family's settings."""
     settings: Callable[[ModelConfig, HeadConfig | None], dict[str, Any]]

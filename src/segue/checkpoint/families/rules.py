@@ -81,8 +81,7 @@ def joined(sizes: Sequence[int]) -> Change:
 
 
 def by_layer(*, shared: bool = False) -> Change:
-    """Return the change of one tensor with a row for each layer to one tensor per layer; `shared`: to one that all
-    layers share."""
+    """Return the change of one tensor, stacked over layers, to one per layer; `shared`: one for all layers."""
     if shared:
         return SAME
     return Change("one for each layer", lambda xs: tuple(xs[0].unbind(0)), lambda xs: (_stacked(xs),))
@@ -173,8 +172,7 @@ class NameTable:
         return frozenset(name for r in self.rules for name in r.theirs)
 
     def why(self, name: str) -> str | None:
-        """Return the reason why a foreign tensor that is neither mapped nor a copy may be left out; None if it may
-        not."""
+        """Return why a foreign tensor that is neither mapped nor a copy may be left out; None if it may not."""
         for computed in self.computed:
             if name == computed.theirs:
                 return computed.why

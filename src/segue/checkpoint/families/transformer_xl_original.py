@@ -353,8 +353,7 @@ def _equal(source: TensorSource, one: str, other: str) -> bool:
 
 
 def plan(found: Opened) -> ReadingPlan:
-    """Return the reading plan of a checkpoint, from written settings, from the attributes of a pickled module, or from
-    shapes alone."""
+    """Return the reading plan of a checkpoint, from settings, a pickled module's attributes, or shapes alone."""
     written, unknown = dict(found.settings), list[str]()
     if "n_layer" not in written:
         written, unknown = settings_of_file(found.source, found.attributes)

@@ -215,8 +215,7 @@ def _series(infos: Mapping[str, TensorInfo], pattern: str, *, axis: int) -> list
 
 
 def plan(found: Opened) -> ReadingPlan:
-    """Return the reading plan of a checkpoint, from its shapes; the memory length is that of the release with the same
-    shapes."""
+    """Return the reading plan of a checkpoint, from its shapes, with the memory length of the release that has them."""
     result = values(settings_of_shapes(found.source.tensors))
     name, memory = _released(result)
     result["memory"] = {"initial": "zeros"} | ({} if memory is None else {"length": memory})

@@ -68,8 +68,7 @@ _HEAD = r"(model/(classification|regression)_.*/logit|logits/dense|start_logits|
 
 
 def table(config: ModelConfig, head: HeadConfig | None = None, *, scope: str = "") -> NameTable:
-    """Return the name table. `scope`: name of a fine-tuned task, part of the names of a classification or regression
-    head."""
+    """Return the name table. `scope`: name of a fine-tuned task, part of the names of its head."""
     fine_tuned = "fine-tuning does not keep it, because it is not used there"
     layers = range(config.num_layers)
     rules = [

@@ -294,8 +294,7 @@ def _summary(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def labels_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the number of classes in a `config.json` of transformers, and their names unless they are the default
-    ones."""
+    """Return the number of classes in a `config.json` of transformers, and their names unless they are defaults."""
     count = settings.get("num_labels") or 2
     if count > MOST_LABELS:
         raise CheckpointError(

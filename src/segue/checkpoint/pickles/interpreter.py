@@ -280,8 +280,7 @@ class Interpreter:
         self.call(values[0], tuple(values[1:]))
 
     def build(self) -> None:
-        """Give a record its state. Attributes of plain containers, such as the versions in a state dict, are
-        dropped."""
+        """Give a record its state. Attributes of plain containers, as in a state dict, are dropped."""
         state = self.pop()
         target = self.top()
         if isinstance(target, PickledObject):

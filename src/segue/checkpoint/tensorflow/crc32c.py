@@ -30,8 +30,7 @@ def crc32c(data: bytes | bytearray | memoryview | NDArray[np.uint8], before: int
 
 
 def masked(checksum: int) -> int:
-    """Return the checksum as it is stored: rotated and shifted, since checksums of data that holds its own checksum are
-    weak."""
+    """Return the stored form, rotated and shifted: checksums of data that holds its own checksum are weak."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -68,8 +67,7 @@ def _remainder(data: NDArray[np.uint8]) -> int:
 
 @functools.cache
 def _bit_remainders() -> NDArray[np.uint32]:
-    """Return the remainder of a single bit at each bit position of 5685 bytes; the last entry is that of the last
-    bit."""
+    """Return the remainder of a single bit at each bit position of 5685 bytes, in the order of the data."""
     remainders = np.empty(LAGS[-1] * 8, dtype=np.uint32)
     value = 1
     for place in range(len(remainders) - 1, -1, -1):

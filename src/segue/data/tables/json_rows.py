@@ -30,8 +30,7 @@ MOST_UNREAD = 1000  # unreadable rows at the beginning after which a file is not
 
 
 def read_json_lines(reading: TableReader, *, columns: tuple[str, ...] | None, ahead: int) -> TableRows:
-    """Read one object per line. The columns are the fields of the first `ahead` objects; each row has them all, or
-    None."""
+    """Read one object per line. The columns are the fields of the first `ahead` objects; missing ones are None."""
     rows = _objects(reading, without_blank_end(_json_lines(reading)), columns)
     return _known_columns(rows, "line", ahead)
 
@@ -160,8 +159,7 @@ def _is_squad(entries: list[Any]) -> bool:
 
 
 def _questions(reading: TableReader, entries: list[Any]) -> Iterator[tuple[int, Record]]:
-    """Yield the questions. SQuAD nests questions in paragraphs in articles; flat CMRC has paragraphs only, and other
-    names."""
+    """Yield the questions of SQuAD (questions in paragraphs in articles) or of flat CMRC (paragraphs, other names)."""
     number = 0
     for article in entries:
         paragraphs = article.get("paragraphs", [article]) if isinstance(article, dict) else None

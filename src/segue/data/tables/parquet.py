@@ -77,8 +77,7 @@ def class_names(features: Any) -> dict[str, list[str]]:
 
 
 def with_names(row: Row, classes: Mapping[str, list[str]]) -> Row:
-    """Return the row with class names in place of numbers; a number without a class (-1 of unlabelled rows) becomes
-    None."""
+    """Return the row with class names for numbers; a number without a class (-1 of unlabelled rows) becomes None."""
 
     def named(value: Any, names: list[str]) -> Any:
         if isinstance(value, list):

@@ -93,8 +93,7 @@ class TableReader:
         return Unread(why=f"it cannot be read: {why}"[:300], cells=cells or {})
 
     def too_long(self, number: int, row: Row) -> Unread | None:
-        """Return the placeholder of a row whose texts, from a document of any size, are too long; None if they are
-        not."""
+        """Return the placeholder of a row whose texts, from a document of any size, are too long; else None."""
         if sum(len(value) for value in row.values() if isinstance(value, str | bytes)) <= LONGEST_ROW:
             return None
         return self.bad(number, f"longer than {LONGEST_ROW} characters")
@@ -143,8 +142,7 @@ def without_blank_end(records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int,
 
 
 def peek(pieces: Iterable[str], count: int) -> tuple[list[str], Iterator[str]]:
-    """Return the first lines that are not blank (fewer if the text or the longest row ends before), and all the pieces
-    again."""
+    """Return the first lines that are not blank, as far as they are within the longest row, and all pieces again."""
     rest = iter(pieces)
     held = ""
     for piece in rest:

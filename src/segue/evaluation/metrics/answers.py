@@ -42,8 +42,7 @@ class AnswerScores:
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """A threshold on no-answer scores, above which a question is left unanswered; `score` is the result, from 0 to
-    100."""
+    """A threshold on no-answer scores, above which a question is unanswered; `score` is from 0 to 100."""
 
     value: float
     score: float

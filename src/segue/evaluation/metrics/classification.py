@@ -105,8 +105,7 @@ class ClassMeasures:
 
 
 def per_class(gold_NC: NDArray[np.bool_], predicted_NC: NDArray[np.bool_]) -> list[ClassMeasures]:
-    """Return the metrics of each class, from boolean matrices with a row for each example and a column for each
-    class."""
+    """Return the metrics of each class, from boolean matrices of examples and classes."""
     check_lengths(gold_NC, predicted_NC)
     both_C = (gold_NC & predicted_NC).sum(axis=0).astype(np.float64)
     gold_C, predicted_C = gold_NC.sum(axis=0), predicted_NC.sum(axis=0)

@@ -79,8 +79,7 @@ def ranking(
 
 
 def ndcg(grades: Floats, *, k: int | None, gain: Gain = "exponential") -> float:
-    """Return the normalised discounted cumulative gain of one query, from grades in rank order; at least one is above
-    0."""
+    """Return the normalised discounted cumulative gain of one query, from grades in rank order, not all 0."""
     gains = np.exp2(grades) - 1 if gain == "exponential" else grades
     discounts = 1 / np.log2(np.arange(2, len(grades) + 2))
     ideal = np.sort(gains)[::-1]

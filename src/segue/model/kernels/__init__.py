@@ -32,8 +32,7 @@ def attend(
     view: View,
     dropout: float,
 ) -> Tensor:
-    """Return the softmax of the scores over the visible keys, times the values: mixed_BQHE. Zeros if none is
-    visible."""
+    """Return the softmax of the scores over visible keys, times the values: mixed_BQHE. Zeros if none is visible."""
     if torch.is_autocast_enabled("cpu") and native.applies_in_float32(query_BQHE, terms):
         with torch.autocast("cpu", enabled=False):
             query_BQHE, key_BKHE, value_BKHE = query_BQHE.float(), key_BKHE.float(), value_BKHE.float()

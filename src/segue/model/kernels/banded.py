@@ -316,8 +316,7 @@ class _Positions:
         return x_GBNX.reshape(x_GBNX.shape[0] * self.key_HSRE.shape[1], -1, x_GBNX.shape[-1])
 
     def _column(self, at_BQ: Tensor, band: _Band) -> Tensor:
-        """Return column_BNK for queries at any positions. Keys to the right that have no distance get the last
-        column."""
+        """Return column_BNK for queries at any positions; the last column for keys that have no distance."""
         at_BN, length = at_BQ[:, band.queries], self.view.segment_length
         column_BNK = distance_columns(at_BN, segment_length=length, num_keys=band.keys.stop)
         return column_BNK[..., band.keys.start :].clamp(max=self.key_HSRE.shape[2] - 1)

@@ -19,8 +19,7 @@ def attend(
     view: View,
     dropout: float,
 ) -> Tensor:
-    """Return the softmax of the scores over the visible keys, times the values: mixed_BQHE. Zeros if none is
-    visible."""
+    """Return the softmax of the scores over visible keys, times the values: mixed_BQHE. Zeros if none is visible."""
     score_BHQK = attention_score(query_BQHE, key_BKHE, terms=terms, view=view)
     probability_BHQK = masked_softmax(score_BHQK, view.mask_BQK)
     if dropout > 0:
