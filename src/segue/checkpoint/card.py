@@ -1,7 +1,7 @@
-"""The model card, `README.md`: what a model is, what it was trained on, how well, by which command, under what licence.
+"""The model card, `README.md`: architecture, training data, metrics, command and licence of a model.
 
-In: the config and the facts that whoever trained it knows. Out: Markdown with the front matter that model hubs read.
-What is not known is said to be unknown.
+In: the config and the facts known to whoever trained the model. Out: Markdown with the front matter that model hubs
+read. Unknown facts are marked as unknown.
 """
 
 import json
@@ -35,25 +35,25 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What the config does not say of a model."""
+    """Facts about a model that its config does not hold."""
 
     data: TrainingData | None = None
     metrics: Sequence[Metric] = ()
     remark: str | None = None
-    """What to know of the metrics."""
+    """A remark on the metrics."""
     command: str | None = None
     origin: str | None = None
-    """Where the weights come from, if they were not trained here."""
+    """Origin of the weights, if they were not trained here."""
     start: str | None = None
     """Model that training started from, with its digest."""
     licence: str | None = None
-    """As hubs write it: apache-2.0, mit, cc-by-4.0, other."""
+    """Licence identifier as hubs write it: apache-2.0, mit, cc-by-4.0, other."""
     languages: Sequence[str] = ()
-    """As codes: en, zh."""
+    """Language codes: en, zh."""
 
 
 def make_card(config: ModelConfig, parameters: int, facts: Facts, *, head: Mapping[str, str] | None = None) -> str:
-    """The whole card. `head`: the settings of a head by name, its `kind` among them."""
+    """Return the whole card. `head`: the settings of a head by name, its `kind` among them."""
     tags = ["segue", *_tags(config, head)]
     front = _front([], licence=facts.licence or UNKNOWN, languages=facts.languages, tags=tags)
     sections = [
@@ -70,8 +70,8 @@ def make_card(config: ModelConfig, parameters: int, facts: Facts, *, head: Mappi
 def updated_card(
     card: str, *, licence: str | None = None, languages: Sequence[str] = (), name: str | None = None
 ) -> str:
-    """The card with this licence, these languages and this name, where they are given, and with segue as its library.
-    All else that people wrote into it stays."""
+    """Return the card with the given licence, languages and name, and with segue as its library. All other content,
+    including edits by hand, stays."""
     front, body = _split(card)
     if licence is not None:
         body = body.replace(_licence_section(None), _licence_section(licence))
@@ -82,12 +82,12 @@ def updated_card(
 
 
 def unknown_sections(card: str) -> list[str]:
-    """The titles of the sections that say nothing yet."""
+    """Return the titles of the sections that are still marked as unknown."""
     return re.findall(rf"^## (.+)\n\n{re.escape(_UNKNOWN)}$", card, flags=re.MULTILINE)
 
 
 def licence_and_languages(card: str) -> tuple[str, list[str]]:
-    """Licence and languages from its front matter; `unknown`, and none, where it names none."""
+    """Return licence and languages from the front matter; `unknown` and an empty list where it names none."""
     front, _ = _split(card)
     licence, languages, key = UNKNOWN, list[str](), ""
     for line in front:
@@ -179,7 +179,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _line(text: str) -> str:
-    """One line, whatever it held."""
+    """Return the text on a single line."""
     return " ".join(text.split())
 
 
@@ -198,7 +198,7 @@ def _front(front: list[str], *, licence: str | None, languages: Sequence[str], t
 
 
 def _split(card: str) -> tuple[list[str], str]:
-    """The lines of the front matter and the text after it."""
+    """Return the lines of the front matter and the text after it."""
     lines = card.splitlines()
     if lines and lines[0].rstrip() == "---" and "---" in (line.rstrip() for line in lines[1:]):
         end = next(number for number, line in enumerate(lines[1:], start=1) if line.rstrip() == "---")
@@ -207,7 +207,7 @@ def _split(card: str) -> tuple[list[str], str]:
 
 
 def _set(front: list[str], key: str, text: str) -> list[str]:
-    """The value of a key, in its place or at the end; its lists and tables go with it."""
+    """Set the value of a key, in place or at the end. Nested lists and tables of the old value are removed with it."""
     start = next((number for number, line in enumerate(front) if re.match(rf"{key}\s*:", line)), None)
     if start is None:
         return [*front, text]
@@ -235,7 +235,7 @@ def _code(text: str) -> str:
 
 
 def _scalar(text: str) -> str:
-    """As YAML: bare where it can only be a string, else quoted. `no` is Norwegian, not false."""
+    """Return the text as a YAML scalar: bare if it can only be a string, else quoted. `no` is Norwegian, not false."""
     bare = re.fullmatch(r"[A-Za-z][A-Za-z0-9.+-]*", text) and text.lower() not in {
         "y", "n", "yes", "no", "on", "off", "true", "false", "null",
     }  # fmt: skip

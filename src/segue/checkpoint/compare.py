@@ -1,4 +1,4 @@
-"""Whether another library computes the same from the same weights, on real text, where it is installed.
+"""Numerical comparison with another library, on real text, with the same weights, where that library is installed.
 
 In: a model, and the class, settings and weights of the same model in transformers. Out: a `Comparison`.
 """
@@ -25,7 +25,7 @@ SENTENCES = (
 )
 MOST_PARAMETERS = 200_000_000
 TOLERANCE = 1e-4
-"""Largest ratio of the largest difference to the largest logit at which two float32 computations agree."""
+"""Maximum ratio of the largest difference to the largest logit at which two float32 computations agree."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +37,13 @@ class Comparison:
     tokens: int
     logits: int
     largest: float
-    """Difference of two logits."""
+    """Largest absolute difference of two logits."""
     highest: float
-    """Logit, by its absolute value."""
+    """Largest absolute value of a logit."""
 
     @property
     def agrees(self) -> bool:
-        """Whether both computed the same, as far as float32 can tell."""
+        """True if both computed the same, up to float32 rounding."""
         return self.largest <= TOLERANCE * max(1.0, self.highest)
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Comparison:
 
 
 def unavailable(architecture: str, parameters: int) -> str | None:
-    """Why there is no comparison; None if there can be one."""
+    """Return the reason why a comparison is impossible; None if it is possible."""
     if find_spec("transformers") is None:
         return "transformers is not installed"
     if parameters > MOST_PARAMETERS:
@@ -66,13 +66,13 @@ def unavailable(architecture: str, parameters: int) -> str | None:
 
 
 def built(architecture: str, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Any:
-    """The model of transformers with these weights; no file is read."""
+    """Build the model of transformers with these weights, without reading a file."""
     kind = getattr(import_module("transformers"), architecture)
     model = kind(kind.config_class(**{**settings, "bi_data": False}))  # bi_data needs rows in pairs
     found = model.load_state_dict({name: value.float() for name, value in weights.items()}, strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or [])
     left = (name for name in found.missing_keys if name not in tied and not name.endswith("inv_freq"))
-    missing = [name for name in left if not name.startswith("pooler.")]  # of a BertModel: no hidden state needs it
+    missing = [name for name in left if not name.startswith("pooler.")]  # BertModel: no hidden state needs it
     if missing or found.unexpected_keys:
         raise CheckpointError(
             f"transformers must find all weights of {architecture}; missing {missing[:4]}, unknown "
@@ -83,7 +83,7 @@ def built(architecture: str, settings: Mapping[str, Any], weights: Mapping[str, 
 
 
 def loaded(architecture: str, folder: Path) -> Any:
-    """The model as transformers itself loads it from a folder that was written here: safetensors, never a pickle."""
+    """Load the model with transformers from a folder written by segue: safetensors, never a pickle."""
     kind = getattr(import_module("transformers"), architecture)
     logging = import_module("transformers.utils.logging")
     shown = logging.is_progress_bar_enabled()
@@ -97,8 +97,8 @@ def loaded(architecture: str, folder: Path) -> Any:
 
 @torch.no_grad()
 def compare(model: nn.Module, head: HeadConfig | None, theirs: Any, tokenizer: Tokenizer | None) -> Comparison:
-    """Both read the same two sentences, or the same numbers where there is no tokeniser. The model is made float32."""
-    theirs.config.pad_token_id = None  # or the text of Transformer-XL's classifier ends where this id first occurs
+    """Compare both models on the same two sentences, or on random ids without a tokeniser. Casts `model` to float32."""
+    theirs.config.pad_token_id = None  # otherwise Transformer-XL's classifier ends a text where this id first occurs
     config = model_config_of(model)
     rows = [ids[:, : config.learned_positions] for ids in _rows(tokenizer, config.vocabulary.size)]
     model = model.float().eval()
@@ -134,7 +134,7 @@ def _rows(tokenizer: Tokenizer | None, size: int) -> list[Tensor]:
 
 
 def _without_head(model: Any, theirs: Any, ids: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Logits of both, log-probabilities of Transformer-XL, or the hidden states of a model without a softmax."""
+    """Return pairs of logits, of log-probabilities (Transformer-XL), or of hidden states if there is no softmax."""
     hidden_BQD, other = model(Batch(ids_BQ=ids)).output.hidden_BQD, theirs(ids)
     if "prediction_scores" in other:
         return [(model.logits(hidden_BQD).log_softmax(-1), other.prediction_scores)]
@@ -165,6 +165,6 @@ def _theirs(model: Any, head: HeadConfig, ids: Tensor) -> list[Tensor]:
         case "simple_answerer":
             output = model(ids)
             return [output.start_logits, output.end_logits]
-        case "beam_answerer":  # what it calls log-probabilities are probabilities
+        case "beam_answerer":  # transformers calls probabilities log-probabilities here
             output = model(ids, cls_index=torch.tensor([ids.shape[1] - 1]))
             return [output.start_top_log_probs.log(), output.cls_logits]

@@ -1,7 +1,7 @@
-"""From anyone's checkpoint to a model folder, and from a model to what others read, with a report of every tensor.
+"""Conversion of foreign checkpoints to model folders, and of models to foreign formats, with a report of every tensor.
 
-In: a path of any supported format and the format to write. Out: a folder, and a `ConversionReport`, also in it as
-`conversion.md`. A conversion that another library contradicts leaves no folder.
+In: a path of any supported format and the format to write. Out: a folder, and a `ConversionReport`, also stored in the
+folder as `conversion.md`. If another library computes a different result, no folder is left behind.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ from segue.model.build import shapes_only
 from segue.text.files import save_tokenizer
 
 VERSION = 3
-"""Version of the conversions to a model folder, for caches of their results. Raise it when one gives other files."""
+"""Version of the conversion to a model folder, for caches of converted models. Raise it when the output changes."""
 REPORT = "conversion.md"
 WEIGHTS, PREFIX = "model.safetensors", "model.ckpt"
 FEW = 4
@@ -46,32 +46,32 @@ FEW = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionReport:
-    """What a conversion did."""
+    """The result of a conversion."""
 
     source: str
     out: str
     read: str
-    """The format of the source, in words."""
+    """Name of the source format."""
     written: str
-    """The format that was written, in words."""
+    """Name of the written format."""
     parameters: int
     rows: Sequence[Row]
-    """From the source to segue; empty where it was a segue model."""
+    """Tensors mapped from the source to segue; empty for a segue model."""
     explained: Sequence[Row]
     written_rows: Sequence[Row]
-    """From segue to what was written; empty where that is a segue model."""
+    """Tensors mapped from segue to the written format; empty for a segue model."""
     written_explained: Sequence[Row]
     notes: Sequence[str]
     has_tokenizer: bool = True
-    """Whether the model can read text."""
+    """True if the model has a tokeniser and so can read text."""
     digests: Mapping[str, str] = field(default_factory=dict)
-    """The sha256 of each file that was read, by its name."""
+    """SHA-256 of each file that was read, by file name."""
     comparison: Comparison | None = None
     not_compared: str = ""
-    """Why there is no comparison."""
+    """Reason why there is no comparison."""
 
     def summary(self) -> list[str]:
-        """A line for each thing to know."""
+        """Return the report in a few lines."""
         rows, explained = self.rows or self.written_rows, self.explained if self.rows else self.written_explained
         names = sum(len(row.theirs) for row in rows)
         compared = (
@@ -87,13 +87,13 @@ class ConversionReport:
         ]
 
     def _digests(self) -> list[str]:
-        """A line for each file, where there are few."""
+        """Return a line for each file, or one line in total if there are many."""
         if len(self.digests) > FEW:
             return [f"sha256 of the {len(self.digests)} files that were read: in {REPORT}"]
         return [f"sha256 of {name}: {digest}" for name, digest in self.digests.items()]
 
     def markdown(self) -> str:
-        """The whole report."""
+        """Return the whole report as Markdown."""
         lines = [f"# Conversion of {self.source}", "", *(f"- {line}" for line in self.summary())]
         for title, rows in (
             (f"Tensors read: {self.read}", self.rows),
@@ -127,11 +127,11 @@ def convert(
     compare: bool = True,
     replace: bool = False,
 ) -> ConversionReport:
-    """Reads `source` and writes the folder `out`. See `foreign.read_foreign` for what may be read and how.
+    """Convert `source` and write the folder `out`. See `foreign.read_foreign` for the formats that can be read.
 
     to="segue": a model folder. "hf": a folder that transformers loads: XLNet, BERT and GPT-2 in version 5,
-    Transformer-XL up to 4.37. "tf": the variables and settings of the TensorFlow code, with the step of the training if
-    the source says it, else 0. "original": a state dict and the arguments of the original PyTorch code, as safetensors.
+    Transformer-XL up to 4.37. "tf": the variables and settings of the TensorFlow code, with the training step if the
+    source has it, else 0. "original": a state dict and the arguments of the original PyTorch code, as safetensors.
     No pickle is ever written.
     """
     target = Path(out)
@@ -157,18 +157,18 @@ def convert(
 
 
 class _Output(Protocol):
-    """What a conversion writes."""
+    """The output format of a conversion."""
 
     words: str
-    """What it is, in words."""
+    """Name of the format."""
     mapped: MappedTensors | None
-    """The tensors under the names of others; None under those of segue."""
+    """The tensors under foreign names; None for a segue model."""
     in_transformers: WrittenModel | None
-    """The model as transformers has it, where that is what is written."""
+    """The model in the form of transformers, if that is the output format."""
     notes: list[str]
 
     def write(self, new: Path) -> None:
-        """Writes its files into an empty folder."""
+        """Write the files into an empty folder."""
 
 
 class _SegueOutput:
@@ -182,7 +182,7 @@ class _SegueOutput:
         self.in_transformers: WrittenModel | None = None
 
     def write(self, new: Path) -> None:
-        """Writes its files into an empty folder."""
+        """Write the files into an empty folder."""
         foreign, facts = self._foreign, Facts(origin=self._foreign.format)
         with TemporaryDirectory() as work:
             tokenizer = None
@@ -195,12 +195,12 @@ class _SegueOutput:
                 assert isinstance(foreign.model, LanguageModel)
                 write_model(foreign.model, new, tokenizer=tokenizer, facts=facts)
         card = foreign.detected.path / CARD
-        if foreign.detected.is_own_model and card.is_file():  # it knows more than can be said here
+        if foreign.detected.is_own_model and card.is_file():  # its own card has more information
             (new / CARD).write_bytes(read_small(card, limit=LARGEST_CARD))
 
 
 class _OtherOutput:
-    """A folder in a format of others."""
+    """A folder in a foreign format."""
 
     def __init__(self, foreign: Foreign, to: Target) -> None:
         self._foreign, self._family = foreign, family_for(foreign.config, to)
@@ -212,7 +212,7 @@ class _OtherOutput:
         self.in_transformers: WrittenModel | None = self._written if to == "hf" else None
 
     def write(self, new: Path) -> None:
-        """Writes its files into an empty folder."""
+        """Write the files into an empty folder."""
         (new / self._family.settings_file).write_text(self._written.text, encoding="utf-8")
         if self._family.target == "tf":
             write_tensorflow(new / PREFIX, self._tensors.tensors, global_step=self._foreign.step or 0)
@@ -261,7 +261,7 @@ def _report(foreign: Foreign, output: _Output, new: Path, *, source: str, out: s
 
 
 def _compared(foreign: Foreign, output: _Output, new: Path, parameters: int) -> tuple[Comparison | None, str]:
-    """The comparison, or why there is none."""
+    """Return the comparison, or None with the reason why there is none."""
     found = _in_transformers(foreign, output, new)
     if isinstance(found, str):
         return None, found
@@ -272,23 +272,23 @@ def _compared(foreign: Foreign, output: _Output, new: Path, parameters: int) -> 
         return comparing.compare(model, foreign.head, found.make(), foreign.tokenizer), ""
     except SegueError:
         raise
-    except Exception as error:  # whatever another library makes of files of others
+    except Exception as error:  # another library may raise anything for foreign files
         return None, f"transformers failed with {type(error).__name__}: {shortened(error)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Theirs:
-    """A model as transformers has it."""
+    """A model in the form of transformers."""
 
     architecture: str
     make: Callable[[], Any]
     config: ModelConfig
-    """What its settings mean here."""
+    """The segue config that its settings translate to."""
 
 
 def _in_transformers(foreign: Foreign, output: _Output, new: Path) -> _Theirs | str:
-    """From the written folder as transformers loads it, or with the source's own settings and tensors, or with the same
-    weights as they are there. Or why there is none."""
+    """Return the model of transformers: loaded from the written folder, built from the source's own settings and
+    tensors, or built from the same weights under its names. Returns the reason as a string if there is none."""
     family, source = family_for(foreign.config, "hf"), foreign.detected.source
     there = output.in_transformers
     try:
@@ -305,7 +305,7 @@ def _in_transformers(foreign: Foreign, output: _Output, new: Path) -> _Theirs | 
         tensors = to_theirs(there.table, dict(foreign.model.state_dict())).tensors
         make = partial(comparing.built, architecture, settings, tensors)
     else:
-        # Only the model's settings and tensors of the file: others would have the library do something else.
+        # Pass on only the settings and tensors of the model: others would change the behaviour of the library.
         settings = {name: value for name, value in foreign.detected.settings.items() if name in settings}
         copies = {copy.theirs for copy in there.table.copies} & set(source.tensors)
         make = partial(comparing.built, architecture, settings, _Tensors(source, names | copies))
@@ -313,8 +313,8 @@ def _in_transformers(foreign: Foreign, output: _Output, new: Path) -> _Theirs | 
 
 
 def _under_settings(foreign: Foreign, there: ModelConfig) -> nn.Module:
-    """The same weights with the lengths and the epsilon of others, which the report notes where they differ: so that
-    what is compared is the weights and their use."""
+    """Return the same weights with the lengths and the epsilon of the foreign settings, so that only the weights and
+    their use are compared. The report notes settings that differ."""
     changes: dict[str, Any] = {name: getattr(there, name) for name in ("norm_epsilon", "attention_span", "memory")}
     positions = foreign.config.positions
     if isinstance(positions, XLPositions) and isinstance(there.positions, XLPositions):
@@ -326,7 +326,7 @@ def _under_settings(foreign: Foreign, there: ModelConfig) -> nn.Module:
 
 
 class _Tensors(Mapping[str, Tensor]):
-    """The tensors of a source with these names, each read when it is asked for."""
+    """The tensors of a source with these names, each read on access."""
 
     def __init__(self, source: TensorSource, names: Collection[str]) -> None:
         self._source, self._names = source, names

@@ -1,6 +1,6 @@
-"""What a file or a folder is, of anyone's format, without reading weights.
+"""Detection of the format of a file or folder, without reading weights.
 
-In: a path. Out: a `Detected`: its kind, whose names its tensors have, its settings, and an open `TensorSource`.
+In: a path. Out: a `Detected`: its kind, the family of its tensor names, its settings, and an open `TensorSource`.
 """
 
 import json
@@ -48,7 +48,7 @@ Kind: TypeAlias = Literal[
 BIN, BIN_INDEX, MODULE = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt"
 LARGEST_SETTINGS = 1 << 20
 SESSION, EXPORT, EXPORTED = "segue-session-", "segue-export-", "export.json"
-"""How the formats of saved sessions and of exports begin, and where an export says it."""
+"""Prefixes of the format names of saved sessions and of exports, and the file that holds the format of an export."""
 _Opened: TypeAlias = SafetensorsFile | ShardedFiles | TorchFile | TensorflowCheckpoint
 
 
@@ -59,31 +59,31 @@ class Detected:
     path: Path
     kind: Kind
     family: Family | None = None
-    """Whose names the tensors have, where they are those of a model that segue knows."""
+    """Family of the tensor names, if segue knows the model."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The config as stored."""
     attributes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Attributes of a pickled module and its parts, by the path of the part."""
     source: TensorSource | None = None
-    """The tensors, if there are any."""
+    """The tensors, if any."""
     files: tuple[Path, ...] = ()
-    """What is read of it: weights and settings."""
+    """The files that are read: weights and settings."""
     calls: frozenset[Name] = frozenset()
-    """What its pickle asks to call; nothing is called."""
+    """Functions that its pickle asks to call; none is called."""
 
     @property
     def is_own_model(self) -> bool:
-        """Whether it is a model folder of this project, with a head or without."""
+        """True for a model folder of segue, with or without a head."""
         return self.kind in ("segue model", "segue model with a head")
 
     @property
     def folder(self) -> Path:
-        """Where its tokeniser would be."""
+        """Folder that would hold its tokeniser."""
         return self.path if self.path.is_dir() else self.path.parent
 
 
 def detect(path: str | Path) -> Detected:
-    """Says what is there, or raises a CheckpointError that says what was looked for."""
+    """Return the description of a file or folder; raise CheckpointError if it has none of the known formats."""
     with readable(Path(path)):
         settle(Path(path), failure=CheckpointError)  # a killed writer may have left a pair of stores half replaced
         place = locate(Path(path))
@@ -100,7 +100,7 @@ def detect(path: str | Path) -> Detected:
 
 
 def _glimpse(path: Path) -> str:
-    """What a person would see there, in a few words."""
+    """Return a short description of unrecognised content, for an error message."""
     if path.is_dir():
         names = sorted(inner.name for inner in islice(path.iterdir(), 100))
         shown = ", ".join(shortened(name) for name in names[:4]) + (" and others" if len(names) > 4 else "")
@@ -156,7 +156,7 @@ def _folder(path: Path) -> Detected | None:
     if (path / PIECES_FILE).is_file():
         return _pieces(path / PIECES_FILE)
     if (path / "checkpoint").is_file() or (path / XLNET_SETTINGS).is_file():
-        return _tensorflow(path)  # which says what is missing
+        return _tensorflow(path)  # raises an error that names the missing file
     return None
 
 
@@ -164,8 +164,8 @@ _TENSORFLOW = "a TensorFlow checkpoint"
 
 
 def weights_in(path: Path) -> dict[str, str]:
-    """The weights of a folder, of anyone's format: the name to give for each, and what it is, the safest first. Several
-    TensorFlow checkpoints are one: they are steps of a training."""
+    """Return the weights in a folder in any format: name to pass for each, and its description, the safest first.
+    Several TensorFlow checkpoints count as one, because they are steps of one training."""
     formats = {
         SINGLE: "safetensors",
         INDEX: "safetensors in parts",
@@ -264,7 +264,7 @@ def _with_tensors(
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """A small JSON file with a table in it."""
+    """Return the table in a small JSON file."""
     try:
         values = json.loads(read_small(path, limit=LARGEST_SETTINGS).decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -275,7 +275,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 class _Unwrapped:
-    """A source without the `module.` that data-parallel training puts before every name."""
+    """A source without the `module.` prefix that data-parallel training adds to every name."""
 
     def __init__(self, source: TensorSource) -> None:
         self._source = source

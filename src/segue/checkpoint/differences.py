@@ -1,17 +1,18 @@
-"""Fine-tuned models as differences to a packaged one, their trunk: a head and matrices of low rank, in 16 bits.
+"""Fine-tuned models stored as low-rank differences from a packaged model, their trunk, in 16 bits.
 
-In: a model folder, the folder of its trunk and a rank; or such differences. Out: a small folder, or a whole one again.
+In: a model folder, the folder of its trunk and a rank; or such a folder of differences. Out: a small folder, or the
+whole model folder again.
 
-The folder has the files of a fine-tuned model but for the tokeniser, which is that of the trunk. `trunk.toml` names the
-trunk and the sha256 of its weights. For each tensor W of the model, with T of the same name and shape in the trunk, its
-`model.safetensors` holds
+The small folder has the files of a fine-tuned model except for the tokeniser, which is that of the trunk. `trunk.toml`
+names the trunk and the sha256 of its weights. For each tensor W of the model, with T of the same name and shape in the
+trunk, its `model.safetensors` holds
 
-- `NAME.left` and `NAME.right`, whose product is W - T rounded to the rank (its singular value decomposition, cut),
-  where that takes less room than W - T;
-- else `NAME.difference`, W - T; nothing where that is zero;
-- `NAME`, W itself, where the trunk has no such tensor: the head.
+- `NAME.left` and `NAME.right`, whose product is W - T rounded to the rank (its truncated singular value decomposition),
+  if that takes less room than W - T;
+- else `NAME.difference`, W - T; nothing if that is zero;
+- `NAME`, W itself, if the trunk has no such tensor: the head.
 
-All are bfloat16. The sums are made in float32.
+All are bfloat16. Sums are computed in float32.
 """
 
 import shutil
@@ -53,7 +54,7 @@ LEFT, RIGHT, DIFFERENCE = ".left", ".right", ".difference"
 
 
 def trunk_of(reference: TrunkReference, *, wanted_by: str | Path) -> Packaged:
-    """The packaged model that differences are to, checked: its files, and that it is the same model."""
+    """Return the packaged trunk after checking its files and that it is the model the differences refer to."""
     trunk = packaged_model(reference.name)
     if trunk is None:
         raise CheckpointError(
@@ -74,7 +75,7 @@ def trunk_of(reference: TrunkReference, *, wanted_by: str | Path) -> Packaged:
 
 
 def differences(model: Mapping[str, Tensor], trunk: Mapping[str, Tensor], *, rank: int) -> dict[str, Tensor]:
-    """What the file holds for the tensors of a model."""
+    """Return the tensors to store for a model."""
     found: dict[str, Tensor] = {}
     for name, value in model.items():
         base = trunk.get(name)
@@ -96,7 +97,7 @@ def differences(model: Mapping[str, Tensor], trunk: Mapping[str, Tensor], *, ran
 
 
 def sums(held: Mapping[str, Tensor], trunk: Mapping[str, Tensor], shapes: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of the model again, in float32, from what the file holds. `shapes` are those that it must have."""
+    """Restore the tensors of the model in float32 from the stored ones. `shapes`: tensors with the expected shapes."""
     left_over = set(held)
     made: dict[str, Tensor] = {}
 
@@ -128,7 +129,7 @@ def sums(held: Mapping[str, Tensor], trunk: Mapping[str, Tensor], shapes: Mappin
 
 
 def write_differences(tensors: dict[str, Tensor], trunk: Packaged, folder: Path, *, rank: int) -> None:
-    """`model.safetensors` and `trunk.toml` for the tensors of a model."""
+    """Write `model.safetensors` and `trunk.toml` for the tensors of a model."""
     held = differences(tensors, widened(read_tensors(trunk.folder / WEIGHTS)), rank=rank)
     write_tensors(held, folder / WEIGHTS)
     reference = {"name": trunk.name, "sha256": read_manifest(trunk.folder)[WEIGHTS], "rank": rank}
@@ -139,7 +140,7 @@ def write_differences(tensors: dict[str, Tensor], trunk: Packaged, folder: Path,
 
 
 def put_together(folder: Path, out: Path) -> None:
-    """Writes the whole model folder, in float32."""
+    """Write the whole model folder in float32."""
     verify(folder)
     trunk = trunk_of(read_trunk(folder), wanted_by=folder)
     config, of_trunk = parse(read_toml(folder / CONFIG)).model, read_config(trunk.folder)[0]

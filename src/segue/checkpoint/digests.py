@@ -1,7 +1,7 @@
-"""The sha256 of the files that a checkpoint is read from, to be compared with what their author published.
+"""SHA-256 digests of the files of a checkpoint, to compare with those published by its author.
 
-In: files, and the digests that they must have. Out: the digests of all of them; an error where one differs. Formats of
-others carry no checksum: one flipped bit in a weight is another model, and nothing else would notice.
+In: files and expected digests. Out: the digests of all files; an error if one differs. Foreign formats carry no
+checksum, so a flipped bit in a weight would go unnoticed otherwise.
 """
 
 import hashlib
@@ -15,8 +15,7 @@ from segue.errors import CheckpointError
 
 
 class Expected:
-    """The digests that the files of a checkpoint must have: `DIGEST` of its only file of weights, `NAME=DIGEST` of
-    any."""
+    """Expected digests of the files of a checkpoint: `DIGEST` for its only weights file, `NAME=DIGEST` for any file."""
 
     def __init__(self, digests: Sequence[str]) -> None:
         self._by_name: dict[str, str] = {}
@@ -30,7 +29,7 @@ class Expected:
             self._by_name[name] = digest.lower()
 
     def digests(self, files: Sequence[Path]) -> dict[str, str]:
-        """The sha256 of each file by its name, those that are expected checked. The first file is the weights."""
+        """Return the sha256 of each file by name; raise CheckpointError if an expected digest differs."""
         weights = [file for file in files if file.suffix not in (".json", ".toml")]
         found = {}
         for path in files:
@@ -47,7 +46,7 @@ class Expected:
         return found
 
     def check_all_met(self) -> None:
-        """Raises where a digest was expected of a file that was not read."""
+        """Raise CheckpointError if a digest was given for a file that was not read."""
         for name in self._by_name:
             what = f"{name}, which was not read" if name else "no file of weights, or several"
             raise CheckpointError(f"a sha256 must be of a file that is read; got one for {what}. Write NAME=DIGEST.")

@@ -1,4 +1,4 @@
-"""What the manifest of a model folder says, and files of folders that anyone may have written, read with suspicion."""
+"""The manifest of a model folder, and safe reading of files from untrusted folders."""
 
 import json
 import os
@@ -16,7 +16,7 @@ LARGEST_MANIFEST, LARGEST_CARD = 1 << 20, 1 << 20
 
 
 def read_manifest(folder: Path) -> dict[str, str]:
-    """The hashes by name; all names are of places inside the folder."""
+    """Return the hashes by file name; every name is a path inside the folder."""
     path = folder / MANIFEST
     try:
         hashes = json.loads(read_small(path, limit=LARGEST_MANIFEST).decode("utf-8"))
@@ -33,8 +33,8 @@ def read_manifest(folder: Path) -> dict[str, str]:
 
 
 def verify(folder: Path, names: Collection[str] | None = None, *, remedy: str = "Use another copy.") -> None:
-    """Raises unless every file, or each of the named ones, is as it was written. The card may be edited, unless it is
-    named."""
+    """Raise CheckpointError unless every file, or each of the named ones, is unchanged since it was written. The card
+    may be edited, unless it is named."""
     hashes = read_manifest(folder)
     for name in sorted(hashes.keys() - {CARD}) if names is None else names:
         path = folder / name
@@ -47,24 +47,24 @@ def verify(folder: Path, names: Collection[str] | None = None, *, remedy: str = 
 
 
 def inside(folder: Path, path: Path) -> bool:
-    """Whether a file lies in the folder when all links are followed. The snapshots of a hub cache link to the blobs
-    of the same model, which count as inside."""
+    """Return True if a file lies in the folder after all links are followed. The snapshots of a hub cache link to the
+    blobs of the same model, which count as inside."""
     try:
         real, root = path.resolve(), folder.resolve()
-    except (OSError, RuntimeError):  # a circle of links
+    except (OSError, RuntimeError):  # a cycle of links
         return False
     blobs = root.parents[1] / "blobs" if len(root.parents) > 1 and root.parent.name == "snapshots" else root
     return real.is_relative_to(root) or real.is_relative_to(blobs)
 
 
 def read_small(path: Path, *, limit: int) -> bytes:
-    """The bytes of a file that is there and not longer than the limit."""
+    """Return the bytes of a file; raise CheckpointError if it is missing or longer than the limit."""
     try:
-        if not path.is_file():  # a device or a pipe would have no end
+        if not path.is_file():  # a device or a pipe has no end
             raise CheckpointError(f"{path} must be a file; it does not exist. Check the path, or use another copy.")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            data = file.read(min(size, limit) + 1)  # memory for what is there, not for what may be
+            data = file.read(min(size, limit) + 1)  # allocates for the actual size, not for the limit
     except OSError as error:
         raise CheckpointError(f"{path} must be readable; got {error}. Check the path.") from None
     if len(data) > limit:
@@ -75,7 +75,7 @@ def read_small(path: Path, *, limit: int) -> bytes:
 
 
 def shortened(value: object) -> str:
-    """What a file made an error say, at a length and in characters that fit a message."""
+    """Return the text of a value from an untrusted file, truncated and printable, for an error message."""
     text = str(value)
     shown = "".join(character if character.isprintable() else " " for character in text[:200])
     return shown if len(text) <= 200 else f"{shown}..."

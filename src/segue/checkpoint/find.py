@@ -1,16 +1,16 @@
-"""Models by whatever names them: a path, a packaged model, a name on the hub. The one place where that is decided.
+"""Lookup of models by path, by name of a packaged model, or by name on the hub. The one place where that is decided.
 
-In: what a user wrote. Out: a folder on this machine, or the model in it. In this order:
+In: the user's text. Out: a folder on this machine, or the model in it. In this order:
 
 1. a path that exists: a model folder, a run folder (its `best/`, else its `last/`), a checkpoint of another library;
 2. a name that `segue models` lists: a model of the package or of the folder SEGUE_MODELS (`checkpoint.packaged`);
 3. `owner/name`, from a mirror (SEGUE_MIRROR, or an argument) or else from the hub (`checkpoint.hub`).
 
-A folder that has the name of a packaged model is taken, as a path comes first, and a note says so.
+A folder with the name of a packaged model is preferred to it, because paths come first, and a note says so.
 
-What is not a whole model folder of this project becomes one, once: a checkpoint of another library is converted, and
-differences to a packaged model (`checkpoint.differences`) are added to it. The result is kept in the cache folder
-($XDG_CACHE_HOME or ~/.cache, then segue), by what it was made of.
+Anything but a complete model folder of segue is made into one, once: a checkpoint of another library is converted, and
+differences from a packaged model (`checkpoint.differences`) are added to it. The result is stored in the cache folder
+($XDG_CACHE_HOME or ~/.cache, then segue), keyed by its sources.
 """
 
 import glob
@@ -43,7 +43,7 @@ ALIASES = {
     "bert-base-chinese": "google-bert/bert-base-chinese",
     "gpt2": "openai-community/gpt2",
 }
-"""Names from before hubs had owners."""
+"""Old hub names without an owner, and their current names."""
 FILE = "FILE is its spiece.model, its vocab.txt, or the folder of a tokeniser."
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 
@@ -51,16 +51,16 @@ _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 def load(
     source: str | Path, *, revision: str | None = None, offline: bool | None = None, mirror: str | Path | None = None
 ) -> LanguageModel:
-    """The model of a model folder, a run folder (its `best/`, else its `last/`), a checkpoint of another library, a
-    packaged model by its name, or a name on the hub. `revision` is a branch, a tag or a commit; `offline` asks the
-    cache of the hub alone."""
+    """Load the model of a model folder, a run folder (its `best/`, else its `last/`), a checkpoint of another library,
+    a packaged model by its name, or a name on the hub. `revision` is a branch, a tag or a commit; `offline` uses only
+    the cache of the hub."""
     return load_folder(model_folder(find(source, revision=revision, offline=offline, mirror=mirror)))
 
 
 def find(
     source: str | Path, *, revision: str | None = None, offline: bool | None = None, mirror: str | Path | None = None
 ) -> Found:
-    """Where the files of a model are, and which commit; downloads them if need be. Those of a packaged model are
+    """Return the location of a model's files and its commit; download them if needed. Files of a packaged model are
     compared with their sha256."""
     if not isinstance(source, str | Path):
         raise CheckpointError(
@@ -101,15 +101,15 @@ def find(
 
 
 def path_of(source: str | Path) -> Path:
-    """The files of a model that are on this machine, as a name or a path says it; what is neither is a path to nothing.
-    Nothing is read or checked: this is for the rule of what may be replaced."""
+    """Return the local path of a model given by name or path; other text is returned as a path to nothing. Nothing is
+    read or checked: this serves the check of what may be replaced."""
     packaged = packaged_model(str(source))
     return _path(source) or (Path(source) if packaged is None else packaged.folder)
 
 
 def local_folder(source: str | Path) -> Path:
-    """The files of a model on this machine, in any format: those of a path or of a packaged model, which is made
-    whole where it holds differences. What is neither is a path to nothing."""
+    """Return the local files of a model, in any format: those of a path or of a packaged model, which is completed if
+    it holds differences. Other text is returned as a path to nothing."""
     if not is_here(source):
         return Path(source)
     found = find(source)
@@ -117,24 +117,25 @@ def local_folder(source: str | Path) -> Path:
 
 
 def is_here(source: str | Path) -> bool:
-    """Whether this is the path of something, or the name of a packaged model."""
+    """Return True for an existing path or the name of a packaged model."""
     return _path(source) is not None or packaged_model(str(source)) is not None
 
 
 def _path(source: str | Path) -> Path | None:
     with readable(Path(source)):
         path = locate(Path(source))
-        there = bool(str(source)) and (_exists(path) or os.path.isfile(f"{path}.index"))  # or the prefix of TensorFlow
+        there = bool(str(source)) and (_exists(path) or os.path.isfile(f"{path}.index"))  # or a TensorFlow prefix
         return model_of_run(path) if there else None
 
 
 def _exists(path: Path) -> bool:
-    """Raises PermissionError where that is not for the user to know: a closed folder is no name on the hub."""
+    """Return True if the path exists. Raises PermissionError if that cannot be known: a folder without access is not a
+    name on the hub."""
     try:
         os.stat(path)
     except PermissionError:
         raise
-    except (OSError, ValueError):  # none, or a name that cannot be one
+    except (OSError, ValueError):  # missing, or not a valid file name
         return False
     return True
 
@@ -143,8 +144,8 @@ def _exists(path: Path) -> bool:
 
 
 def model_folder(found: Found) -> Path:
-    """The model folder itself; or what the conversion of a foreign checkpoint gave, with its notes as warnings; or a
-    packaged model with the differences of this one."""
+    """Return the model folder itself; or the converted foreign checkpoint, with its notes as warnings; or the packaged
+    trunk with the differences added."""
     with readable(found.path):
         if (found.path / TRUNK).is_file():
             return _put_together(found.path)
@@ -180,7 +181,7 @@ def _converted(found: Found) -> Path:
 
 
 def _keep(place: Path, make: Callable[[Path], None]) -> None:
-    """Has a folder of the cache made, if it is not there."""
+    """Make a folder in the cache if it is not there."""
     if is_model_folder(place):
         return
     try:
@@ -191,7 +192,7 @@ def _keep(place: Path, make: Callable[[Path], None]) -> None:
             try:
                 made.rename(place)
             except OSError:
-                if not is_model_folder(place):  # another process was quicker
+                if not is_model_folder(place):  # another process was faster
                     raise
     except OSError as error:
         raise CheckpointError(
@@ -200,7 +201,7 @@ def _keep(place: Path, make: Callable[[Path], None]) -> None:
 
 
 def tokenizer_folder(source: str | Path, folder: Path) -> Path:
-    """The tokeniser of the model folder that `source`, as the user wrote it, led to."""
+    """Return the tokeniser of a model folder. `source`: the model as the user wrote it, for the error message."""
     if (folder / TOKENIZER).is_dir():
         return folder / TOKENIZER
     raise CheckpointError(
@@ -211,8 +212,8 @@ def tokenizer_folder(source: str | Path, folder: Path) -> Path:
 
 
 def _fingerprint(path: Path) -> str:
-    """Changes when a file that a conversion may read changes its size or time: those of a folder, or those that are
-    named as the file is, and what may lie beside it."""
+    """Return a hash that changes when a file used by the conversion changes its size or time: the files of a folder, or
+    those whose names begin with the name of the file, and small files beside it."""
     if path.is_dir():
         files = {inner for inner in path.iterdir() if inner.is_file()}
     else:

@@ -1,9 +1,9 @@
-"""The model folder: `config.toml`, `model.safetensors`, where there is one `tokenizer/`, and a card, `README.md`.
+"""The model folder: `config.toml`, `model.safetensors`, optionally `tokenizer/`, and a card, `README.md`.
 
 In: a LanguageModel and a path, or a path. Out: a folder, or a LanguageModel. Other formats are for converters.
 
-A folder is judged before anything is allocated for it: the header of the weights must fit the size of its file, and the
-config must ask for exactly the tensors that the header names. Then the hashes of the files are compared, then the
+A folder is checked before anything is allocated for it: the header of the weights must fit the size of its file, and
+the config must ask for exactly the tensors that the header names. Then the hashes of the files are compared, then the
 weights are read.
 """
 
@@ -43,13 +43,13 @@ from segue.model.build import shapes_only
 FORMAT = 1
 HALF = (torch.float16, torch.bfloat16)
 NGRAMS = "ngrams.safetensors"
-"""N-grams that a classifier joins to its model, as `tasks.wide` writes them."""
+"""File of the n-grams that a classifier combines with its model, as `tasks.wide` writes them."""
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def replace_model(target: Path, write: Fill) -> None:
-    """Puts a model folder into its place, over the one before; files of others in that one stay."""
+    """Write a model folder over the one before; unrelated files in it stay."""
     write_folder(target, write, kind="model", replace=True, keep_others=True, failure=CheckpointError)
 
 
@@ -62,8 +62,8 @@ def save(
     facts: Facts | None = None,
     also: Callable[[Path], None] | None = None,
 ) -> None:
-    """Writes the folder whole or not at all, over the model that was there. `config` has settings besides the model's,
-    `tokenizer` is a folder to copy, `facts` is what the card says of the training, `also` may write more into it."""
+    """Save the model atomically, over the model that was there. `config` has settings besides the model's, `tokenizer`
+    is a folder to copy, `facts` are the facts about the training for the card, `also` may write more files."""
 
     def write(new: Path) -> None:
         write_model(model, new, config=config, tokenizer=tokenizer, facts=facts)
@@ -81,7 +81,7 @@ def write_model(
     tokenizer: Path | None = None,
     facts: Facts | None = None,
 ) -> None:
-    """Writes the files of a model folder into an empty one."""
+    """Write the files of a model folder into an empty one."""
     (new / CONFIG).write_text(dump(config or Config(model=model.config)), encoding="utf-8")
     write_tensors(dict(model.state_dict()), new / WEIGHTS)
     if tokenizer is not None:
@@ -90,8 +90,8 @@ def write_model(
 
 
 def load(folder: str | Path, *, check: bool = True, as_stored: bool = False) -> LanguageModel:
-    """The model as it was saved; weights of 16 bits become float32, with the same values, unless `as_stored`. `check`
-    compares the files with their hashes; without it, a config that was edited by hand is taken as it is. Weights that
+    """Load a saved model. Weights of 16 bits are converted to float32, with the same values, unless `as_stored`.
+    `check` compares the files with their hashes; without it, a config that was edited by hand is accepted. Weights that
     are not finite give a SegueWarning."""
     with readable(Path(folder)):
         path = locate(Path(folder))
@@ -103,20 +103,20 @@ def load(folder: str | Path, *, check: bool = True, as_stored: bool = False) -> 
 
 
 def read_config(folder: str | Path) -> tuple[ModelConfig, int]:
-    """The config of a model folder and the number of its parameters, without reading weights. Refuses what `load`
-    refuses, but for changed numbers."""
+    """Return the config of a model folder and its number of parameters, without reading weights. Performs the checks of
+    `load` except for the hashes."""
     with readable(Path(folder)):
         model = _language_model(locate(Path(folder)))
     return model.config, parameters_of(model)
 
 
 def parameters_of(model: nn.Module) -> int:
-    """Number of trainable parameters."""
+    """Return the number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def not_finite(model: nn.Module) -> str | None:
-    """What to know of weights that are not all numbers; None where they are."""
+    """Return a note on weights that are not finite; None if all are."""
     names = [name for name, value in model.state_dict().items() if not bool(value.isfinite().all())]
     if not names:
         return None
@@ -127,23 +127,23 @@ def not_finite(model: nn.Module) -> str | None:
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Named tensors to a safetensors file."""
+    """Write named tensors to a safetensors file."""
     contiguous = {name: value.detach().contiguous().cpu() for name, value in tensors.items()}
     try:
         save_file(contiguous, path, metadata={"format": f"segue-{FORMAT}"})
-    except SafetensorError as error:  # how it reports a full disk
+    except SafetensorError as error:  # safetensors reports a full disk like this
         raise OSError(str(error)) from None
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Named tensors of a file that `write_tensors` wrote."""
+    """Return the named tensors of a file written by `write_tensors`."""
     file = SafetensorsFile(path)
     _check_format(file)
     return _tensors(file)
 
 
 def examined(path: Path, make: Callable[[ModelConfig], Model]) -> Model:
-    """The model that `make` gives for the config, without its numbers, if config and weights belong together."""
+    """Return the model that `make` builds for the config, without weights, if config and weights match."""
     if not is_model_folder(path):
         raise CheckpointError(
             f"a model folder must hold {CONFIG} and {WEIGHTS}; got {path} without them. Check the path."
@@ -162,14 +162,13 @@ def examined(path: Path, make: Callable[[ModelConfig], Model]) -> Model:
     values = read_toml(path / CONFIG)
     try:
         config = parse(values).model
-    except (ValueError, RecursionError) as error:  # an integer of too many digits to print, or tables in tables
+    except (ValueError, RecursionError) as error:  # an integer with too many digits to print, or deeply nested tables
         raise CheckpointError(f"{path / CONFIG} must be a config; got {shortened(error)}. Use another copy.") from None
     return _fitting(config, make, shapes, path / WEIGHTS)
 
 
 def fill(model: nn.Module, path: Path, *, as_stored: bool = False) -> None:
-    """Reads the weights of a folder into the model that `examined` gave for it; to be computed with in float32, unless
-    `as_stored`."""
+    """Read the weights of a folder into the model that `examined` returned, as float32 unless `as_stored`."""
     tensors = _tensors(SafetensorsFile(path / WEIGHTS))
     model.load_state_dict(tensors if as_stored else widened(tensors), assign=True)
     if problem := not_finite(model):
@@ -177,7 +176,7 @@ def fill(model: nn.Module, path: Path, *, as_stored: bool = False) -> None:
 
 
 def widened(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Those of 16 bits as float32: the same values."""
+    """Return the tensors with those of 16 bits converted to float32, with the same values."""
     return {name: value.float() if value.dtype in HALF else value for name, value in tensors.items()}
 
 
@@ -202,8 +201,8 @@ def _check_format(file: SafetensorsFile) -> None:
 
 
 def _fitting(config: ModelConfig, make: Callable[[ModelConfig], Model], shapes: dict[str, Tensor], path: Path) -> Model:
-    """The model of the config, without numbers, if the tensors are its own. A config that asks for much more than there
-    is would take long to build even without numbers, so that is refused first."""
+    """Return the model of the config, without weights, if the tensors match it. A config that needs far more tensors
+    than there are would take long to build even without weights, so it is refused first."""
     there = sum(value.numel() for value in shapes.values())
     targets = 1 if config.auxiliary is None else config.auxiliary.targets
     queries = config.num_layers * config.num_heads * config.resolved_head_width * config.width
@@ -232,13 +231,13 @@ def _fitting(config: ModelConfig, make: Callable[[ModelConfig], Model], shapes: 
 
 
 def _kind(tensor: Tensor | None) -> str:
-    """Shape, and dtype where it is not one that weights may have."""
+    """Return the shape, with the dtype if it is not one that weights may have."""
     if tensor is None:
         return "none"
     return f"{tuple(tensor.shape)}" + ("" if tensor.dtype in FLOATS else f" {tensor.dtype}")
 
 
 def _tensors(file: SafetensorsFile) -> dict[str, Tensor]:
-    """Each in memory of its own: the file's alignment is not the allocator's, and sums round differently with it."""
+    """Read each tensor into newly allocated memory: sums round differently with the file's alignment."""
     check_memory(file.path, file.tensors)
     return {name: file.read(name) for name in file.tensors}

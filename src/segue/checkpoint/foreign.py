@@ -1,6 +1,6 @@
-"""Checkpoints of others as models: settings translated, tensors mapped, every one of them accounted for.
+"""Foreign checkpoints read as models: settings translated, tensors mapped, every tensor accounted for.
 
-In: a path of any supported format, settings that it does not say. Out: a `Foreign`: the model, and how it came about.
+In: a path of any supported format, and settings that it lacks. Out: a `Foreign`: the model, and a report of its origin.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,21 +32,21 @@ _WITHOUT_NGRAMS = f"CAREFUL: the n-grams that answer with this classifier, {NGRA
 
 @dataclass(frozen=True, kw_only=True)
 class Foreign:
-    """A model that was read, and what became of each tensor of its file."""
+    """A model read from a file, with the mapping of each tensor."""
 
     detected: Detected
     format: str
-    """The format that was read, in words."""
+    """Name of the source format."""
     model: nn.Module
     config: ModelConfig
     head: HeadConfig | None = None
     scope: str = "task"
-    """The name of a fine-tuned task, where the format has one."""
+    """Name of a fine-tuned task, if the format has one."""
     step: int | None = None
-    """Training step, where the checkpoint says it."""
+    """Training step, if the checkpoint has it."""
     tokenizer: Tokenizer | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
-    """The sha256 of each file that was read, by its name."""
+    """SHA-256 of each file that was read, by file name."""
     rows: list[Row] = field(default_factory=list)
     explained: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -60,9 +60,9 @@ def read_foreign(
     vocabulary: str | Path | None = None,
     sha256: Sequence[str] = (),
 ) -> Foreign:
-    """Reads a checkpoint of anyone's, a segue folder or run too. `overrides` are `model.key=value` and
+    """Read a checkpoint in any supported format, a segue folder or run included. `overrides` are `model.key=value` and
     `head.key=value`; `head` chooses among several heads of one checkpoint; `vocabulary` is a tokeniser that is not
-    beside the weights; `sha256` are the digests that files must have, as in `Expected`."""
+    beside the weights; `sha256` are the expected digests of files, as in `Expected`."""
     with readable(Path(path)):
         detected = detect(model_of_run(locate(Path(path))))
     expected = Expected(sha256)
@@ -123,14 +123,14 @@ def _own(detected: Detected, vocabulary: str | Path | None, expected: Expected) 
 
 
 def _tokenizer(place: Path, size: int) -> FoundTokenizer:
-    """The tokeniser of a folder or file, with the settings beside it."""
+    """Return the tokeniser of a folder or file, with the settings beside it."""
     with readable(place):
         beside = (place if place.is_dir() else place.parent) / "tokenizer_config.json"
         return find_tokenizer(place, size=size, settings=read_settings(beside) if beside.is_file() else {})
 
 
 def _given_tokenizer(place: Path, size: int) -> FoundTokenizer:
-    """The tokeniser that a user named: it must be there, in a regular file or a folder. A pipe may have no end."""
+    """Return the tokeniser named by the user, which must be in a regular file or a folder. A pipe may have no end."""
     if place.exists() and not place.is_file() and not place.is_dir():
         raise CheckpointError(
             f"a vocabulary must be a regular file or a folder; got {place}, a device or a pipe. Save it to a file."
@@ -145,7 +145,7 @@ def _given_tokenizer(place: Path, size: int) -> FoundTokenizer:
 
 
 def _own_step(path: Path) -> int | None:
-    """Training step of a stopped run, which is kept with the state of its training."""
+    """Return the training step of a stopped run, which is stored with the state of its training."""
     state = path / "training" / "state.json"
     step = read_settings(state).get("step") if state.is_file() else None
     return step if type(step) is int and 0 <= step < 1 << 63 else None
@@ -208,7 +208,8 @@ def _filled(
 
 
 def _of_one_dtype(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """All in the narrowest dtype that holds each exactly, and a note if that changed any: a model computes in one."""
+    """Return all tensors in the narrowest dtype that holds each exactly, because a model computes in one, and a note if
+    that changed any."""
     dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in tensors.values()})
     if len(dtypes) < 2:
         return tensors, []
@@ -221,7 +222,7 @@ def _of_one_dtype(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[s
 
 
 def _configured(plan: ReadingPlan, overrides: Sequence[str]) -> tuple[ModelConfig, HeadConfig | None]:
-    """The config and the head with what the user gave."""
+    """Return the config and the head with the user's overrides."""
     for text in overrides:
         if not text.startswith(("model.", "head.")) or "=" not in text:
             raise CheckpointError(
@@ -257,7 +258,7 @@ def _parsed(text: str) -> tuple[str, Any]:
 
 
 def _plan(detected: Detected, head: str | None) -> ReadingPlan:
-    """What the checkpoint says of its model. A config of nonsense is the file's fault, not ours."""
+    """Return the reading plan of a checkpoint. Errors from a malformed config become a CheckpointError."""
     family, source = detected.family, detected.source
     assert family is not None
     assert source is not None

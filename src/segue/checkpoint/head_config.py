@@ -1,4 +1,4 @@
-"""What a head is, as `head.toml` says it. The head itself is made in `heads`, which needs torch."""
+"""Settings of a head, as in `head.toml`. The head itself is built in `heads`, which needs torch."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,23 +11,23 @@ MOST_LABELS = 2**20
 
 
 class HeadConfig(Section):
-    """What stands on the trunk. Settings of other kinds than its own mean nothing."""
+    """Settings of a head. Those of other kinds than its own are ignored."""
 
     kind: Literal["sequence_classifier", "token_tagger", "sequence_scorer", "simple_answerer", "beam_answerer"]
     num_labels: Annotated[int, Field(ge=1, le=MOST_LABELS)] = 2
-    """Classes of a sequence_classifier, tags of a token_tagger."""
+    """Number of classes of a sequence_classifier, or of tags of a token_tagger."""
     labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Their names, if they have any."""
+    """Names of the classes or tags, if they have any."""
     task: Literal["single", "multiple", "regression"] = "single"
-    """What a sequence_classifier predicts: one class, several, or a number."""
+    """Prediction of a sequence_classifier: one class, several classes, or a number."""
     loss: Literal["choice", "pointwise", "pairwise"] = "choice"
     """Training loss of a sequence_scorer."""
     summary: Literal["first", "last", "mean", "attention"] = "last"
-    """How a sequence_classifier or a sequence_scorer makes one vector of a sequence."""
+    """Reduction of a sequence to one vector in a sequence_classifier or a sequence_scorer."""
     projected: bool = True
-    """Whether a dense layer with tanh follows it."""
+    """Whether a dense layer with tanh follows the summary."""
     pool: Literal["last", "mean", "max", "attention"] = "last"
-    """How they make one vector of the segments of a long document."""
+    """Pooling of the segments of a long document into one vector."""
     num_starts: SmallCount = 5
     """Beam width of a beam_answerer: starts of an answer that are kept."""
     num_ends: SmallCount = 5
@@ -35,7 +35,7 @@ class HeadConfig(Section):
 
 
 def head_config(values: dict[str, Any]) -> HeadConfig:
-    """From plain values, as in `head.toml`."""
+    """Return a HeadConfig from plain values, as in `head.toml`."""
     try:
         head = HeadConfig.model_validate(values)
     except ValidationError as error:

@@ -1,6 +1,7 @@
-"""Models with a head on disk: a model folder with one more file, `head.toml`, that says what the head is.
+"""Models with a head on disk: a model folder with one more file, `head.toml`, that describes the head.
 
-In: a head of `model.heads` or `model.answers` with its HeadConfig and a path, or a path. Out: a folder, or the two.
+In: a head of `model.heads` or `model.answers` with its HeadConfig and a path, or a path. Out: a folder, or the model
+and its HeadConfig.
 """
 
 import shutil
@@ -36,7 +37,7 @@ from segue.model.heads import SequenceClassifier, SequenceScorer, TokenTagger
 
 
 def build(config: ModelConfig, head: HeadConfig | None) -> nn.Module:
-    """The model with new weights; without a head, a language model."""
+    """Build the model with new weights; without a head, a language model."""
     if head is None:
         return LanguageModel(config)
     match head.kind:
@@ -70,7 +71,7 @@ def save_head(
     facts: Facts | None = None,
     also: Callable[[Path], None] | None = None,
 ) -> None:
-    """Writes the folder whole or not at all, as `folder.save` does for language models."""
+    """Save the model atomically, as `folder.save` does for language models."""
 
     def write(new: Path) -> None:
         write_model_with_head(model, head, new, tokenizer=tokenizer, facts=facts)
@@ -83,7 +84,7 @@ def save_head(
 def write_model_with_head(
     model: nn.Module, head: HeadConfig, new: Path, *, tokenizer: Path | None = None, facts: Facts | None = None
 ) -> None:
-    """Writes the files of a model folder with a head into an empty one."""
+    """Write the files of a model folder with a head into an empty one."""
     config = model_config_of(model)
     (new / CONFIG).write_text(dump(Config(model=config)), encoding="utf-8")
     (new / HEAD).write_text(tomli_w.dumps(head.model_dump(mode="json")), encoding="utf-8")
@@ -95,8 +96,8 @@ def write_model_with_head(
 
 
 def load_head(folder: str | Path, *, check: bool = True, as_stored: bool = False) -> tuple[nn.Module, HeadConfig]:
-    """The model with its head as it was saved, and what it is; weights of 16 bits become float32, with the same values,
-    unless `as_stored`. `check` compares the files with their hashes. Weights that are not finite give a
+    """Load a saved model with its head, and the head's settings. Weights of 16 bits are converted to float32, with the
+    same values, unless `as_stored`. `check` compares the files with their hashes. Weights that are not finite give a
     SegueWarning."""
     with readable(Path(folder)):
         path = locate(Path(folder))
@@ -108,15 +109,15 @@ def load_head(folder: str | Path, *, check: bool = True, as_stored: bool = False
 
 
 def read_head(folder: str | Path) -> tuple[ModelConfig, HeadConfig, int]:
-    """The config, the head and the number of parameters of a folder, without reading weights. Refuses what `load_head`
-    refuses, but for changed numbers."""
+    """Return the config, the head and the number of parameters of a folder, without reading weights. Performs the
+    checks of `load_head` except for the hashes."""
     with readable(Path(folder)):
         model, head = _examined(locate(Path(folder)))
     return model_config_of(model), head, parameters_of(model)
 
 
 def _examined(path: Path) -> tuple[nn.Module, HeadConfig]:
-    """The model without its numbers, and its head."""
+    """Return the model without its weights, and its head."""
     if not inside(path, path / HEAD):
         raise CheckpointError(f"{path / HEAD} must be in its folder; it links to a place outside. Copy it there.")
     head = head_config(read_toml(path / HEAD))
@@ -124,7 +125,7 @@ def _examined(path: Path) -> tuple[nn.Module, HeadConfig]:
 
 
 def on_card(head: HeadConfig) -> dict[str, str]:
-    """What a card says of a head: its kind, and the settings that mean something for it."""
+    """Return the entries of a card for a head: its kind, and the settings that apply to it."""
     values = head.model_dump(exclude_defaults=True) | {"kind": head.kind.replace("_", " ")}
     if head.kind in ("sequence_classifier", "token_tagger"):
         values["num_labels"] = head.num_labels
@@ -136,7 +137,7 @@ def on_card(head: HeadConfig) -> dict[str, str]:
 
 
 def model_config_of(model: nn.Module) -> ModelConfig:
-    """The config that a model of any kind was built from."""
+    """Return the config that a model of any kind was built from."""
     trunk = model.get_submodule("trunk")
     assert isinstance(trunk, Trunk)
     return trunk.config

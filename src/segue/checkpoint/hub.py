@@ -1,10 +1,10 @@
-"""The model hub, and mirrors of it: the files of a model `owner/name` from there, and a model folder to there.
+"""The model hub and its mirrors: download of a model `owner/name`, and upload of a model folder.
 
-In: a name `owner/name`. Out: a folder on this machine with the commit it is of. The hub is reached through
-huggingface_hub, with its cache, its login and its settings (HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE).
+In: a name `owner/name`. Out: a folder on this machine with its commit. The hub is reached through huggingface_hub, with
+its cache, its login and its settings (HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE).
 
 A mirror is a folder with `owner/name/` below it, each with the files of the hub, or with a folder for each revision
-that is asked for. What else may name a model, and what becomes of the files, is for `segue.checkpoint.find`.
+that may be requested. Other names of models, and the use of the files, are left to `segue.checkpoint.find`.
 """
 
 import hashlib
@@ -60,28 +60,28 @@ SMALL_FILES = (
     "xlnet_config.json",
 )  # fmt: skip
 _WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin",), ("*.ckpt*", "checkpoint"), ("model.pt",))
-"""One kind is downloaded, the first that there is: many models are kept in several."""
+"""Weights formats in order of preference. Only the first that exists is downloaded: many models have several."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A model on this machine, of anyone's format."""
+    """A model on this machine, in any format."""
 
     path: Path
     name: str | None = None
-    """`owner/name`, where it came by name."""
+    """`owner/name`, if the model was found by name."""
     commit: str | None = None
-    """The commit of the hub that was asked or found in its cache: as `revision`, it gives the same files for ever."""
+    """Commit on the hub or in its cache. Passed as `revision`, it always gives the same files."""
 
 
 def _one_format(folder: Path) -> Path:
-    """A folder that came by name, or the first of the weights in it: a hub keeps the same model in several formats."""
+    """Return a downloaded folder, or its first weights: a hub may hold the same model in several formats."""
     found = weights_in(folder)
     return folder / next(iter(found)) if len(found) > 1 and not is_model_folder(folder) else folder
 
 
 def in_mirror(mirror: Path, name: str, given: str, revision: str | None) -> Found:
-    """The files of a model in a mirror, under its name or under `given`, the name that the user wrote."""
+    """Return the files of a model in a mirror, under its name or under `given`, the name that the user wrote."""
     for base in (mirror / name, mirror / given):
         place = base if revision is None else base / revision
         if place.is_dir():
@@ -94,7 +94,7 @@ def in_mirror(mirror: Path, name: str, given: str, revision: str | None) -> Foun
 
 
 def on_hub(name: str, given: str, revision: str | None, *, offline: bool) -> Found:
-    """The files of a model, downloaded if need be; an old cache may have them under `given`."""
+    """Return the files of a model, downloaded if needed; an old cache may have them under `given`."""
     hub = _hub()
     with _hub_errors(hub, name if revision is None else f"{name} at {revision}"):
         for weights in _WEIGHTS:
@@ -131,7 +131,7 @@ def _snapshot(hub: Any, names: list[str], revision: str | None, weights: Sequenc
 
 
 def is_offline() -> bool:
-    """Whether the user asked huggingface_hub for its cache alone."""
+    """Return True if the user told huggingface_hub to use only its cache."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
@@ -148,7 +148,7 @@ def _hub() -> Any:
 
 @contextmanager
 def _hub_errors(hub: Any, thing: str) -> Iterator[None]:
-    """What the hub and the way to it can answer, as errors that say what to do."""
+    """Turn errors of the hub and of the network into errors with a remedy."""
     errors = hub.errors
     try:
         yield
@@ -180,7 +180,7 @@ def _hub_errors(hub: Any, thing: str) -> Iterator[None]:
         raise _refused(thing, error) from None
     except CheckpointError:
         raise
-    except (OSError, ValueError, EOFError) as error:  # a full disk, a file shorter than announced, a hostile listing
+    except (OSError, ValueError, EOFError) as error:  # a full disk, a truncated file, a hostile listing
         raise CheckpointError(
             f"{thing} must download completely from the Hub; got {_first_line(error)}. Try again."
         ) from None
@@ -213,31 +213,31 @@ def _first_line(error: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """What goes from a model folder to the hub: each file by its name there, with its size."""
+    """The files of a model folder to upload, by their names on the hub, with their sizes."""
 
     folder: Path
     name: str
     files: dict[str, int]
     card: str
-    """As it will be in the folder."""
+    """The card as it will be written into the folder."""
     texts: dict[str, str]
-    """Files that are not sent as they are in the folder, without paths of this machine."""
+    """Files that are uploaded in an edited form, without paths of this machine."""
     stripped: list[str]
-    """Where such paths were."""
+    """Locations of such paths."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pushed:
-    """Where a model went."""
+    """The location of an uploaded model."""
 
     url: str
     commit: str
 
 
 def plan_push(folder: str | Path, name: str, *, licence: str | None = None, languages: Sequence[str] = ()) -> Upload:
-    """What `push` will send of a model folder or a run, after all checks: the model and its tokeniser, not the state
-    of training, and no paths of this machine. Its card is the one that is there, with this licence and these
-    languages."""
+    """Return the files that `push` will upload of a model folder or a run, after all checks: the model and its
+    tokeniser, without the training state and without paths of this machine. The existing card is used, with this
+    licence and these languages."""
     if not NAME.fullmatch(name) or ".." in name:
         raise CheckpointError(f"a model on the Hub must be named owner/name; got {name!r}. Give both parts.")
     model = model_of_run(locate(Path(folder)))
@@ -259,8 +259,8 @@ def plan_push(folder: str | Path, name: str, *, licence: str | None = None, lang
 
 
 def push(upload: Upload, *, private: bool = False, revision: str | None = None, message: str | None = None) -> Pushed:
-    """Writes the card into the folder and uploads all of it; makes the model on the hub, and the branch `revision`, if
-    they are not there."""
+    """Write the card into the folder and upload everything; create the model on the hub, and the branch `revision`, if
+    they do not exist."""
     hub = _hub()
     with tempfile.TemporaryDirectory(prefix="segue-push-") as work, _hub_errors(hub, upload.name):
         write_file(upload.folder / CARD, upload.card, failure=CheckpointError)
@@ -284,7 +284,7 @@ def push(upload: Upload, *, private: bool = False, revision: str | None = None, 
 
 
 def card_of(folder: Path) -> str | None:
-    """The text of the card, if there is one."""
+    """Return the text of the card; None if there is none."""
     path = folder / CARD
     if not path.is_symlink() and not path.exists():
         return None
@@ -297,7 +297,7 @@ def card_of(folder: Path) -> str | None:
 
 
 def _described(folder: Path) -> tuple[ModelConfig, int, HeadConfig | None]:
-    """The config, the number of parameters, and the head if there is one."""
+    """Return the config, the number of parameters, and the head if there is one."""
     if not (folder / HEAD).is_file():
         return *read_config(folder), None
     config, head, parameters = read_head(folder)
@@ -305,6 +305,6 @@ def _described(folder: Path) -> tuple[ModelConfig, int, HeadConfig | None]:
 
 
 def new_card(folder: Path, facts: Facts) -> str:
-    """The card that a model folder gets, from what its files say and these facts."""
+    """Return a new card for a model folder, from its files and these facts."""
     config, parameters, head = _described(folder)
     return make_card(config, parameters, facts, head=None if head is None else on_card(head))

@@ -1,7 +1,7 @@
-"""The models that come with segue, and those in the folder that SEGUE_MODELS names: by name, checked file by file.
+"""Models that come with segue, and those in the folder SEGUE_MODELS: found by name, verified file by file.
 
-In: a name. Out: its folder, after the sha256 of every file was compared with its manifest; or what to say where there
-is none. A model of the user's folder comes before one of the package with the same name.
+In: a name. Out: its folder, after the sha256 of every file was compared with its manifest; or a hint for the error
+message if there is none. A model of the user's folder comes before one of the package with the same name.
 """
 
 import difflib
@@ -26,25 +26,25 @@ WITHOUT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Packaged:
-    """A model that has a name on this machine."""
+    """A model available by name on this machine."""
 
     name: str
     folder: Path
     comes_with_segue: bool
 
     def verify(self) -> None:
-        """Raises unless every file is as it was written, the card too."""
+        """Raise CheckpointError unless every file, the card included, is unchanged since it was written."""
         remedy = "Install segue again." if self.comes_with_segue else "Copy the model again."
         verify(self.folder, sorted(read_manifest(self.folder).keys() | {CARD}), remedy=remedy)
 
 
 def package_folder() -> Path:
-    """Where the models that come with segue are; there is none where it was built without them."""
+    """Return the folder of the models that come with segue; it is missing if segue was built without them."""
     return Path(segue.__file__).with_name("models")
 
 
 def packaged_models() -> dict[str, Packaged]:
-    """All of them by name, those of the package first."""
+    """Return all packaged models by name, those of the package first."""
     found = _models(package_folder(), comes_with_segue=True)
     if own := os.environ.get(VARIABLE):
         if not Path(own).is_dir():
@@ -54,12 +54,12 @@ def packaged_models() -> dict[str, Packaged]:
 
 
 def packaged_model(name: str) -> Packaged | None:
-    """The one of this name, if there is one. A name has no slash: `./NAME` is a path."""
+    """Return the packaged model of this name; None if there is none. A name has no slash: `./NAME` is a path."""
     return None if not name or Path(name).name != name else packaged_models().get(name)
 
 
 def nearest_name(name: str, *, others: Iterable[str] = ()) -> str:
-    """What to say to a user who gave a name that is none: what it may be, or where all names are."""
+    """Return a hint for a user who gave an unknown name: a similar name, or where all names are listed."""
     if name in named_models() or name in preset_names():
         return f"{name} is a config without weights: `segue pretrain` trains it. `segue models` lists what has weights."
     if not package_folder().is_dir():

@@ -1,7 +1,7 @@
-"""From a run to a model that can be packaged: weights of 16 bits, tokeniser, config and card.
+"""Packaging of a run as a model: weights of 16 bits, tokeniser, config and card.
 
-In: whatever names a model, its licence and its languages; for a fine-tuned one, the packaged model it was made of. Out:
-a folder without paths of this machine and without the state of the training, for `src/segue/models/` or SEGUE_MODELS.
+In: the path or name of a model, its licence and its languages; for a fine-tuned one, the packaged model it was made
+from. Out: a folder without paths of this machine and without training state, for `src/segue/models/` or SEGUE_MODELS.
 """
 
 import re
@@ -41,17 +41,17 @@ AVERAGE = "training/average.safetensors"
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
-    """What was written."""
+    """A packaged model."""
 
     folder: Path
     files: dict[str, int]
     """File sizes in bytes, by name."""
     averaged: bool
-    """Whether the averaged weights were found apart from the others."""
+    """Whether the averaged weights came from a separate file."""
     unknown: Sequence[str]
-    """Sections of the card that say nothing yet."""
+    """Sections of the card that are still marked as unknown."""
     kept: float | None
-    """For differences: the share of their squared norm that is left at this rank and precision."""
+    """For differences: share of their squared norm that is kept at this rank and precision."""
 
 
 def package(
@@ -65,8 +65,8 @@ def package(
     rank: int = 8,
     replace: bool = False,
 ) -> Packed:
-    """Writes the folder `out`, whose name is that of the model. `notes` is a Markdown file that the card ends with.
-    `trunk`: only the differences to this packaged model, matrices rounded to `rank`."""
+    """Write the folder `out`, whose name is that of the model. `notes` is a Markdown file appended to the card.
+    `trunk`: store only the differences from this packaged model, with matrices of rank `rank`."""
     target = Path(out)
     if not re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", target.name):
         raise CheckpointError(
@@ -116,7 +116,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _weights(folder: Path) -> tuple[dict[str, Tensor], bool]:
-    """The averaged weights of a run where they are apart, else the weights."""
+    """Return the averaged weights of a run if they are in a separate file, else the weights; and whether averaged."""
     tensors = widened(read_tensors(folder / WEIGHTS))
     if not (folder / AVERAGE).is_file():
         return tensors, False
@@ -127,7 +127,7 @@ def _weights(folder: Path) -> tuple[dict[str, Tensor], bool]:
 
 
 def _trunk(name: str, folder: Path) -> Packaged:
-    """The packaged model, if the model in a folder has its tokeniser."""
+    """Return the packaged model after checking that the model in the folder has the same tokeniser."""
     found = packaged_model(name)
     if found is None:
         raise CheckpointError(f"a trunk must be a packaged model; got {name!r}. {nearest_name(name)}")
@@ -145,7 +145,7 @@ def _trunk(name: str, folder: Path) -> Packaged:
 
 
 def _kept(tensors: dict[str, Tensor], trunk: Packaged, written: Path) -> float:
-    """Share of the squared differences to the trunk that the written file keeps."""
+    """Return the share of the squared differences from the trunk that the written file keeps."""
     base = widened(read_tensors(trunk.folder / WEIGHTS))
     again = sums(read_tensors(written / WEIGHTS), base, tensors)
     shared = [name for name, value in tensors.items() if name in base and base[name].shape == value.shape]

@@ -1,4 +1,4 @@
-"""The parts of a model folder by name, and what can be said of it without torch."""
+"""File names of a model folder, and checks of it that do without torch."""
 
 import re
 import tomllib
@@ -11,19 +11,19 @@ from segue.errors import CheckpointError
 
 CONFIG, HEAD, WEIGHTS, TOKENIZER = "config.toml", "head.toml", "model.safetensors", "tokenizer"
 TASK, TRUNK = "task.toml", "trunk.toml"
-"""What a fine-tuned model is for; and the packaged model to which the weights are differences, where they are."""
+"""The task of a fine-tuned model; and the packaged model that the weights are differences from, if they are."""
 LARGEST_CONFIG, LONGEST_LINE = 1 << 16, 1 << 12
 LARGEST_TASK = 1 << 22
-"""Bytes: ten thousand labels have room."""
+"""Maximum size in bytes, enough for ten thousand labels."""
 
 
 def is_model_folder(path: Path) -> bool:
-    """Whether the parts that make a model folder are there; they may still be broken."""
+    """Return True if the required files of a model folder exist; they may still be broken."""
     return (path / CONFIG).is_file() and (path / WEIGHTS).is_file()
 
 
 def model_of_run(path: Path) -> Path:
-    """The model in a run folder, its `best/` or else its `last/`; any other path is itself."""
+    """Return the model in a run folder, its `best/` or else its `last/`; any other path is returned as it is."""
     for part in ("best", "last"):
         model = locate(path / part)
         if not is_model_folder(path) and is_model_folder(model):
@@ -32,9 +32,9 @@ def model_of_run(path: Path) -> Path:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The values of a small TOML file."""
+    """Return the values of a small TOML file."""
     data = read_small(path, limit=LARGEST_CONFIG)
-    if max(map(len, data.splitlines()), default=0) > LONGEST_LINE:  # keys with thousands of dots take long to read
+    if max(map(len, data.splitlines()), default=0) > LONGEST_LINE:  # keys with thousands of dots are slow to parse
         raise CheckpointError(f"{path} must have lines of at most {LONGEST_LINE} bytes; got more. Use another copy.")
     try:
         return tomllib.loads(data.decode("utf-8"))
@@ -44,15 +44,15 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class TrunkReference:
-    """What `trunk.toml` says: which packaged model the differences are to."""
+    """Content of `trunk.toml`: the packaged model that the differences refer to."""
 
     name: str
     sha256: str
-    """SHA-256 of its weights."""
+    """SHA-256 of the trunk's weights."""
 
 
 def read_trunk(folder: Path) -> TrunkReference:
-    """The trunk of a folder of differences."""
+    """Return the trunk of a folder of differences."""
     path = folder / TRUNK
     if not inside(folder, path):
         raise CheckpointError(f"{path} must be in its folder; it links to a place outside. Copy it there.")

@@ -1,6 +1,6 @@
-"""Paths of this machine, taken out of what is published: where a store lies says who keeps it and how.
+"""Removal of local paths from published files, because paths reveal private information.
 
-In: the text of a config or of a card. Out: the same with the last names of paths alone, and what was changed.
+In: the text of a config or of a card. Out: the text with paths reduced to their last names, and the changes.
 """
 
 import re
@@ -12,11 +12,11 @@ from typing import Any
 import tomli_w
 
 _COMMAND = re.compile(r"^    segue .*$", re.MULTILINE)
-"""A command on a card."""
+"""Pattern of a command on a card."""
 
 
 def public_config(text: str) -> tuple[str, list[str]]:
-    """A config without the places of its files, and the settings that had them. `[model]` has none."""
+    """Return a config with paths reduced to their last names, and the settings that had them. `[model]` has none."""
     values = tomllib.loads(text)
     changed: list[str] = []
     public = {
@@ -38,7 +38,7 @@ def _stripped(value: Any, name: str, changed: list[str]) -> Any:
 
 
 def public_card(text: str) -> tuple[str, bool]:
-    """A card whose commands name absolute paths by their last names, and whether it had any."""
+    """Return a card with the absolute paths in its commands reduced to their last names, and whether it had any."""
     public = _COMMAND.sub(lambda found: "    " + _public_command(found[0].strip()), text)
     return public, public != text
 
@@ -46,14 +46,14 @@ def public_card(text: str) -> tuple[str, bool]:
 def _public_command(command: str) -> str:
     try:
         words = shlex.split(command)
-    except ValueError:  # a quote that does not end: not a command, or one that was cut
+    except ValueError:  # an unterminated quote: not a command, or a truncated one
         return command
     stripped = [_public_word(word) for word in words]
     return shlex.join(stripped) if stripped != words else command
 
 
 def _public_word(word: str) -> str:
-    """`PATH`, `--option=PATH` or `section.key=PATH`."""
+    """Return `PATH`, `--option=PATH` or `section.key=PATH` with an absolute path reduced to its last name."""
     key, equals, value = word.partition("=") if re.match(r"[\w.-]+=", word) else ("", "", word)
     return f"{key}{equals}{_last_name(value)}" if re.match(r"/|~|\\\\|[A-Za-z]:[/\\]", value) else word
 

@@ -1,11 +1,11 @@
-"""Safetensors files, one or several with an index: what they hold is known before any number is read.
+"""Safetensors files, single or sharded with an index: the content is known before any tensor is read.
 
-In: a `.safetensors` file, a folder, or an index. Out: a `TensorSource`. Model folders of this project are read with it
-too, and so are sessions.
+In: a `.safetensors` file, a folder, or an index. Out: a `TensorSource`. Also used for model folders of segue and for
+saved sessions.
 
-The file is: eight bytes with the length of the header, the header (JSON: for each tensor its dtype, its shape and where
-its bytes begin and end), the bytes of the tensors, without gaps. The header is judged by the size of the file before
-anything is allocated for it.
+The file is: eight bytes with the length of the header, the header (JSON: for each tensor its dtype, its shape and the
+begin and end of its bytes), the bytes of the tensors, without gaps. The header is checked against the size of
+the file before anything is allocated for it.
 """
 
 import json
@@ -24,7 +24,7 @@ from segue.errors import CheckpointError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_HEADER = 2**23
-"""Bytes: enough for 50,000 tensors."""
+"""Maximum size in bytes, enough for 50,000 tensors."""
 MAX_DIMENSIONS = 16
 MAX_NAME = 512
 DTYPES = {
@@ -48,7 +48,7 @@ DTYPES = {
 
 
 class SafetensorsFile:
-    """One file. See `segue.checkpoint.source.TensorSource`."""
+    """A single safetensors file. See `segue.checkpoint.source.TensorSource`."""
 
     def __init__(self, path: Path) -> None:
         header = read_header(path)
@@ -57,7 +57,7 @@ class SafetensorsFile:
         self.metadata, self.tensors, self._starts = header.metadata, header.tensors, header.starts
 
     def read(self, name: str) -> Tensor:
-        """A tensor of its own memory."""
+        """Read a tensor into separate memory."""
         info = self.tensors[name]
         data = allocated(math.prod(info.shape) * info.dtype.itemsize, what=f"{name} in {self.path}")
         try:
@@ -69,12 +69,12 @@ class SafetensorsFile:
         if count != len(data):
             raise CheckpointError(f"{name} in {self.path} must have all its numbers; got fewer. Copy the file again.")
         if info.dtype == torch.bool:
-            data = (data != 0).view(torch.uint8)  # another value than 0 and 1 is not a bool to PyTorch
+            data = (data != 0).view(torch.uint8)  # PyTorch needs bools to be 0 or 1
         return data.view(info.dtype).reshape(info.shape)
 
 
 class ShardedFiles:
-    """Several files with an index that says which tensor is where. See `segue.checkpoint.source.TensorSource`."""
+    """Several files with an index that maps tensors to files. See `segue.checkpoint.source.TensorSource`."""
 
     tensors: Mapping[str, TensorInfo]
 
@@ -95,12 +95,12 @@ class ShardedFiles:
         self.tensors = {name: self.sources[file].tensors[name] for name, file in where.items()}
 
     def read(self, name: str) -> Tensor:
-        """A tensor of its own memory."""
+        """Read a tensor into separate memory."""
         return self.sources[self._where[name]].read(name)
 
 
 def open_safetensors(path: str | Path) -> SafetensorsFile | ShardedFiles:
-    """Opens a file, an index, or a folder with one of them under its usual name."""
+    """Open a file, an index, or a folder with one of them under its usual name."""
     path = Path(path)
     if path.is_dir():
         path = next((path / name for name in (SINGLE, INDEX) if (path / name).is_file()), path / SINGLE)
@@ -110,12 +110,12 @@ def open_safetensors(path: str | Path) -> SafetensorsFile | ShardedFiles:
 
 
 def _read_index(path: Path) -> dict[str, str]:
-    """Which tensor is in which file."""
+    """Return the file of each tensor."""
     where = _parse_object(path, read_small(path, limit=MAX_HEADER)).get("weight_map")
     if not isinstance(where, dict) or not where:
         raise CheckpointError(f"{path} must have a weight_map; got none. Copy it again.")
     for file in dict.fromkeys(where.values() if all(isinstance(v, str) for v in where.values()) else [""]):
-        # Names only: an index may not reach out of its folder.
+        # Plain names only: an index may not refer to files outside its folder.
         if not file or file in (".", "..") or not file.isprintable() or any(mark in file for mark in "/\\:"):
             raise CheckpointError(f"{path} must name files beside it; got {file[:80]!r}. Do not trust this index.")
     return where
@@ -126,22 +126,22 @@ def _read_index(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """The tensors by name, in the order of the header, and the notes on them."""
+    """The header of a safetensors file: tensors by name, in file order, and metadata."""
 
     metadata: Mapping[str, str]
-    """What the file says of itself, such as its format."""
+    """Metadata of the file, such as its format."""
     tensors: Mapping[str, TensorInfo]
     starts: Mapping[str, int]
-    """Where in the file the bytes of each tensor begin."""
+    """Offset of each tensor's bytes in the file."""
 
 
 def read_header(path: Path) -> Header:
-    """The header of a safetensors file, if all that it says fits the file."""
+    """Return the header of a safetensors file after checking it against the file's size."""
     return _header(path, *_read(path))
 
 
 def header_of(path: Path, data: bytes) -> Header:
-    """The same for bytes that are in memory already; `path` is what an error calls them."""
+    """Return the header of a safetensors file in memory; `path` names it in errors."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or not 2 <= length <= min(MAX_HEADER, len(data) - 8):
         raise CheckpointError(
@@ -166,7 +166,7 @@ def _header(path: Path, text: bytes, size: int) -> Header:
 
 
 def _parse_object(path: Path, data: bytes) -> dict[str, Any]:
-    """An object in JSON, each key once, without the numbers that JSON does not have."""
+    """Parse a JSON object; duplicate keys, NaN and infinity are errors."""
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -179,9 +179,9 @@ def _parse_object(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[bytes, int]:
-    """The text of the header, and the size of the file."""
+    """Return the text of the header, and the size of the file."""
     try:
-        if not path.is_file():  # a device or a pipe would have no end
+        if not path.is_file():  # a device or a pipe has no end
             raise CheckpointError(f"{path} must be a readable file; it does not exist. Check the path.")
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -199,7 +199,7 @@ def _read(path: Path) -> tuple[bytes, int]:
 
 
 def _entry(path: Path, name: str, entry: object) -> tuple[TensorInfo, int, int]:
-    """A tensor as the header has it, and where its bytes begin and end, if its numbers agree with each other."""
+    """Return a tensor of the header with the begin and end of its bytes, after checking that they are consistent."""
     if not name.isprintable() or len(name) > MAX_NAME:
         raise CheckpointError(
             f"{path} must have printable names of at most {MAX_NAME} characters; got {name[:80]!r}. Save it again."
@@ -217,7 +217,7 @@ def _entry(path: Path, name: str, entry: object) -> tuple[TensorInfo, int, int]:
                 f"{path} must give a known dtype, a shape of at most {MAX_DIMENSIONS} sizes and two offsets of each "
                 f"tensor; got others for {name[:80]!r}. Save it again."
             )
-    strides = math.prod(max(size, 1) for size in shape)  # even those of an empty tensor can overflow
+    strides = math.prod(max(size, 1) for size in shape)  # even the strides of an empty tensor can overflow
     if end - start != math.prod(shape) * info.dtype.itemsize or strides >= 2**63:
         raise CheckpointError(
             f"{path} must give each tensor as many bytes as its shape needs; got {end - start} for {name[:80]!r} of "
@@ -227,7 +227,7 @@ def _entry(path: Path, name: str, entry: object) -> tuple[TensorInfo, int, int]:
 
 
 def _check_places(path: Path, places: Iterable[tuple[int, int]], *, size: int) -> None:
-    """Each tensor begins where the one before ends, and the last one ends with the file."""
+    """Raise CheckpointError unless tensors follow each other without gaps and the last one ends with the file."""
     position = 0
     for start, end in sorted(places):
         if start != position:

@@ -1,4 +1,4 @@
-"""Tensors in a file of anyone's format: what there is is known before anything is read."""
+"""The interface to tensors in a file of any format: names, shapes and dtypes are known before anything is read."""
 
 import math
 import os
@@ -14,40 +14,40 @@ from torch import Tensor
 from segue.errors import CheckpointError
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-"""What weights may be kept in. The numbers of eight bits are quantised: they mean nothing without their scales."""
+"""Dtypes that weights may be stored in. Numbers of eight bits are quantised: they mean nothing without their scales."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorInfo:
-    """What a file says of a tensor, checked against the size of the file."""
+    """Shape and dtype of a stored tensor, checked against the size of the file."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
 
 class TensorSource(Protocol):
-    """An open file, or several that belong together. Opening reads no weights, and fails if the file is not whole."""
+    """An open file, or several that belong together. Opening reads no weights, and fails if the file is incomplete."""
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:
-        """By the names of the file, in its order."""
+        """The tensors by name, in file order."""
 
     def read(self, name: str) -> Tensor:
-        """A tensor of its own memory; CheckpointError where its numbers are not all there or not as they were."""
+        """Read a tensor into separate memory; raise CheckpointError if its bytes are incomplete or corrupted."""
 
 
 def allocated(size: int, *, what: str) -> Tensor:
-    """A block of memory of `size` bytes, or an error that names what needs it."""
+    """Return a block of memory of `size` bytes; raise an error that names its purpose if there is not enough."""
     try:
         return torch.empty(size, dtype=torch.uint8)
-    except RuntimeError:  # how torch reports that there is no more
+    except RuntimeError:  # torch reports a lack of memory like this
         raise CheckpointError(
             f"{what} must fit into memory; got {size:,} bytes. Use a machine with more, or another copy."
         ) from None
 
 
 def check_memory(what: Path, tensors: Mapping[str, TensorInfo]) -> None:
-    """Raises where a file holds more numbers than the machine has memory, before any of them is read."""
+    """Raise CheckpointError if the tensors of a file need more memory than the machine has, before any is read."""
     needed = sum(math.prod(info.shape) * info.dtype.itemsize for info in tensors.values())
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > there:
@@ -59,7 +59,7 @@ def check_memory(what: Path, tensors: Mapping[str, TensorInfo]) -> None:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """What the system says against reading a path, such as a lack of permission, as a CheckpointError."""
+    """Turn errors of the operating system, such as a lack of permission, into CheckpointError."""
     try:
         yield
     except OSError as error:

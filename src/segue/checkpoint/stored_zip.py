@@ -1,6 +1,6 @@
-"""Zip archives whose entries are stored, not compressed: where each entry's bytes are in the file.
+"""Zip archives with stored, uncompressed entries: location of each entry's bytes in the file.
 
-In: an open file. Out: entries by name, all within the file and apart from each other, so that nothing grows when read.
+In: an open file. Out: entries by name, all inside the file and not overlapping, so that reading cannot inflate them.
 """
 
 import struct
@@ -24,7 +24,7 @@ _MAX_COMMENT = 2**16
 
 @dataclass(frozen=True, kw_only=True)
 class ZipEntry:
-    """Bytes in a file, and their CRC-32 where it was written."""
+    """The location of an entry's bytes in a file, and their CRC-32 if it was written."""
 
     start: int
     size: int
@@ -32,12 +32,12 @@ class ZipEntry:
 
 
 def read_entries(file: BinaryIO, *, what: str) -> dict[str, ZipEntry]:
-    """The entries in the order of the archive's directory. Nothing of what they hold is read."""
+    """Return the entries in the order of the archive's directory, without reading their content."""
     return _Archive(file, what).entries()
 
 
 def verify(file: BinaryIO, entry: ZipEntry, *, what: str) -> None:
-    """Raises unless the entry's bytes are as they were written."""
+    """Raise CheckpointError unless the entry's bytes match their checksum."""
     if entry.checksum is None:
         return
     file.seek(entry.start)
@@ -58,7 +58,7 @@ class _Archive:
         raise CheckpointError(f"{self.what} must be a zip archive {rule}; got {value}. Copy it or save it again.")
 
     def take(self, start: int, form: struct.Struct, signature: bytes) -> tuple[int, ...]:
-        """The numbers at a place, behind the signature that must be there."""
+        """Return the numbers of a record, after checking its signature."""
         if not 0 <= start <= self.size - form.size:
             self.refuse("that is whole", f"a place at byte {start} of {self.size}")
         self.file.seek(start)
@@ -90,7 +90,7 @@ class _Archive:
         return found
 
     def directory(self) -> tuple[int, int, int]:
-        """Count of entries, size and place of the directory."""
+        """Return number of entries, size and offset of the directory."""
         tail_start = max(0, self.size - _END.size - _MAX_COMMENT)
         self.file.seek(tail_start)
         place = self.file.read().rfind(b"PK\x05\x06")
@@ -104,7 +104,7 @@ class _Archive:
         return count, size, start
 
     def entry(self, directory: bytes, position: int, *, data_end: int) -> tuple[str, ZipEntry, int]:
-        """The entry at a position of the directory, and the position behind it."""
+        """Return the entry at a position of the directory, and the position behind it."""
         if position + _CENTRAL.size > len(directory) or directory[position : position + 4] != b"PK\x01\x02":
             self.refuse("that is whole", f"no entry at byte {position} of its directory")
         fields = _CENTRAL.unpack_from(directory, position)
@@ -137,7 +137,7 @@ class _Archive:
         return name
 
     def wide(self, extra: bytes, *numbers: int) -> list[int]:
-        """The numbers, with those that need 64 bits taken from the field for them."""
+        """Return the numbers, with those that need 64 bits taken from the extra field."""
         wide, position = b"", 0
         while position + 4 <= len(extra):
             kind, size = struct.unpack_from("<2H", extra, position)

@@ -1,7 +1,7 @@
-"""Files of torch.save, old and new, without torch.load: what they hold is known before any number is read.
+"""Files of torch.save, old and new, read without torch.load: the content is known before any tensor is read.
 
 In: a zip archive (PyTorch 1.6 and later) or the format before it (2019), with a state dict or a whole pickled module.
-Out: a `TensorSource`. No foreign object is built and no code runs; every place is checked against the file's size.
+Out: a `TensorSource`. No foreign object is built and no code runs; every location is checked against the file's size.
 """
 
 import struct
@@ -23,7 +23,7 @@ from segue.errors import CheckpointError
 MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
 MAX_PICKLE = 2**28
-"""Bytes of the pickle in an archive; the numbers of tensors are not in it."""
+"""Maximum size in bytes of the pickle in an archive, which does not include the numbers of tensors."""
 _MAGIC_PICKLE = b"\x8a\x0a" + MAGIC.to_bytes(10, "little") + b"."
 
 
@@ -37,9 +37,9 @@ class TorchFile:
     attributes: Mapping[str, Mapping[str, object]]
     """Plain attributes of the modules by dotted path, "" for the root; or plain values beside the state dict."""
     classes: Mapping[str, str]
-    """Names of the modules' classes by dotted path."""
+    """Class names of the modules by dotted path."""
     calls: frozenset[Name]
-    """What the pickle asks to call besides the parts of tensors; nothing was called."""
+    """Functions that the pickle asks to call besides the parts of tensors; none was called."""
 
     def __init__(
         self, path: Path, root: object, storages: Mapping[str, ZipEntry], *, big_endian: bool, calls: set[Name]
@@ -60,7 +60,7 @@ class TorchFile:
         self._verified: set[str] = set()
 
     def read(self, name: str) -> Tensor:
-        """A tensor of its own memory. The checksum of its storage is verified at the first use, where there is one."""
+        """Read a tensor into separate memory. The checksum of its storage, if any, is verified at the first use."""
         tensor = self._places[name]
         entry = self._storages[tensor.storage.key]
         try:
@@ -75,7 +75,7 @@ class TorchFile:
 
 
 def open_torch(path: str | Path) -> TorchFile:
-    """Opens a file of torch.save with tensors in it."""
+    """Open a file of torch.save that holds tensors."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -93,10 +93,11 @@ def open_torch(path: str | Path) -> TorchFile:
 
 
 def read_object(path: str | Path, *, calls: set[Name] | None = None) -> object:
-    """What was pickled, be it by torch.save or by pickle itself, as plain containers and inert records. What the pickle
-    asks to call is added to `calls`.
+    """Return an object pickled by torch.save or by pickle itself, as plain containers and inert records. Functions that
+    the pickle asks to call are added to `calls`.
 
-    For vocabularies, that come in all three forms."""
+    Used for vocabularies, which come in all three forms.
+    """
     path, calls = Path(path), set() if calls is None else calls
     try:
         with path.open("rb") as file:
@@ -135,7 +136,7 @@ def _open_zip(file: BinaryIO, path: Path) -> TorchFile:
 def _read_zip_pickle(
     file: BinaryIO, path: Path, calls: set[Name]
 ) -> tuple[object, list[Storage], dict[str, ZipEntry], str]:
-    """The pickled value, the storages it names, the entries of the archive, and the folder in it."""
+    """Return the pickled value, the storages it names, the entries of the archive, and the folder in it."""
     entries = read_entries(file, what=str(path))
     pickles = [name for name in entries if name.count("/") == 1 and name.endswith("/data.pkl")]
     if len(pickles) != 1:
@@ -161,7 +162,8 @@ def _read_entry(file: BinaryIO, entry: ZipEntry, *, limit: int = MAX_PICKLE, wha
     return file.read(min(entry.size, limit))
 
 
-# The format of 2019: pickles of a magic number, a version, the system, the value and the storages' keys; then numbers
+# The format of 2019: pickles of a magic number, a version, system information, the value and the storages' keys; then
+# the numbers.
 
 
 def _is_legacy(file: BinaryIO) -> bool:
@@ -201,16 +203,16 @@ def _open_legacy(file: BinaryIO, path: Path) -> TorchFile:
         start += 8 + length
     if start != end:
         raise CheckpointError(f"{path} must end with its last storage; got {end - start} bytes more. Copy it again.")
-    return TorchFile(path, root, places, big_endian=False, calls=calls)  # written little-endian on every machine
+    return TorchFile(path, root, places, big_endian=False, calls=calls)  # little-endian on every machine
 
 
 def _read_legacy_pickle(file: BinaryIO, path: Path, calls: set[Name]) -> tuple[object, list[Storage]]:
-    """The pickled value and the storages it names; the file is left behind its pickle."""
-    interpret(file, what=str(path), calls=calls)  # the magic number, known
+    """Return the pickled value and the storages it names; the file is positioned behind the pickle."""
+    interpret(file, what=str(path), calls=calls)  # the magic number, already checked
     version = interpret(file, what=str(path), calls=calls)
     if version != LEGACY_VERSION:
         raise CheckpointError(f"{path} must have version {LEGACY_VERSION}; got {describe(version)}. Save it again.")
-    interpret(file, what=str(path), calls=calls)  # the system: torch.load does not use it either
+    interpret(file, what=str(path), calls=calls)  # system information, which torch.load does not use either
     storages: list[Storage] = []
     persistent = _persistent(storages, size=6)
     root = interpret(file, what=str(path), constructors=CONSTRUCTORS, persistent=persistent, calls=calls)
@@ -221,7 +223,7 @@ def _read_legacy_pickle(file: BinaryIO, path: Path, calls: set[Name]) -> tuple[o
 
 
 def _persistent(storages: list[Storage], *, size: int) -> Callable[[object], object]:
-    """What stands for a persistent id: a storage, that is also added to the list, or the name of a module's class."""
+    """Return the loader of persistent ids: a storage, also added to the list, or the name of a module's class."""
 
     def load(key: object) -> object:
         if not isinstance(key, tuple) or not key:
@@ -265,7 +267,7 @@ def _read_numbers(file: BinaryIO, tensor: StoredTensor, *, swap: bool, what: str
         width = tensor.dtype.itemsize // (2 if tensor.dtype.is_complex else 1)
         data = data.view(-1, width).flip(1).reshape(-1)
     if tensor.dtype == torch.bool:
-        data = (data != 0).view(torch.uint8)  # another value than 0 and 1 is not a bool to PyTorch
+        data = (data != 0).view(torch.uint8)  # PyTorch needs bools to be 0 or 1
     numbers = data.view(tensor.dtype)
     if 0 in tensor.shape:
         return numbers.reshape(tensor.shape)

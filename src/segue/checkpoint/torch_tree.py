@@ -1,6 +1,6 @@
-"""What a pickle of PyTorch holds, as inert values: names of tensors as `module.state_dict()` would give them.
+"""Content of a PyTorch pickle as inert values, with the tensor names of `module.state_dict()`.
 
-In: the tree that `pickles` and `torch_files` give. Out: tensors, plain attributes and class names by dotted path.
+In: the tree returned by `pickles` and `torch_files`. Out: tensors, plain attributes and class names by dotted path.
 """
 
 import math
@@ -14,42 +14,42 @@ from segue.errors import CheckpointError
 
 MAX_TENSORS = 2**16
 MAX_VISITS = 2**21
-"""Attributes, tensors and modules on the way to the tensors, each counted as often as it is reached."""
+"""Maximum number of attributes, tensors and modules visited; one reached several times counts each time."""
 MAX_DEPTH = 64
 MAX_NESTING = 4
 MAX_NAME = 512
 MAX_ATTRIBUTE = 2**16
-"""Values in one attribute, written out; a larger one is left out."""
+"""Maximum number of values in one attribute; a larger one is left out."""
 NESTED_UNDER = ("state_dict", "model_state_dict", "model_state", "model", "module")
-"""Where training scripts keep the weights in a dict with other things."""
+"""Keys under which training scripts store the weights in a dict with other values."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Storage:
-    """A run of numbers in the file. Its size is what the pickle says: whoever reads it checks that."""
+    """A block of numbers in the file. Its size is the pickle's claim, which the reader checks."""
 
     key: str
     dtype: torch.dtype
     size: int
-    """In elements of its dtype, as `view_start`."""
+    """Size in elements of its dtype, like `view_start`."""
     view_start: int = 0
     view_size: int | None = None
-    """A part of the run, in files before PyTorch 1."""
+    """Part of the block, in files before PyTorch 1."""
 
     @property
     def start_byte(self) -> int:
-        """Where its numbers begin in the run."""
+        """Offset of its first number in the block, in bytes."""
         return self.view_start * self.dtype.itemsize
 
     @property
     def bytes(self) -> int:
-        """How long its numbers are."""
+        """Size of its numbers in bytes."""
         return (self.size if self.view_size is None else self.view_size) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredTensor:
-    """A tensor's place in a storage, all of it within."""
+    """A tensor's location in a storage, entirely inside it."""
 
     storage: Storage
     offset: int
@@ -59,7 +59,7 @@ class StoredTensor:
 
     @property
     def span(self) -> int:
-        """Elements from its first to its last number in the storage."""
+        """Number of elements from its first to its last number in the storage."""
         if 0 in self.shape:
             return 0
         return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
@@ -67,7 +67,7 @@ class StoredTensor:
 
 @dataclass(kw_only=True)
 class Contents:
-    """Tensors by the names of their state dict, and what is known of the modules by dotted path; "" is the root."""
+    """Tensors by state dict name, and attributes and classes of the modules by dotted path; "" is the root."""
 
     tensors: dict[str, StoredTensor] = field(default_factory=dict)
     attributes: dict[str, Mapping[str, object]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Contents:
 
 
 def read_contents(root: object, *, what: str) -> Contents:
-    """The tensors and attributes of a pickled module, of a state dict, or of either under one of the usual keys."""
+    """Return tensors and attributes of a pickled module, of a state dict, or of either under a usual key."""
     return _Walk(what).walk(root)
 
 
@@ -107,7 +107,7 @@ class _Walk:
         return self.found
 
     def module(self, module: object, prefix: str, depth: int) -> None:
-        """As `state_dict()` goes through a module: its parameters, its buffers, then its modules."""
+        """Visit a module like `state_dict()`: its parameters, its buffers, then its submodules."""
         if depth > MAX_DEPTH:
             raise CheckpointError(f"{self.what} must nest modules at most {MAX_DEPTH} deep; got more. It is broken.")
         assert isinstance(module, PickledObject)
@@ -161,7 +161,7 @@ class _Walk:
         return name
 
     def attributes(self, path: str, values: Mapping[object, object]) -> None:
-        """Keeps the plain ones that are not private to PyTorch."""
+        """Keep the plain attributes that are not private to PyTorch."""
         kept = self.found.attributes.setdefault(path, {})
         assert isinstance(kept, dict)
         for name, value in self.visit(values):
@@ -169,7 +169,7 @@ class _Walk:
                 kept.setdefault(name, value)
 
     def describe_dict(self, values: Mapping[object, object]) -> None:
-        """What stands beside the weights: plain values, and the attributes of objects such as parsed arguments."""
+        """Keep the values beside the weights: plain values, and the attributes of objects such as parsed arguments."""
         self.attributes("", values)
         for name, value in self.visit(values):
             if not isinstance(name, str) or not isinstance(value, PickledObject) or _is_module(value):
@@ -196,13 +196,13 @@ def _group(state: dict[object, object], name: str) -> dict[object, object]:
 
 
 def _dict(value: object) -> dict[object, object] | None:
-    """A dict, also where it is of a class of its own."""
+    """Return the items of a dict or of a subclass of dict; None for other values."""
     if isinstance(value, PickledObject):
         return value.items
     return value if isinstance(value, dict) else None
 
 
-# Constructors of tensors: what torch._utils would call, with every number checked
+# Constructors of tensors: the functions that torch._utils would call, with every number checked
 
 
 def _tensor(arguments: Arguments) -> StoredTensor:
@@ -252,7 +252,7 @@ def _parameter(arguments: Arguments) -> object:
 
 
 def _subclass(arguments: Arguments) -> object:
-    """A tensor with attributes, or of a class of its own: the tensor in it."""
+    """Return the plain tensor in a tensor with attributes or of a subclass."""
     function, _, inner = _first(arguments, 3)
     rebuild = _TENSORS.get(function) if isinstance(function, Name) else None
     if rebuild is None or not isinstance(inner, tuple):
@@ -309,4 +309,4 @@ STORAGES = {
     "ComplexDoubleStorage": torch.complex128,
     "UntypedStorage": torch.uint8,
 }
-"""Classes of `torch`, `torch.cuda` and `torch.storage` by name."""
+"""Dtypes by name of the storage class, in `torch`, `torch.cuda` and `torch.storage`."""

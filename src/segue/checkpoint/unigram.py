@@ -1,11 +1,12 @@
-"""A `spiece.model` as the `tokenizer.json` that transformers 5 makes of it for an XLNet, but for one thing.
+"""Conversion of a `spiece.model` to the `tokenizer.json` that transformers 5 makes of it for an XLNet, with one
+exception.
 
 In: the bytes of a SentencePiece model. Out: a description in the format of the `tokenizers` library, which transformers
-prefers where a folder has both files.
+prefers if a folder has both files.
 
-Transformers lists the model's own symbols, such as `.` and `(`, among the added tokens: texts are then cut at them, and
-pieces come out that the original XLNet code does not find. Here only special tokens are listed, so that both versions
-of transformers read texts as the model was trained on, up to what docs/differences.md says.
+Transformers lists the model's own symbols, such as `.` and `(`, among the added tokens: texts are then split at them,
+which gives pieces that the original XLNet code does not find. Here only special tokens are listed, so that both
+versions of transformers tokenise texts as in the model's training, up to the exceptions in docs/differences.md.
 """
 
 import base64
@@ -22,7 +23,7 @@ _UNIGRAM = 1
 
 
 def described(model: bytes, *, lower: bool) -> dict[str, Any] | None:
-    """What `tokenizer.json` says; None for a model that is not a unigram one, of which transformers makes none."""
+    """Return the content of `tokenizer.json`; None if the model is not unigram: transformers converts no others."""
     pieces: list[tuple[str, float, int]] = []
     table, kind, unk = b"", _UNIGRAM, 0
     for number, value in read_fields(model):
@@ -58,7 +59,7 @@ def described(model: bytes, *, lower: bool) -> dict[str, Any] | None:
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:
-    """A piece, its score and its kind."""
+    """Return a piece, its score and its kind."""
     fields = dict(read_fields(data))
     (score,) = struct.unpack("<f", integer(fields.get(2, 0)).to_bytes(4, "little"))
     return message(fields.get(1, b"")).decode("utf-8"), score, integer(fields.get(3, _NORMAL))
@@ -70,7 +71,7 @@ def _added(index: int, piece: str) -> dict[str, Any]:
 
 
 def _template(ids: dict[str, int]) -> dict[str, Any] | None:
-    """XLNet's form of a sequence: the text, `<sep>`, `<cls>` as segment 2."""
+    """Return the template of XLNet's sequences: the text, `<sep>`, `<cls>` as segment 2."""
     if "<sep>" not in ids or "<cls>" not in ids:
         return None
 

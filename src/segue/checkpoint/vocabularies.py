@@ -1,16 +1,16 @@
-"""Tokenisers that come with others' checkpoints, read and written in their files.
+"""Tokenisers of foreign checkpoints, read and written in their own file formats.
 
 In: a folder or a file with `spiece.model`, `vocab.txt`, a pickled vocabulary of Transformer-XL, the `tokenizer.json` of
-an XLNet, a BERT or a GPT-2 of transformers 5, `vocab.json` with `merges.txt`, or a tokeniser of this project. Out: a
+an XLNet, a BERT or a GPT-2 of transformers 5, `vocab.json` with `merges.txt`, or a tokeniser of segue. Out: a
 Tokenizer; and back, `spiece.model` with the `tokenizer.json` that transformers 5 makes of it, `tokenizer.json` alone,
 or `vocab.txt`.
 
-A `spiece.model` is read as the original XLNet code reads text, a `tokenizer.json` without one as transformers does. A
+A `spiece.model` is applied as the original XLNet code does, a `tokenizer.json` without one as transformers does. A
 `vocab.txt` with `[UNK]`, `[CLS]` and `[SEP]` is one of word pieces.
 
-The vocabularies of Transformer-XL are symbols in the order of their ids. Those of WikiText and the billion words are
-words. Those of enwik8 are the numbers of bytes, and those of text8 letters with `_` for a space: the text was written
-so, with spaces between, before it was counted. Neither has a symbol for a line break.
+The vocabularies of Transformer-XL are symbols in the order of their ids. Those of WikiText and One Billion Word are
+words. Those of enwik8 are byte values, and those of text8 letters with `_` for a space: the text was written like that,
+separated by spaces, before symbols were counted. Neither has a symbol for a line break.
 """
 
 import json
@@ -41,7 +41,7 @@ WORDS = "vocab.txt"
 PICKLED = ("vocab.bin", "vocab.pkl", "cache.pkl", "cache.pt")
 _SETTINGS = "tokenizer_config.json"
 NAMES = (PIECES_FILE, JSON, WORDS, VOCABULARY, *PICKLED)
-"""Files with a vocabulary, the first of which counts."""
+"""Names of vocabulary files, in order of preference."""
 _KINDS = {
     ListedBytes: "its numbers are bytes, as in enwik8; line breaks have no id and are left out",
     CharacterTokenizer: "its symbols are characters, with _ for a space, as in text8",
@@ -50,7 +50,7 @@ _KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class FoundTokenizer:
-    """A tokeniser, the file that it was read from, and what to know about it."""
+    """A tokeniser, the file that it was read from, and notes on it."""
 
     tokenizer: Tokenizer | None = None
     path: Path | None = None
@@ -58,8 +58,9 @@ class FoundTokenizer:
 
 
 def find_tokenizer(place: Path, *, size: int | None, settings: Mapping[str, object]) -> FoundTokenizer:
-    """The tokeniser of a folder, or of one of its files. `size` is that of the model, which may be larger. `settings`
-    are those of `tokenizer_config.json`. A `tokenizer.json` in a folder that cannot be read exactly is a note."""
+    """Return the tokeniser of a folder, or of one of its files. `size` is that of the model, which may be larger.
+    `settings` are those of `tokenizer_config.json`. A `tokenizer.json` in a folder that cannot be read exactly becomes
+    a note."""
     path = place if place.is_file() else next((place / name for name in NAMES if (place / name).is_file()), None)
     if path is None:
         return FoundTokenizer()
@@ -82,7 +83,7 @@ def find_tokenizer(place: Path, *, size: int | None, settings: Mapping[str, obje
 
 
 def _sizes(path: Path, tokens: int, size: int | None) -> list[str]:
-    """A note where the model has more ids than the tokeniser; an error where it has fewer."""
+    """Return a note if the model has more ids than the tokeniser; raise CheckpointError if it has fewer."""
     if size is None or tokens == size:
         return []
     if tokens > size:
@@ -93,7 +94,7 @@ def _sizes(path: Path, tokens: int, size: int | None) -> list[str]:
 
 
 def notes_on_calls(calls: Iterable[Name]) -> list[str]:
-    """What to know of a pickle that asks to call something; none if it does not."""
+    """Return a note on the functions that a pickle asks to call; none if there are none."""
     names = sorted(map(str, calls))
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     why = "nothing of it was run. Do not load this file with torch.load or pickle unless you trust its author."
@@ -101,7 +102,7 @@ def notes_on_calls(calls: Iterable[Name]) -> list[str]:
 
 
 def is_own(folder: Path) -> bool:
-    """Whether a folder holds a tokeniser of this project, which has files of the same names."""
+    """Return True if a folder holds a tokeniser of segue, which has files of the same names."""
     try:
         header = json.loads(read_limited(folder / HEADER, limit=MAX_HEADER))
     except (CheckpointError, ValueError, RecursionError):
@@ -135,12 +136,12 @@ def _read(path: Path, settings: Mapping[str, object], calls: set[Name]) -> Token
 
 
 def _described(path: Path, settings: Mapping[str, object]) -> Tokenizer:
-    """The tokeniser of a `tokenizer.json`, by the kind of its model."""
+    """Return the tokeniser of a `tokenizer.json`, by the kind of its model."""
     data = read_limited(path, limit=LARGEST)
     try:
         kind = json.loads(data)["model"]["type"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        kind = None  # which is for the reader of an XLNet's to say
+        kind = None  # the reader for XLNet raises the error
     if kind == "BPE":
         return BytePairTokenizer(data, source=str(path))
     if kind == "WordPiece":
@@ -155,11 +156,11 @@ _NORMALISATION = {
     "strip_accents": ("strip_accents", None),
     "handle_chinese_chars": ("tokenize_chinese_chars", True),
 }
-"""What the settings of word pieces are called in `tokenizer_config.json`, and what transformers takes without."""
+"""Names of the word-piece settings in `tokenizer_config.json`, and their defaults in transformers."""
 
 
 def _normalisation(settings: Mapping[str, object]) -> dict[str, bool | None]:
-    """The settings of word pieces that a `tokenizer_config.json` means."""
+    """Return the word-piece settings of a `tokenizer_config.json`."""
     found: dict[str, bool | None] = {"clean_text": True}
     for ours, (theirs, default) in _NORMALISATION.items():
         value = settings.get(theirs, default)
@@ -170,7 +171,7 @@ def _normalisation(settings: Mapping[str, object]) -> dict[str, bool | None]:
 
 
 def _check_settings(path: Path, found: Mapping[str, bool | None], settings: Mapping[str, object]) -> None:
-    """Raises where the settings beside a `tokenizer.json` say something else: transformers follows the settings."""
+    """Raise CheckpointError if the settings contradict a `tokenizer.json`: transformers follows the settings."""
     for ours, (theirs, _) in _NORMALISATION.items():
         if theirs in settings and settings[theirs] is not found[ours]:
             raise CheckpointError(
@@ -180,7 +181,7 @@ def _check_settings(path: Path, found: Mapping[str, bool | None], settings: Mapp
 
 
 def _fast(path: Path, settings: Mapping[str, object]) -> FastTokenizer:
-    """The tokeniser of a `tokenizer.json`, whose settings must say the same: transformers follows the settings."""
+    """Return the tokeniser of a `tokenizer.json`; its settings must agree: transformers follows the settings."""
     tokenizer = read_fast(path)
     lower = settings.get("do_lower_case") is True
     if lower != tokenizer.lower:
@@ -192,7 +193,7 @@ def _fast(path: Path, settings: Mapping[str, object]) -> FastTokenizer:
 
 
 def _pickled(path: Path, calls: set[Name]) -> Tokenizer:
-    """A vocabulary by the original code or by transformers, alone or in a pickled corpus."""
+    """Return a vocabulary pickled by the original code or by transformers, alone or in a pickled corpus."""
     value = read_object(path, calls=calls)
     for _ in range(3):
         values = value.state if isinstance(value, PickledObject) else value
@@ -207,17 +208,17 @@ def _pickled(path: Path, calls: set[Name]) -> Tokenizer:
 
 
 def _symbols(symbols: list[str], *, lower: bool) -> Tokenizer:
-    """Bytes, characters or words, as the symbols show."""
+    """Return a tokeniser of bytes, characters or words, depending on the symbols."""
     if symbols and all(re.fullmatch("0|[1-9][0-9]{0,2}", symbol) and int(symbol) < 256 for symbol in symbols):
         return ListedBytes([int(symbol) for symbol in symbols])
     if "_" in symbols and all(len(symbol) == 1 and not symbol.isspace() for symbol in symbols):
         return CharacterTokenizer([" " if symbol == "_" else symbol for symbol in symbols], specials=())
-    ends = symbols[:1] == [EOS]  # then a newline is a token
+    ends = symbols[:1] == [EOS]  # a newline is a token then
     return WordTokenizer(symbols[1:] if ends else symbols, specials=(), lower=lower, add_eos=ends)
 
 
 def _written(tokenizer: Tokenizer) -> list[str] | None:
-    """The symbols of a vocabulary as `_symbols` reads them; None if it has none that would be read so."""
+    """Return the symbols of a vocabulary in the form that `_symbols` reads; None if that is impossible."""
     if isinstance(tokenizer, ListedBytes):
         return [str(number) for number in tokenizer.numbers()]
     tokens = [tokenizer.token(i) for i in range(tokenizer.size)]
@@ -230,7 +231,7 @@ def _written(tokenizer: Tokenizer) -> list[str] | None:
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
-    """Writes the files that others read; returns what to know about them."""
+    """Write the files that other libraries read; return a note on them, if any."""
     if isinstance(tokenizer, BytePairTokenizer):
         (folder / JSON).write_bytes(_saved_file(tokenizer, FAST_FILE))
         _write_settings_of(folder, {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False})
@@ -262,7 +263,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
 
 
 def _saved_file(tokenizer: Tokenizer, name: str) -> bytes:
-    """A file of a tokeniser as it is saved."""
+    """Return a file of a saved tokeniser."""
     with TemporaryDirectory() as work:
         save_tokenizer(tokenizer, work)
         return (Path(work) / name).read_bytes()

@@ -1,1 +1,1 @@
-"""From a corpus on disk to batches: readers, store, lanes, batches."""
+"""Data pipeline from a corpus on disk to batches: readers, store, lanes, batches."""

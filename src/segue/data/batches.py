@@ -1,13 +1,13 @@
 """Batches for a model, step by step, from a source of tokens: causal, masked and permutation objectives.
 
-In: a source (a store), the settings of data and model, a seed, and which of the processes this is. Out: an endless
-iterator of `model.Batch` on the CPU, and its exact position.
+In: a source (a store), the settings of data and model, a seed, and the rank of this process. Out: an endless iterator
+of `model.Batch` on the CPU, and its exact position.
 
-Everything that is drawn depends on (seed, epoch, step, lane) alone. So the rows of all processes together are the same
-for any number of processes, and a batch is the same whether its position was reached by reading or by `seek`.
+All random numbers depend on (seed, epoch, step, lane) alone. So the rows of all processes together are the same for any
+number of processes, and a batch is the same whether its position was reached by reading or by `seek`.
 
 A step begins `memory.reuse_length` tokens after the one before it, half a segment with pairs, else a whole segment.
-Where causal segments overlap, the loss is taken where nothing was predicted before.
+If causal segments overlap, the loss covers only tokens that were not predicted before.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ SEGMENT_A, SEGMENT_B, SEGMENT_CLS = 0, 1, 2
 
 
 class Batches:
-    """Iterate over it; `position` is that of the next batch, a few integers to be saved as they are."""
+    """An iterator of batches; `position` is that of the next batch, a few integers that can be saved."""
 
     def __init__(
         self, source: TokenSource, data: DataConfig, model: ModelConfig, *, seed: int, rank: int = 0, world: int = 1
@@ -92,7 +92,7 @@ class Batches:
         return self._lanes.steps(self._epoch)
 
     def seek(self, position: Mapping[str, int]) -> None:
-        """Makes the batch at this position the next one."""
+        """Move to this position: the batch there becomes the next one."""
         if position.keys() != {"epoch", "step"} or min(position.values()) < 0:
             raise DataError(
                 f"a data position must have an epoch and a step, both from 0; got {dict(position)}. Use one that "
@@ -151,14 +151,14 @@ def _batch(tensors: Mapping[str, Tensor]) -> Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """What one row of a batch is made from."""
+    """The inputs of one row of a batch."""
 
     window: LaneWindow | None
     generator: np.random.Generator
     backward: bool
 
     def read(self, source: TokenSource, length: int) -> NDArray[np.int64]:
-        """The next tokens of the lane, at most `length`."""
+        """Return the next tokens of the lane, at most `length`."""
         if self.window is None:
             return np.zeros(0, dtype=np.int64)
         begin, region = self.window.begin, self.window.region
@@ -166,7 +166,7 @@ class _Row:
 
 
 class _Ids:
-    """What is known of each id of a source."""
+    """Properties of the ids of a source."""
 
     def __init__(self, source: TokenSource) -> None:
         self.special_V = np.zeros(source.vocabulary_size, dtype=np.bool_)
@@ -186,7 +186,7 @@ Arrays = dict[str, NDArray[np.int64] | NDArray[np.bool_]]
 
 
 class _Causal:
-    """Every token is predicted from those before it; the target of the last is the token after the segment."""
+    """Causal objective: every token predicts the next one, the last the token after the segment."""
 
     def __init__(self, source: TokenSource, data: DataConfig, *, advance: int) -> None:
         self._source, self._length, self._advance = source, data.segment_length, advance
@@ -205,7 +205,7 @@ class _Causal:
             real_BQ[b, : max(len(read) - 1, 0)] = True
             fresh = row.window is not None and row.window.starts
             counts_BQ[b, max(self._first, 0 if fresh else length - self._advance) :] = True
-        # The token after a document's last segment is no input of it, only a target.
+        # The token after a document's last segment is only a target, not an input.
         ids_BQ = np.where(real_BQ, tokens[:, :-1], self._pad)
         fields: Arrays = {"ids_BQ": ids_BQ, "targets": tokens[:, 1:].copy(), "real_BQ": real_BQ}
         if self._masks:
@@ -214,7 +214,7 @@ class _Causal:
 
 
 class _Masked:
-    """Some tokens are corrupted and predicted; `predicted_BP` has the same number of slots in every row."""
+    """Masked objective: some tokens are corrupted and predicted; every row has the same number of slots."""
 
     def __init__(self, source: TokenSource, data: DataConfig) -> None:
         self._source, self._length, self._settings = source, data.segment_length, data.masking
@@ -257,7 +257,7 @@ class _Masked:
 
 
 class _Permutation:
-    """Targets in a random order; ranks and targets become the mask of who sees whom."""
+    """Permutation objective: targets in a random order; ranks and targets become the visibility mask."""
 
     def __init__(self, source: TokenSource, data: DataConfig, *, halves: bool, reach: int) -> None:
         self._source, self._length, self._settings = source, data.segment_length, data.permutation
@@ -313,7 +313,7 @@ class _Permutation:
         return functional_Q
 
     def _pair(self, window: LaneWindow, draws: SeededDraws) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """`first half | A SEP B SEP CLS`, and the segments of these tokens."""
+        """Return `first half | A SEP B SEP CLS`, and the segments of these tokens."""
         region, begin, half = window.region, window.begin, self._length // 2
         middle = begin + half
         pair = leak_free_pair(

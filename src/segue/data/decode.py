@@ -1,9 +1,9 @@
-"""From a file to lines of clean text, a piece at a time: decompression, encodings, line ends.
+"""Decoding of files to lines of clean text, in chunks: decompression, encodings, line ends.
 
-- A byte order mark decides the encoding (UTF-8, UTF-16, UTF-32) and is dropped; otherwise the encoding asked for.
-- What cannot be decoded becomes U+FFFD and is counted; a file with too much of it is refused: it is no text, or in
-  another encoding.
-- NUL is dropped and counted: no text means it, and SentencePiece models cannot hold it.
+- A byte order mark decides the encoding (UTF-8, UTF-16, UTF-32) and is dropped; otherwise the given encoding is used.
+- Malformed bytes become U+FFFD and are counted; a file with too many of them is refused: it is not text, or in another
+  encoding.
+- NUL is dropped and counted: it is never part of a text, and SentencePiece models cannot hold it.
 - A line ends with LF, CR LF or CR. Other separators (form feed, U+2028, ...) are text.
 """
 
@@ -26,15 +26,15 @@ from segue.errors import DataError
 
 CHUNK = 2**18
 LARGEST_EXPANSION = 100
-"""Times that a compressed file may grow where nothing else is said; text grows three to ten times."""
+"""Default maximum ratio of decompressed to compressed size; text expands three to ten times."""
 HARMLESS = 2**26
-"""Bytes that it may grow to in any case, where nothing else is said."""
+"""Bytes that a compressed file may always expand to by default."""
 TOLERATED_SHARE = 0.1  # share of characters that are malformed or NUL, once there are more than a hundred
-_LOOK = 2**12  # bytes at the beginning, from which an encoding is guessed for a message
+_LOOK = 2**12  # bytes at the beginning used to guess an encoding for a message
 STRAY_SHARE = 0.001  # share of malformed characters in a text that is read strictly
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is a prefix of it
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
@@ -42,14 +42,14 @@ _MARKS = (
 
 
 class Position:
-    """How far into a file (on disk, before decompression) the reading has come."""
+    """Reading position in a file (on disk, before decompression)."""
 
     def __init__(self) -> None:
         self.bytes = 0
 
 
 class _Counted(io.RawIOBase):
-    """A file that tells its position."""
+    """A file that updates its position."""
 
     def __init__(self, file: BinaryIO, position: Position) -> None:
         self._file, self._position = file, position
@@ -65,7 +65,7 @@ class _Counted(io.RawIOBase):
 
 
 class Content:
-    """What is in a file, decompressed as it is read: an error where it grows too much."""
+    """Content of a file, decompressed while it is read; raises DataError if it expands too much."""
 
     def __init__(self, file: InputFile, stream: BinaryIO, largest_expansion: int | None) -> None:
         self._file, self._stream, self._read = file, stream, 0
@@ -73,7 +73,7 @@ class Content:
         self._most = max(self._expansion * file.size, HARMLESS if largest_expansion is None else 2**20)
 
     def read(self, size: int) -> bytes:
-        """The next bytes, at most `size` of them; none at the end."""
+        """Return the next bytes, at most `size`; none at the end."""
         data = self._stream.read(size)
         self._read += len(data)
         if self._file.compression and self._read > self._most:
@@ -84,13 +84,13 @@ class Content:
         return data
 
     def blocks(self) -> Iterator[bytes]:
-        """All of it, a piece at a time."""
+        """Yield the whole content in chunks."""
         return iter(partial(self.read, CHUNK), b"")
 
 
 @contextmanager
 def opened(file: InputFile, position: Position, *, largest_expansion: int | None) -> Iterator[Content]:
-    """The content; damage is a DataError wherever it shows. Without `largest_expansion`, LARGEST_EXPANSION holds."""
+    """Open the content of a file; damage raises DataError. `largest_expansion` defaults to LARGEST_EXPANSION."""
     try:
         with file.path.open("rb") as raw:
             stream = _decompressed(file, io.BufferedReader(_Counted(raw, position), CHUNK))
@@ -108,13 +108,13 @@ def _decompressed(file: InputFile, stream: io.BufferedReader) -> BinaryIO:
     if file.compression == "xz":
         return cast(BinaryIO, lzma.LZMAFile(stream))
     if file.compression == "zst":
-        # pyarrow and not zstandard, whose stream reader takes a truncated file for a whole one.
+        # pyarrow instead of zstandard, whose stream reader accepts truncated files.
         return cast(BinaryIO, arrow(file).CompressedInputStream(stream, "zstd"))
     return stream
 
 
 def arrow(file: InputFile) -> Any:
-    """pyarrow, or an error that says how to get it."""
+    """Return pyarrow; raise DataError with the install command if it is missing."""
     try:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
@@ -127,13 +127,13 @@ def arrow(file: InputFile) -> Any:
 def chunks(
     file: InputFile, position: Position, problems: Problems, *, encoding: str, largest_expansion: int | None
 ) -> Iterator[str]:
-    """The text in pieces of about CHUNK bytes, line ends as LF, NULs and byte order marks gone."""
+    """Yield the text in chunks of about CHUNK bytes, with LF line ends, without NULs and byte order marks."""
     with opened(file, position, largest_expansion=largest_expansion) as content:
         yield from decoded(content.blocks(), str(file.path), problems, encoding=encoding)
 
 
 def check_expansion(largest_expansion: int | None) -> None:
-    """Refuses what is no factor."""
+    """Raise DataError unless this is a valid factor."""
     if largest_expansion is not None and largest_expansion < 1:
         raise DataError(f"largest_expansion must be at least 1; got {largest_expansion}. Leave it out.")
 
@@ -141,15 +141,15 @@ def check_expansion(largest_expansion: int | None) -> None:
 def decoded(
     blocks: Iterable[bytes], where: str, problems: Problems, *, encoding: str, strict: bool = False
 ) -> Iterator[str]:
-    """The text of some bytes, a piece for each block; see `chunks`.
+    """Yield the text of some bytes, a chunk for each block; see `chunks`.
 
-    `strict` is for texts that may be small: it also refuses one with more than strays of malformed characters if they
-    are many beside what else is not ASCII. Chinese read in a wrong encoding can have few.
+    `strict` is for texts that may be small: it also refuses one with more than a few malformed characters if they are
+    many relative to the other non-ASCII characters. Chinese read in a wrong encoding can have few.
     """
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     decoder: _Decoder | None = None
     mark, asked = b"", encoding
-    characters = bad = damaged = beyond = line = 0  # beyond ASCII
+    characters = bad = damaged = beyond = line = 0  # `beyond` counts characters beyond ASCII
     beginning = b""
     first = ""  # place of the first bad character
     for data in chain(blocks, [b""]):
@@ -184,7 +184,7 @@ def decoded(
 
 
 def _remedy(mark: bytes, encoding: str, asked: str, beginning: bytes) -> str:
-    """What to do about a text that is not in its encoding; never what was done already."""
+    """Return the remedy for a text that is not in its encoding; never one that was already applied."""
     wide = None if mark else _wide_encoding(beginning)
     if wide is not None and not _same(wide, asked):
         return f"Its NUL bytes look like {wide.upper()} without a byte order mark: try --encoding {wide}."
@@ -200,7 +200,7 @@ def _remedy(mark: bytes, encoding: str, asked: str, beginning: bytes) -> str:
 
 
 def _wide_encoding(beginning: bytes) -> str | None:
-    """UTF-16 if every other byte is often NUL, as that of line ends, spaces and Latin letters is; None if not."""
+    """Return UTF-16 if every other byte is often NUL, as for line ends, spaces and Latin letters; else None."""
     places = {"utf-16-le": beginning[1::2], "utf-16-be": beginning[0::2]}
     counts = {name: places[name].count(0) for name in places}
     name = max(counts, key=lambda name: counts[name])
@@ -213,7 +213,7 @@ def _same(encoding: str, other: str) -> bool:
 
 
 class _Decoder:
-    """Bytes to text in steps, with a count of what was replaced."""
+    """Incremental decoder that counts replaced characters."""
 
     def __init__(self, encoding: str) -> None:
         self._utf8 = codecs.lookup(encoding).name == "utf-8"
@@ -227,14 +227,14 @@ class _Decoder:
         data = self._rest + data
         text, used = codecs.utf_8_decode(data, "replace", final)
         self._rest = data[used:]
-        # U+FFFD that was there before is no damage; its first byte always begins a character, so this is exact.
+        # U+FFFD in the input is not damage; its first byte always begins a character, so this is exact.
         return text, text.count("\ufffd") - data[:used].count(b"\xef\xbf\xbd")
 
 
 def check_encoding(encoding: str) -> None:
-    """Refuses what is no encoding of text."""
+    """Raise DataError unless this is a text encoding."""
     try:
-        b"a".decode(encoding, "replace")  # zlib and the like are encodings too, but not of text
+        b"a".decode(encoding, "replace")  # zlib and the like are encodings, too, but not of text
         codecs.getincrementaldecoder(encoding)("replace").decode(
             bytes(range(128, 256)), True
         )  # punycode cannot replace
@@ -246,7 +246,7 @@ def check_encoding(encoding: str) -> None:
 
 
 def lines(pieces: Iterator[str], *, longest: int) -> Iterator[tuple[str, bool]]:
-    """Lines without their ends, and whether each ends here: one longer than `longest` comes in several pieces."""
+    """Yield lines without their ends, and whether each ends here: one longer than `longest` comes in several pieces."""
     held: list[str] = []
     size = 0
     for piece in pieces:
@@ -273,7 +273,7 @@ def lines(pieces: Iterator[str], *, longest: int) -> Iterator[tuple[str, bool]]:
 
 
 def cut(line: str, longest: int) -> Iterator[str]:
-    """Pieces of at most `longest`: cut after a space near the limit if there is one, so that words stay whole."""
+    """Yield pieces of at most `longest` characters, split after a space near the limit if there is one."""
     start = 0
     while len(line) - start > longest:
         space = line.rfind(" ", start + longest - longest // 16, start + longest)

@@ -1,6 +1,6 @@
-"""Text to ids on all cores: batches of document parts go out, encoded batches come back in the same order.
+"""Text to ids on all cores: batches of document parts go to workers, encoded batches come back in the same order.
 
-A bounded number of batches is under way, so memory does not grow with the input. Workers are started anew (spawn), load
+The number of batches in flight is bounded, so memory does not grow with the input. Workers are started with spawn, load
 the tokeniser from its folder, and end with their parent, even if it is killed.
 """
 
@@ -29,36 +29,36 @@ from segue.text.tokenizer import Tokenizer
 
 
 class TextItem(NamedTuple):
-    """A part of a document (`readers.DocumentPart`) in the form that travels between processes fastest."""
+    """A part of a document (`readers.DocumentPart`) in a form that is fast to send between processes."""
 
     store: int
     text: str
     lengths: list[int]
-    """Lengths of its lines, in characters."""
+    """Lengths of its lines in characters."""
     begins: bool
     ends: bool
 
 
 class TextBatch(NamedTuple):
-    """Parts of documents, and how much of the input lies behind them."""
+    """Parts of documents, and the number of input bytes read up to their end."""
 
     items: list[TextItem]
     bytes_read: int
 
 
 class EncodedBatch(NamedTuple):
-    """The same, encoded: one Encoded a store."""
+    """An encoded batch, with one Encoded per store."""
 
     encoded: list[Encoded]
     unknown: int
     empty: int
-    """Documents that gave no token and were left out."""
+    """Number of documents without tokens, which are left out."""
     bytes_read: int
 
 
 @dataclass
 class _Side:
-    """What one store gets out of one batch."""
+    """The encoded content of one batch for one store."""
 
     arrays: list[NDArray[np.int64]] = field(default_factory=list)
     line_starts: list[int] = field(default_factory=list)
@@ -69,18 +69,18 @@ class _Side:
     words: int = 0
 
     def add(self, tokenizer: Tokenizer, item: TextItem, eod: NDArray[np.int64] | None) -> bool:
-        """False if it is a whole document without a token."""
+        """Add an item; return False if it is a whole document without tokens."""
         begin = self.count
         text = item.text
         if eod is None and item.ends:
-            text += "\n"  # nothing else would part this document from the next
+            text += "\n"  # nothing else would separate this document from the next
         if len(item.lengths) == 1:
             ids = tokenizer.encode(text)
             starts = [0]
         else:
             encoding = tokenizer.encode_with_offsets(text)
             ids = encoding.ids
-            # A line begins with the first token that reaches into it; one without a token of its own has no border.
+            # A line begins with the first token that reaches into it; a line without such a token has no border.
             borders = list(itertools.accumulate(item.lengths[:-1]))
             starts = sorted({0, *encoding.ends.searchsorted(borders, side="right").tolist()})
         self.line_starts += [begin + start for start in starts if start < len(ids)]
@@ -111,7 +111,7 @@ class _Side:
 
 
 def encode_batch(tokenizer: Tokenizer, batch: TextBatch, *, stores: int) -> EncodedBatch:
-    """One batch, in this process."""
+    """Encode one batch in this process."""
     sides = [_Side() for _ in range(stores)]
     unk = tokenizer.specials.get("unk")
     eod = np.array([tokenizer.specials["eod"]], dtype=np.int64) if "eod" in tokenizer.specials else None
@@ -124,7 +124,7 @@ def encode_batch(tokenizer: Tokenizer, batch: TextBatch, *, stores: int) -> Enco
 def encode_all(
     batches: Iterator[TextBatch], tokenizer: Tokenizer, *, folder: Path, stores: int, workers: int
 ) -> Generator[EncodedBatch, None, None]:
-    """All batches, in order. `folder` holds the same tokeniser, for the workers."""
+    """Yield all batches, encoded, in order. `folder` holds the same tokeniser, for the workers."""
     if workers == 1:
         for batch in batches:
             yield encode_batch(tokenizer, batch, stores=stores)
@@ -152,7 +152,7 @@ def encode_all(
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Processes started here never see Ctrl-C: it goes to the whole group, and they end by their parent's word."""
+    """Shield processes started here from Ctrl-C, which goes to the whole process group; their parent ends them."""
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
         return

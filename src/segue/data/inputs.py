@@ -1,8 +1,9 @@
-"""From what the user names (files, folders, globs) to the files to read, each once, in a fixed order.
+"""Discovery of input files: files, folders and globs named by the user become the files to read, each once, in a fixed
+order.
 
-- A folder is read recursively, sorted by name; hidden files and folders and prepared stores are passed over. Of its
-  files those with a known ending or none at all are read, the others counted as skipped.
-- A file that is named itself is read whatever it is called: as text if its ending says nothing else.
+- A folder is read recursively, sorted by name; hidden files and folders and prepared stores are skipped. Of its files
+  those with a known extension or none at all are read, the others counted as skipped.
+- A file that is named explicitly is read whatever its name: as text unless its extension indicates another format.
 - Files with the same real path or the same bytes are read once.
 """
 
@@ -43,12 +44,12 @@ class InputFile:
     format: Format
     compression: Compression | None
     size: int
-    """Bytes on disk."""
+    """Size on disk in bytes."""
     state: tuple[int, ...] = ()
-    """What the file system said of it when it was found, to notice a change; nothing where there is no file."""
+    """File status when it was found, to detect a change; empty if there is no file."""
 
     def check_unchanged(self) -> None:
-        """Raises if the file is another one than was found, or was written to since."""
+        """Raise DataError if the file was replaced or modified since it was found."""
         try:
             same = not self.state or _state(self.path.stat()) == self.state
         except OSError:
@@ -61,7 +62,7 @@ class InputFile:
 
 
 def find_inputs(inputs: Sequence[str | Path], problems: Problems) -> list[InputFile]:
-    """All files to read; everything that is missing or unreadable is one DataError."""
+    """Return all files to read; raise one DataError for all missing or unreadable ones."""
     wrong: list[str] = []
     paths: list[Path] = []
     for given in inputs:
@@ -88,7 +89,7 @@ def _expand(given: str | Path, problems: Problems, wrong: list[str]) -> Iterator
         if not matches:
             wrong.append(f"{given} must match a file; got no match")
         for match in matches:
-            # `**` matches folders and what is in them: a folder counts only where nothing below it matches.
+            # `**` matches folders and their content: a folder counts only if nothing below it matches.
             below = os.path.join(match, "")
             if not os.path.isdir(match):
                 yield Path(match)
@@ -100,7 +101,7 @@ def _expand(given: str | Path, problems: Problems, wrong: list[str]) -> Iterator
 
 def _walk(folder: Path, problems: Problems, wrong: list[str], seen: set[str]) -> Iterator[Path]:
     real = os.path.realpath(folder)
-    if real in seen:  # a link that leads back
+    if real in seen:  # a cyclic link
         return
     seen.add(real)
     if (folder / NAME).is_file() and (folder / "documents.bin").is_file():
@@ -148,7 +149,7 @@ def _state(found: os.stat_result) -> tuple[int, ...]:
 
 
 def _distinct(files: Iterable[InputFile], problems: Problems) -> Iterator[InputFile]:
-    """Each content once. Only files of equal size are hashed."""
+    """Yield each distinct content once. Only files of equal size are hashed."""
     once: dict[str, InputFile] = {}
     for file in files:
         real = os.path.realpath(file.path)

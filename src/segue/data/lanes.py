@@ -1,12 +1,12 @@
-"""A stream of tokens cut into lanes: row b of a step continues row b of the step before, so that memory is true.
+"""Lanes of a token stream: row b of a step continues row b of the step before, so that memory is valid.
 
-In: a source of tokens, and how many lanes of which segments. Out: for each epoch, step and lane the `Window` that is
-read there, found without reading what precedes it. What is made of its tokens is for `batches`.
+In: a source of tokens, and the number of lanes and the segment length. Out: for each epoch, step and lane the
+`LaneWindow` to read there, found without reading the tokens before it. `batches` turns its tokens into batches.
 
-Without documents, lane b is the b-th of equal contiguous pieces of the stream. What is left over at the end of a piece,
+Without documents, lane b is the b-th of equal contiguous pieces of the stream. The remainder at the end of a piece,
 less than one advance, is not read; from the second epoch on all lanes begin at a seeded offset within it, so that other
 tokens are left over and segments end elsewhere. With documents, a lane is a sequence of whole documents: they are
-shuffled by seed and epoch and cut where the work is divided most evenly, and no segment crosses a border.
+shuffled by seed and epoch and divided so that the work is most even, and no segment crosses a border.
 
 Backward lanes are the second half of all lanes: lane b of them reads the text of lane b of the first half from its end.
 Lanes are numbered over all processes together; process r of n has the r-th of n equal blocks of them.
@@ -23,7 +23,7 @@ from segue.errors import DataError
 
 
 class TokenSource(Protocol):
-    """What lanes are cut from: a store on disk, or anything with its shape."""
+    """The source of lanes: a store on disk, or anything with the same interface."""
 
     @property
     def length(self) -> int:
@@ -35,7 +35,7 @@ class TokenSource(Protocol):
 
     @property
     def specials(self) -> Mapping[str, int]:
-        """Ids of the special tokens that there are: unk, cls, sep, pad, mask, eod, ..."""
+        """Ids of the special tokens it has: unk, cls, sep, pad, mask, eod, ..."""
 
     @property
     def document_starts(self) -> NDArray[np.uint64]:
@@ -46,10 +46,10 @@ class TokenSource(Protocol):
         """Offset of the first token of each line, ascending."""
 
     def read(self, start: int, stop: int) -> NDArray[np.int64]:
-        """The tokens from `start` up to `stop`."""
+        """Return the tokens from `start` up to `stop`."""
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """For each id: whether it begins a word."""
+        """Return for each id whether it begins a word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Region:
         return self.stop - self.start
 
     def read(self, source: TokenSource, begin: int, end: int) -> NDArray[np.int64]:
-        """The tokens from position `begin` up to `end`."""
+        """Return the tokens from position `begin` up to `end`."""
         if self.backward:
             return source.read(self.stop - end, self.stop - begin)[::-1]
         return source.read(self.start + begin, self.start + end)
@@ -73,26 +73,26 @@ class Region:
 
 @dataclass(frozen=True, kw_only=True)
 class LaneWindow:
-    """What one lane reads in one step: its region from position `begin` on."""
+    """The input of one lane in one step: its region from position `begin` on."""
 
     region: Region
     begin: int
     starts: bool
-    """Whether nothing that was read before belongs to it."""
+    """Whether the window starts anew, unrelated to anything read before."""
 
 
 class Lanes(Protocol):
-    """Both ways to cut a stream."""
+    """The division of a stream into lanes."""
 
     def steps(self, epoch: int) -> int:
-        """Number of steps of an epoch."""
+        """Return the number of steps of an epoch."""
 
     def window(self, *, epoch: int, step: int, lane: int) -> LaneWindow | None:
-        """What the lane reads there; None where it has come to its end before the others."""
+        """Return the window of a lane in a step; None if the lane ended before the others."""
 
 
 def random_numbers(*, seed: int, epoch: int, step: int | None = None, lane: int = 0) -> np.random.Generator:
-    """A generator that depends on these numbers alone: neither on the process nor on what was drawn before.
+    """Return a generator that depends on these numbers alone: neither on the process nor on earlier draws.
 
     With a step it is that of one row; without, that of the epoch. (Zeros at the end of a key would not count.)
     """
@@ -101,12 +101,12 @@ def random_numbers(*, seed: int, epoch: int, step: int | None = None, lane: int 
 
 @dataclass(frozen=True, kw_only=True)
 class Cutting:
-    """How a stream is cut."""
+    """Settings for dividing a stream into lanes."""
 
     lanes: int
     segment_length: int
     advance: int
-    """Tokens from the beginning of one step to that of the next; less than the segment where segments overlap."""
+    """Tokens from the beginning of one step to that of the next; less than the segment length if segments overlap."""
     ahead: int
     """1 if the token after a segment is needed as a target, else 0."""
     backward_lanes: bool
@@ -114,12 +114,12 @@ class Cutting:
 
     @property
     def forward(self) -> int:
-        """Number of lanes with text of their own."""
+        """Number of lanes with distinct text."""
         return self.lanes // 2 if self.backward_lanes else self.lanes
 
 
 class ContiguousLanes:
-    """Equal pieces of the stream, whatever the documents in it."""
+    """Lanes of equal contiguous pieces of the stream, regardless of documents."""
 
     def __init__(self, source: TokenSource, cutting: Cutting) -> None:
         self._cutting = cutting
@@ -155,18 +155,18 @@ class ContiguousLanes:
 
 @dataclass(frozen=True, kw_only=True)
 class _Schedule:
-    """The documents of an epoch in their order; lane b has those from `bounds[b]` up to `bounds[b + 1]`."""
+    """The documents of an epoch in order; lane b has those from `bounds[b]` up to `bounds[b + 1]`."""
 
     epoch: int
     order: NDArray[np.int64]
     begins: NDArray[np.int64]
-    """The step at which each begins, were all read one after the other."""
+    """The step at which each begins if all are read one after the other."""
     bounds: NDArray[np.int64]
     steps: int
 
 
 class DocumentLanes:
-    """Sequences of whole documents; each begins at a step of its own."""
+    """Lanes of whole documents; each document begins at a step boundary."""
 
     def __init__(self, source: TokenSource, cutting: Cutting) -> None:
         self._cutting = cutting
@@ -188,7 +188,7 @@ class DocumentLanes:
         order = random_numbers(seed=self._cutting.seed, epoch=epoch).permutation(len(self._starts))
         steps = self._steps[order]
         ends = np.cumsum(steps)
-        # A document belongs to the lane in whose equal share of all steps its middle lies.
+        # A document belongs to the lane whose equal share of all steps contains its middle.
         lane = (2 * ends - steps) * lanes // (2 * ends[-1])
         bounds = np.searchsorted(lane, np.arange(lanes + 1))
         borders = np.append(0, ends)[bounds]
@@ -228,7 +228,7 @@ class DocumentLanes:
 
 
 def lanes_of_process(*, lanes: int, rank: int, world: int) -> range:
-    """The lanes of process `rank` of `world`: one block, so that all of them together have the whole batch in order."""
+    """Return the lanes of process `rank` of `world`: one block, so that all blocks form the whole batch in order."""
     if lanes % world:
         raise DataError(
             f"data.lanes must be a multiple of the number of processes; got {lanes} and {world}. "

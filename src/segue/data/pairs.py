@@ -1,12 +1,12 @@
-"""Minimal pairs: an acceptable sentence beside one that differs in little and is not, as BLiMP and its kin have them.
+"""Minimal pairs: an acceptable sentence and a minimally different unacceptable one, as in BLiMP and similar test sets.
 
 In: a table (`segue.data.tables`: JSON lines and the rest, plain or compressed) or a folder of JSON lines files. Out:
-all pairs, in order. Every row must be a pair: the score on a part of a test set is not the score on the test set, so a
+all pairs, in order. Every row must be a pair: the score on part of a test set is not the score on the test set, so a
 row that cannot be read is an error that names it.
 
 The columns are found by their names, or named by the user. A paradigm is the smallest group of pairs, made in one way
-(UID in BLiMP); a phenomenon is a group of paradigms. A table without paradigms is one of its own, named as the file is;
-without phenomena, each paradigm is its own.
+(UID in BLiMP); a phenomenon is a group of paradigms. A table without paradigms is one paradigm, named after the file;
+without phenomena, each paradigm is also a phenomenon.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,14 +25,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "paradigm": ("UID", "paradigm"),
     "phenomenon": ("linguistics_term", "phenomenon", "category", "field"),
 }
-"""The usual names of each role, the first that there is; the sentences are needed."""
+"""Usual column names of each role, in order of preference; the sentences are required."""
 SHOWN = 5
-"""Rows that an error names."""
+"""Maximum number of rows named in an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two sentences, of which a model should find the good one more likely."""
+    """Two sentences; a model should assign the good one the higher probability."""
 
     good: str
     bad: str
@@ -41,8 +41,8 @@ class Pair:
 
 
 def read_pairs(source: Path, columns: Mapping[str, str] | None = None) -> list[Pair]:
-    """All pairs of a file, or of every JSON lines file of a folder. `columns` names those whose names say nothing, by
-    their roles."""
+    """Return all pairs of a file, or of every JSON lines file of a folder. `columns` maps roles to column names, where
+    the usual names do not apply."""
     wanted = dict(columns or {})
     for role in wanted:
         if role not in COLUMNS:
@@ -99,7 +99,7 @@ def _read(path: Path, wanted: Mapping[str, str]) -> Iterator[Pair]:
 
 
 def _columns(table: Table, wanted: Mapping[str, str]) -> dict[str, str]:
-    """The name of the column of each role that the table has."""
+    """Return the column name of each role that the table has."""
     found: dict[str, str] = {}
     for role, names in COLUMNS.items():
         optional = role in ("paradigm", "phenomenon")

@@ -1,13 +1,13 @@
-"""Targets and their order for the permutation objective, drawn as XLNet's data pipeline draws them, but online.
+"""Targets and their order for the permutation objective, drawn like XLNet's data pipeline, but online.
 
-In: where words and sentences begin in a text, and a source of chance. Out: which tokens are predicted, in which order,
-and where the two texts of a pair are taken from. Who sees whom follows from the ranks, by `masks.permutation_mask`.
+In: the beginnings of words and sentences in a text, and a source of randomness. Out: the tokens to predict, their
+order, and the location of the two texts of a pair. The visibility follows from the ranks, by `masks.permutation_mask`.
 
-A segment of pairs is `first half | A SEP B SEP CLS`. The halves are permuted apart; the ranks are such that the first
-half sees nothing of the second, and the second sees all of the first, targets included. So the states of the first
-half, which are remembered while the next segment begins at the second, have not seen what comes there.
+A segment of pairs is `first half | A SEP B SEP CLS`. The halves are permuted separately; the ranks are such that the
+first half sees nothing of the second, and the second sees all of the first, targets included. So the states of the
+first half, which become the memory when the next segment begins at the second half, have not seen the tokens there.
 
-All chance goes through `Draws`, so that the draws that the original code recorded can be played again.
+All random choices go through `Draws`, so that draws recorded from the original code can be replayed.
 """
 
 from bisect import bisect_left, bisect_right
@@ -26,32 +26,32 @@ SpanUnit: TypeAlias = Literal["pieces", "words", "characters"]
 
 
 class Draws(Protocol):
-    """Every choice that is left to chance."""
+    """The random choices."""
 
     def span(self) -> int:
-        """How many units the next span has."""
+        """Return the number of units of the next span."""
 
     def context(self, size: int) -> int:
-        """How much of a window of this size stands before its span."""
+        """Return how much of a window of this size comes before its span."""
 
     def single(self, length: int) -> int:
-        """A position of a text of this length, to be predicted alone."""
+        """Return a position of a text of this length, to be predicted alone."""
 
     def continues(self) -> bool:
-        """Whether B is what follows A."""
+        """Return True if B is the continuation of A."""
 
     def cut(self, points: Sequence[int]) -> int:
-        """One of these places, to end A there."""
+        """Return one of these positions, to end A there."""
 
     def place(self, highest: int) -> int:
-        """Where B begins, from 0 to this."""
+        """Return the beginning of B, from 0 to `highest`."""
 
     def shuffle(self, size: int) -> NDArray[np.int64]:
-        """A random order of this number of tokens."""
+        """Return a random order of this number of tokens."""
 
 
 class SeededDraws:
-    """Draws from a generator; single numbers are taken from a supply, because asking for each alone is slow."""
+    """Draws from a generator; single numbers come from a buffer, because drawing each separately is slow."""
 
     def __init__(self, generator: np.random.Generator, *, longest_span: int) -> None:
         weights = [1 / n for n in range(1, longest_span + 1)]
@@ -93,12 +93,12 @@ class SeededDraws:
 def sample_spans(
     starts_Q: NDArray[np.bool_], *, goal: int | None, context_ratio: float, spans: SpanUnit, draws: Draws
 ) -> list[tuple[int, int]]:
-    """The spans to predict as (begin, end), ascending, with together at most `goal` tokens; None is no limit.
+    """Return the spans to predict as (begin, end), ascending, with at most `goal` tokens together; None is no limit.
 
-    Each stands in a window of `context_ratio` times its units. Its begin moves on to the next word (`characters`: stays
-    where it is); a span that would touch the end is discarded and is the last. In the released code a span has n
-    *pieces*, because the search for its end looks at its begin. `words` gives it n whole words, as was intended; of
-    these it keeps as many as the goal has room for.
+    Each is in a window of `context_ratio` times its units. Its begin moves to the next word (`characters`: stays where
+    it is); a span that would touch the end is discarded and is the last. In the released code a span has n *pieces*,
+    because the search for its end looks at its begin. `words` gives it n whole words, as was intended; of these it
+    keeps as many as the goal has room for.
     """
     length = len(starts_Q)
     begins = list(range(length)) if spans == "characters" else np.flatnonzero(starts_Q).tolist()
@@ -139,8 +139,8 @@ def sample_mask(
     spans: SpanUnit,
     draws: Draws,
 ) -> NDArray[np.bool_]:
-    """Which tokens are predicted: spans, then single tokens up to the goal. A reversed text is drawn from as it was
-    written."""
+    """Return the mask of tokens to predict: spans, then single tokens up to the goal. For a reversed text, spans are
+    drawn in its original direction."""
     length = len(starts_Q)
     chosen = [False] * length
     ordered_Q = starts_Q[::-1] if reverse else starts_Q
@@ -162,7 +162,7 @@ def sample_mask(
 def local_permutation(
     masked_Q: NDArray[np.bool_], functional_Q: NDArray[np.bool_], *, permutation_size: int, draws: Draws
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The rank of each token, and which are targets.
+    """Return the rank of each token, and the mask of targets.
 
     Chunks of `permutation_size` tokens follow each other; inside, all have the same random order. Tokens that are
     neither masked nor functional (SEP, CLS) are context, with rank -1. Functional tokens have a rank, but are never
@@ -184,10 +184,11 @@ def order_segment(
     reverse: bool,
     draws: Draws,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Ranks and targets of a whole segment, of which the first `real` positions are tokens and the rest is padding.
+    """Return ranks and targets of a whole segment, in which the first `real` positions are tokens and the rest is
+    padding.
 
-    Of two halves, the first has the odd target. A part that is not full has one target in `one_in` tokens, but one at
-    least. The context of the second half has a rank above all of the first half, so that the first does not see it.
+    Of two halves, the first has the odd target. A part that is not full has one target in `one_in` tokens, but at least
+    one. The context of the second half has a rank above all of the first half, so that the first does not see it.
     """
     length = len(starts_Q)
     part = length // 2 if halves else length
@@ -218,7 +219,7 @@ def order_segment(
 
 
 class Sentences:
-    """Where lines begin inside a region, in its own direction. Position 0 and the end are no borders."""
+    """Beginnings of lines inside a region, in its own direction. Position 0 and the end are not borders."""
 
     def __init__(self, region: Region, line_starts: NDArray[np.uint64]) -> None:
         self._region = region
@@ -227,12 +228,12 @@ class Sentences:
         self._high = self._index(region.stop)
 
     def _index(self, offset: int) -> int:
-        """Index of the first line that begins at this offset or after it."""
+        """Return the index of the first line that begins at this offset or after it."""
         # A plain int would convert the whole array.
         return int(np.searchsorted(self._starts, np.uint64(offset)))
 
     def between(self, begin: int, end: int) -> list[int]:
-        """The borders p with begin <= p < end, ascending."""
+        """Return the borders p with begin <= p < end, ascending."""
         region = self._region
         if region.backward:
             first, last = self._index(region.stop - end + 1), self._index(region.stop - begin + 1)
@@ -243,7 +244,7 @@ class Sentences:
         return borders
 
     def at_or_before(self, position: int) -> int:
-        """The nearest border to the left; 0 if there is none."""
+        """Return the nearest border to the left; 0 if there is none."""
         region = self._region
         if region.backward:
             later = self._first_from(region.stop - position)
@@ -252,7 +253,7 @@ class Sentences:
         return 0 if earlier is None else earlier - region.start
 
     def at_or_after(self, position: int) -> int:
-        """The nearest border to the right; the end if there is none."""
+        """Return the nearest border to the right; the end if there is none."""
         region = self._region
         if region.backward:
             earlier = self._last_up_to(region.stop - position)
@@ -278,13 +279,13 @@ class Pair:
     b_begin: int
     b_end: int
     continues: bool
-    """Whether B was taken from where A ended."""
+    """Whether B is the continuation of A."""
 
 
 def split_a_and_b(sentences: Sentences, *, length: int, begin: int, total: int, draws: Draws) -> Pair | None:
-    """A begins at `begin` and ends with a sentence; B follows it, or, half of the time and where no sentence ends in
-    time, is taken from any place of the region and extended to whole sentences. The longer one is cut from its right
-    until both have `total` tokens together. None where the region ends too early."""
+    """Return A, which begins at `begin` and ends with a sentence, and B, which follows it or, half of the time and if
+    no sentence ends in time, comes from a random position of the region and is extended to whole sentences. The longer
+    one is truncated on its right until both have `total` tokens together. None if the region ends too early."""
     if begin + total >= length:
         return None
     cuts = sentences.between(begin + 1, begin + total)
@@ -309,7 +310,7 @@ def split_a_and_b(sentences: Sentences, *, length: int, begin: int, total: int, 
 
 
 def _trimmed(a_length: int, b_length: int, total: int) -> tuple[int, int]:
-    """Token by token from the longer of both, from B where they are equal, until they have `total` together."""
+    """Return the lengths after truncating the longer one, B if they are equal, to `total` together."""
     excess = max(0, a_length + b_length - total)
     from_longer = min(excess, abs(a_length - b_length))
     if a_length > b_length:
@@ -323,8 +324,9 @@ def _trimmed(a_length: int, b_length: int, total: int) -> tuple[int, int]:
 def leak_free_pair(
     sentences: Sentences, *, length: int, begin: int, total: int, known: tuple[int, int], draws: Draws
 ) -> Pair:
-    """The same, but B is no copy of what the segment has elsewhere or of what may be remembered: the positions from
-    `known[0]` up to `known[1]`, and A. The original does not mind. After eight tries, B is what follows A."""
+    """Return a pair like `split_a_and_b`, but with a B that does not copy other parts of the segment or of the memory:
+    the positions from `known[0]` up to `known[1]`, and A. The original has no such check. After eight attempts, B is
+    the continuation of A."""
     for _ in range(8):
         pair = split_a_and_b(sentences, length=length, begin=begin, total=total, draws=draws)
         if pair is None:

@@ -1,7 +1,7 @@
-"""Raw text to a store: `prepare`, and `preparation`, the same as a generator that tells how far it is.
+"""Preparation of raw text as a store: `prepare`, and `preparation`, a generator that also reports progress.
 
-In: files, folders and globs. Out: a store, and if asked for a validation store beside it (`OUT-valid`). Both are whole
-or not there; a run that was killed starts anew, and removes what the killed one left.
+In: files, folders and globs. Out: a store, and on request a validation store beside it (`OUT-valid`). Both are written
+atomically; a run that was killed starts anew, and removes what the killed one left.
 """
 
 import hashlib
@@ -29,28 +29,27 @@ from segue.text.files import load_tokenizer
 from segue.text.tokenizer import Tokenizer
 from segue.text.train import Kind, train_tokenizer
 
-BATCH = 2**19  # characters that a worker gets at once
-SMALL_INPUT = 2**24  # bytes; below, starting processes costs more than it brings
+BATCH = 2**19  # characters per task of a worker
+SMALL_INPUT = 2**24  # bytes; below, starting processes costs more than it saves
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareSettings:
-    """What decides the content of a store, besides the text. The number of workers does not."""
+    """Settings that determine the content of a store, besides the text. The number of workers does not."""
 
     read: ReadSettings = field(default_factory=ReadSettings)
     tokenizer: str | None = None
     """Folder of a tokeniser, or of a store whose tokeniser is used. Default: a new one is trained."""
     kind: Kind = "unigram"
-    """Kind of the tokeniser that is trained."""
+    """Kind of tokeniser to train."""
     vocabulary_size: int | None = None
-    """Vocabulary size of the tokeniser that is trained. Default: 8000 for unigram and bpe, no limit for words and
-    characters."""
+    """Vocabulary size of the trained tokeniser. Default: 8000 (unigram, bpe), no limit (words, characters)."""
     sample_characters: int = 2**22
-    """Unigram and bpe are trained on a random part of the text of at most this size; training takes most of the time
-    of a small preparation, and memory."""
+    """Maximum characters of the random sample of the text that unigram and bpe are trained on; training takes most of
+    the time of a small preparation, and memory."""
     validation_share: float | None = None
-    """Share of the documents that goes to the validation store, chosen by a hash of their text and the seed: equal
-    documents are never on both sides."""
+    """Share of the documents in the validation store, chosen by a hash of their text and the seed: equal documents are
+    never on both sides."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -73,11 +72,11 @@ class PrepareSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a preparation is."""
+    """Progress of a preparation."""
 
     stage: Literal["sample", "train", "encode"]
     bytes_read: int = 0
-    """Bytes of the inputs on disk that this stage has read."""
+    """Bytes of the inputs on disk read in this stage."""
     bytes_total: int = 0
     tokens: int = 0
     documents: int = 0
@@ -85,7 +84,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationReport:
-    """What came of it."""
+    """The result of a preparation."""
 
     store: Path
     manifest: StoreManifest
@@ -112,7 +111,7 @@ def prepare(
     seed: int = 0,
     replace: bool = False,
 ) -> PreparationReport:
-    """Prepares a store and waits for it."""
+    """Prepare a store and wait for it."""
     settings = PrepareSettings(
         read=ReadSettings(document=document, field=field, encoding=encoding),
         tokenizer=None if tokenizer is None else str(tokenizer),
@@ -138,9 +137,9 @@ def preparation(
     workers: int | None = None,
     replace: bool = False,
 ) -> Generator[Progress, None, PreparationReport]:
-    """Prepares a store step by step; the caller's loop shows progress. Closing it early leaves nothing behind.
+    """Prepare a store step by step; the caller's loop shows progress. Closing it early leaves nothing behind.
 
-    `workers` is the number of processes that encode; left out, one for each core, or none but this for small inputs.
+    `workers`: number of encoding processes. Default: one for each core, or only this process for small inputs.
     """
     started = time.perf_counter()
     target = Path(out)
@@ -186,7 +185,7 @@ def preparation(
 
 
 def _check_split(documents: Sequence[int], share: float) -> None:
-    """Raises if all documents came to one of the two stores."""
+    """Raise DataError if all documents are in one of the two stores."""
     total = sum(documents)
     if total and not all(documents):
         got = "1 document" if total == 1 else f"{total} documents"
@@ -198,12 +197,12 @@ def _check_split(documents: Sequence[int], share: float) -> None:
 
 
 def validation_path(out: Path) -> Path:
-    """Where the validation store goes: `OUT-valid`, beside OUT."""
+    """Return the path of the validation store: `OUT-valid`, beside OUT."""
     return out.with_name(f"{out.name}-valid")
 
 
 def examples(store: Store, *, number: int = 3, tokens: int = 24) -> list[tuple[str, list[str]]]:
-    """Lines from all over a store: the text of their first tokens, and these tokens."""
+    """Return lines from all over a store: the text of their first tokens, and these tokens."""
     tokenizer = store.tokenizer()
     lines = len(store.line_starts)
     found = []
@@ -226,7 +225,7 @@ def _workers(asked: int | None, files: list[InputFile]) -> int:
 
 
 def _recorded(settings: PrepareSettings) -> dict[str, str | int | float | None]:
-    """For the manifest: flat, and nothing that training did not use."""
+    """Return the settings for the manifest: flat, and without those that were not used."""
     content = asdict(settings)
     read = content.pop("read")
     if settings.tokenizer is not None:
@@ -249,13 +248,13 @@ def _tokenizer(files: list[InputFile], settings: PrepareSettings) -> Generator[P
     elif kind == "bytes":
         texts = ()
     else:
-        # Counting is cheap in memory, and a vocabulary must not miss what is rare: the whole text.
+        # Counting takes little memory, and a vocabulary must not miss rare symbols: the whole text is read.
         texts = (text for text, _, _ in _training_texts(files, settings))
     return (yield from _train(lambda: train_tokenizer(kind, texts, vocabulary_size=size, seed=settings.seed)))
 
 
 def _train(work: Callable[[], Tokenizer]) -> Generator[Progress, None, Tokenizer]:
-    """One long call, in a thread of its own, so that the caller's loop goes on and an interrupt is heard at once."""
+    """Run one long call in a separate thread, so that the caller's loop continues and handles interrupts."""
     result: Future[Tokenizer] = Future()
 
     def run() -> None:
@@ -272,10 +271,10 @@ def _train(work: Callable[[], Tokenizer]) -> Generator[Progress, None, Tokenizer
 
 
 def _sample(files: list[InputFile], settings: PrepareSettings) -> Generator[Progress, None, list[str]]:
-    """A part of the text that fits in memory, each part of a document with the same chance.
+    """Return a random sample of the text that fits in memory, each part of a document with the same probability.
 
-    Kept is what hashes below a threshold; when there is too much, the threshold is halved. One pass, no guess of the
-    size, the same for the same text and seed.
+    Parts whose hash is below a threshold are kept; when there are too many, the threshold is halved. It takes one pass,
+    needs no estimate of the size, and is the same for the same text and seed.
     """
     total = sum(file.size for file in files)
     kept: list[tuple[float, str]] = []
@@ -299,8 +298,8 @@ def _sample(files: list[InputFile], settings: PrepareSettings) -> Generator[Prog
 
 
 def _training_texts(files: list[InputFile], settings: PrepareSettings) -> Iterator[tuple[str, float, int]]:
-    """The text that is not for validation, in parts; a chance for each; how much of the input was read."""
-    ignored = Problems()  # counted in the second reading
+    """Yield the text that is not for validation in parts, with a hash value for each and the input bytes read."""
+    ignored = Problems()  # counted in the second pass
     for store, part, read in _parts(files, settings, ignored, []):
         if store == 0:
             text = "".join(part.lines)
@@ -337,7 +336,7 @@ def _encode(
                 documents=sum(writer.totals.documents for writer in writers),
             )
     finally:
-        results.close()  # ends the workers now, not when the collector comes by
+        results.close()  # ends the workers now, not at garbage collection
         batches.close()
     return records
 
@@ -361,7 +360,7 @@ def _batches(
 def _parts(
     files: list[InputFile], settings: PrepareSettings, problems: Problems, records: list[InputRecord]
 ) -> Iterator[tuple[int, DocumentPart, int]]:
-    """All parts of all files, each with the number of its store and how much of the input was read."""
+    """Yield all parts of all files, each with the index of its store and the number of input bytes read."""
     before = 0
     for file in files:
         position, documents, store = Position(), 0, 0
@@ -380,6 +379,6 @@ def _is_validation(part: DocumentPart, settings: PrepareSettings) -> bool:
 
 
 def _chance(text: str, seed: int, purpose: bytes) -> float:
-    """From 0 to 1, the same for the same text, seed and purpose."""
+    """Return a number from 0 to 1, the same for the same text, seed and purpose."""
     digest = hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode(), person=purpose)
     return int.from_bytes(digest.digest(), "little") / 2**64

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-# In the order of a report.
+# In the order of the report.
 MEANING: Mapping[str, str] = {
     "malformed_characters": "malformed bytes, replaced with U+FFFD",
     "nul_characters": "NUL characters, dropped",
@@ -25,7 +25,7 @@ class Problems:
         self.first: dict[str, str] = {}
 
     def count(self, kind: str, where: str, number: int = 1) -> None:
-        """Adds to a kind; the first place is remembered."""
+        """Add to the count of a kind; the first location is stored."""
         assert kind in MEANING, kind
         if number:
             self.counts[kind] = self.counts.get(kind, 0) + number

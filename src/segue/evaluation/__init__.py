@@ -1,1 +1,1 @@
-"""Measuring models: self-checks today."""
+"""Evaluation of models: perplexity, task metrics, baselines, effective context length, speed and self-checks."""

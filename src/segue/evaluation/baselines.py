@@ -1,9 +1,9 @@
 """Baselines of a classifier: the most frequent class, and n-grams (TF-IDF) with logistic regression.
 
 In: texts with their classes, and texts to classify. Out: scores and probabilities of each class for each text. The
-penalty of the regression, and whether words or characters are counted, are chosen by the validation texts; large
+regularisation of the regression, and whether words or characters are counted, are chosen on the validation texts; large
 tables are sampled, so that it takes seconds. The regression is that of scikit-learn's LogisticRegression: its mean loss
-plus half the squared weights, divided by C and the number of examples, with a bias that costs nothing.
+plus half the squared weights, divided by C and the number of examples, with an unregularised bias.
 """
 
 import warnings
@@ -20,25 +20,26 @@ from torch.nn import functional as F
 from segue.text.ngrams import Counted, Ngrams, Texts, Vectors, learn_ngrams
 
 INVERSE_PENALTY = 10.0
-"""C of the logistic regression, where it is not chosen,"""
+"""C of the logistic regression, where it is not tuned."""
 INVERSE_PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
-"""and among which it is."""
+"""Candidates for C, where it is tuned."""
 MOST_FEATURES = 100_000
 MOST_WEIGHTS = 400_000
-"""Features of all classes together, where many classes make a regression slow; but 10,000 features at least."""
+"""Maximum number of weights of all classes together, because many classes make a regression slow; but at least 10,000
+features are used."""
 MOST_STEPS = 200
 """Maximum number of optimizer steps; on the data sets tried, it converges earlier."""
 SMALLEST_GRADIENT = 1e-5
-"""The largest number of a gradient with which it has converged."""
+"""Largest absolute gradient at which it has converged."""
 MOST_ROWS = 20_000
 MOST_LETTERS: dict[Counted, int] = {"words": 10_000_000, "characters": 3_000_000}
-"""Largest number of characters to learn from; larger tables are sampled."""
+"""Maximum number of characters to train on; larger tables are sampled."""
 PROBE_LETTERS = 600_000
 """Number of characters of the sample that decides between words and characters."""
 
 Floats = NDArray[np.float64]
 Score = Callable[[Floats], float]
-"""How good probabilities of the validation examples are; more is better."""
+"""Score of the probabilities of the validation examples; higher is better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +50,16 @@ class NgramClassifier:
     weight_VC: NDArray[np.float32]
     bias_C: Floats
     multiple: bool
-    """An example may have several classes, each of which is then decided by itself."""
+    """Whether an example may have several classes, each of which is then decided separately."""
 
     def scores(self, rows: Texts) -> Floats:
-        """[N, C]: log-probabilities; with `multiple`, the log-odds of each class. Those of an example do not hang on
-        the others, not even in their last bit."""
+        """Return [N, C]: log-probabilities; with `multiple`, the log-odds of each class. Those of an example do not
+        depend on the others, not even in the last bit."""
         found_NC = np.stack([self._logits(texts) for texts in rows]) if rows else np.zeros((0, len(self.bias_C)))
         return found_NC if self.multiple else log_softmax(found_NC)
 
     def probabilities(self, rows: Texts) -> Floats:
-        """[N, C]."""
+        """Return the class probabilities, [N, C]."""
         return probabilities(self.scores(rows), multiple=self.multiple)
 
     def _logits(self, texts: tuple[str, ...]) -> Floats:
@@ -69,47 +70,47 @@ class NgramClassifier:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """A classifier whose settings were chosen."""
+    """A classifier with tuned settings."""
 
     classifier: NgramClassifier
     inverse_penalty: float
     trained_on: int
-    """Training texts."""
+    """Number of training texts."""
 
 
 def log_softmax(scores_NC: Floats) -> Floats:
-    """Log-probabilities of classes that exclude each other."""
+    """Return the log-probabilities of mutually exclusive classes."""
     shifted_NC = scores_NC - scores_NC.max(axis=-1, keepdims=True)
     found_NC: Floats = shifted_NC - np.log(np.exp(shifted_NC).sum(axis=-1, keepdims=True))
     return found_NC
 
 
 def probabilities(scores_NC: Floats, *, multiple: bool) -> Floats:
-    """Class probabilities: a softmax of the scores, or with several labels the sigmoid of each."""
+    """Return class probabilities: a softmax of the scores, or with several labels the sigmoid of each."""
     found_NC: Floats = np.exp(-np.logaddexp(0, -scores_NC)) if multiple else np.exp(log_softmax(scores_NC))
     return found_NC
 
 
 def class_shares(gold_NC: NDArray[np.bool_]) -> Floats:
-    """How many of the training examples have each class: what is said without looking at a text."""
+    """Return the share of the training examples that have each class: the prediction without looking at a text."""
     shares_C: Floats = gold_NC.mean(axis=0)
     return shares_C
 
 
 def most_frequent(labels: Sequence[str], count: int) -> list[str]:
-    """The same label for all: the one that training had most of."""
+    """Return the most frequent training label, `count` times."""
     return [Counter(labels).most_common(1)[0][0]] * count
 
 
 def sample(texts: Texts, *, letters: int, rows: int = MOST_ROWS, seed: int = 0) -> NDArray[np.int64]:
-    """Places of some texts in their order: as many as there may be rows and letters, drawn at random."""
+    """Return the indices of a random sample of texts, ascending, within the limits of rows and characters."""
     order = np.random.default_rng(seed).permutation(len(texts))[:rows]
     ends = np.cumsum([sum(map(len, texts[place])) for place in order])
     return np.sort(order[: max(1, int((ends <= letters).sum()))])
 
 
 def tuned_ngrams(train: Texts, gold_NC: NDArray[np.bool_], valid: Texts, *, score: Score, multiple: bool) -> Tuned:
-    """The classifier that is best on the validation texts."""
+    """Return the classifier that is best on the validation texts."""
     probe = sample(train, letters=PROBE_LETTERS)
     found: dict[Counted, float] = {}
     for counted in MOST_LETTERS:
@@ -121,7 +122,7 @@ def tuned_ngrams(train: Texts, gold_NC: NDArray[np.bool_], valid: Texts, *, scor
     regression = _Regression([train[n] for n in chosen], gold_NC[chosen], counted=counted, multiple=multiple)
     asked = regression.ngrams.vectors(valid)
     tried: dict[float, tuple[float, NgramClassifier]] = {}
-    for inverse_penalty in INVERSE_PENALTIES:  # each goes on from the one before, which is near
+    for inverse_penalty in INVERSE_PENALTIES:  # each starts from the previous solution, which is near
         regression.fit(inverse_penalty)
         tried[inverse_penalty] = score(regression.answers(asked)), regression.classifier()
     best = max(tried, key=lambda inverse_penalty: tried[inverse_penalty][0])
@@ -129,7 +130,7 @@ def tuned_ngrams(train: Texts, gold_NC: NDArray[np.bool_], valid: Texts, *, scor
 
 
 def ngram_labels(texts: Sequence[str], labels: Sequence[str], others: Sequence[str], *, counted: Counted) -> list[str]:
-    """Labels of other texts, without a choice of settings."""
+    """Return the labels of other texts, without tuning."""
     names = sorted(set(labels))
     gold_NC = np.array(labels)[:, None] == np.array(names)
     regression = _Regression([(text,) for text in texts], gold_NC, counted=counted, multiple=False)
@@ -141,7 +142,7 @@ def ngram_labels(texts: Sequence[str], labels: Sequence[str], others: Sequence[s
 
 
 class _Regression:
-    """Training texts as vectors, for regressions of any penalty."""
+    """Training texts as vectors, for regressions with any regularisation."""
 
     def __init__(self, texts: Texts, gold_NC: NDArray[np.bool_], *, counted: Counted, multiple: bool) -> None:
         self.multiple, self.classes = multiple, gold_NC.shape[1]
@@ -150,9 +151,9 @@ class _Regression:
         vectors = self.ngrams.vectors(texts)
         self.rows = len(texts)
         self.known = np.flatnonzero(gold_NC.any(axis=0) & (~gold_NC.all(axis=0) if multiple else True))
-        """Classes that there is something to learn of."""
+        """Classes that can be learnt: those that occur and, with `multiple`, are not in every example."""
         self.outside_C = np.where(gold_NC.all(axis=0), 1.0, -1.0) * np.log(2 * self.rows)
-        """Biases of the others."""
+        """Biases of the other classes."""
         self._binary = not multiple and len(self.known) == 2
         gold_NK = gold_NC[:, self.known]
         self._gold_NO = torch.from_numpy((gold_NK[:, 1:] if self._binary else gold_NK).astype(np.float64))
@@ -161,7 +162,7 @@ class _Regression:
         """Weights; the last row is the bias."""
 
     def fit(self, inverse_penalty: float) -> None:
-        """Goes on from the weights that there are. Two classes that exclude each other have one column of weights."""
+        """Fit from the current weights. Two mutually exclusive classes share one column of weights."""
         parameters_VO = self._parameters_VO.requires_grad_(False)
         if not parameters_VO.shape[1]:
             return
@@ -193,14 +194,14 @@ class _Regression:
             optimizer.step(closure)  # type: ignore[no-untyped-call]
 
     def classifier(self) -> NgramClassifier:
-        """The classifier of the last fit."""
+        """Return the classifier of the last fit."""
         weight_VC, bias_C = self._of_all_classes()
         return NgramClassifier(
             ngrams=self.ngrams, weight_VC=weight_VC.astype(np.float32), bias_C=bias_C, multiple=self.multiple
         )
 
     def answers(self, asked: Vectors) -> Floats:
-        """Probabilities [N, C]."""
+        """Return the probabilities, [N, C]."""
         weight_VC, bias_C = self._of_all_classes()
         scores_NC = Products(asked).forward(torch.from_numpy(weight_VC)).numpy() + bias_C
         return probabilities(scores_NC, multiple=self.multiple)

@@ -1,8 +1,8 @@
-"""The classic ways to get these models wrong, each as a check that a model passes or fails.
+"""Checks for the classic mistakes in these models, which a model passes or fails.
 
-In: a LanguageModel. Out: what was checked, what it means, whether it holds, and the number that was measured.
-The checks run on short random rows, on the model's own weights, through every kernel that can compute the model, and
-leave the model as it was.
+In: a LanguageModel. Out: for each check its name, its meaning, whether it passed, and the measured value. The checks
+run on short random rows, on the model's own weights, through every kernel that supports the model, and leave the model
+unchanged.
 """
 
 import platform
@@ -36,23 +36,23 @@ from segue.model.language_model import order_batch
 from segue.model.stack import Stack
 
 MOVED = 1e-6
-"""What changes a state by more than this reaches it; what may not reach it changes nothing at all."""
+"""Minimum change of a state that counts as an effect of a token; tokens that a state may not see change nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One finding. `passed` is None where the check does not concern the model, or a kernel is not there."""
+    """The result of one check. `passed` is None if the check does not apply to the model, or a kernel is missing."""
 
     name: str
     meaning: str
     passed: bool | None
     measured: str
     kernel: str | None = None
-    """The kernel through which it was found; None for what does not depend on one."""
+    """The kernel used; None if the check does not depend on one."""
 
 
 def check_installation() -> Iterator[Check]:
-    """Checks of the installation."""
+    """Check the installation."""
     yield Check(
         name="python",
         meaning="Python 3.11 or later.",
@@ -86,7 +86,7 @@ def check_installation() -> Iterator[Check]:
 
 
 def check_model(model: LanguageModel) -> Iterator[Check]:
-    """All checks of a model, each through every kernel that can compute it, in evaluation mode and without touching
+    """Run all checks of a model, each through every kernel that supports it, in evaluation mode and without touching
     its gradients."""
     training = model.training
     model.eval()
@@ -130,7 +130,7 @@ def _hidden(model: LanguageModel, ids_BQ: Tensor) -> Tensor:
 
 
 def _change(before: Tensor, after: Tensor) -> Tensor:
-    """How much each position of row 0 changed."""
+    """Return the change at each position of row 0."""
     return (before - after)[0].abs().amax(dim=-1)
 
 

@@ -8,8 +8,8 @@ from segue.config import ModelConfig
 
 
 def multiply_adds(config: ModelConfig, *, segment_length: int, predicted: int = 0) -> float:
-    """Multiply-adds of a forward pass for each token of a segment, with the memory full. `predicted` positions have a
-    query stream (permutation) or are the only ones with a softmax (masked)."""
+    """Return the multiply-adds of a forward pass per token of a segment, with a full memory. `predicted` positions have
+    a query stream (permutation) or are the only ones with a softmax (masked)."""
     length, inner = segment_length, config.num_heads * config.resolved_head_width
     keys = length + (config.memory.length if config.memory is not None else 0)
     distances = keys + length if config.bidirectional else keys + 1
@@ -24,7 +24,7 @@ def multiply_adds(config: ModelConfig, *, segment_length: int, predicted: int = 
 
 
 def _softmax(config: ModelConfig) -> float:
-    """Multiply-adds for each predicted token; for an adaptive softmax, about those of the head and a tenth of a bin."""
+    """Return the multiply-adds per predicted token; adaptive: about those of the head and a tenth of a bin."""
     words = config.vocabulary
     if not words.cutoffs:
         return config.width * words.size
@@ -36,9 +36,9 @@ def _softmax(config: ModelConfig) -> float:
 
 
 def matrix_product_peak(dtype: torch.dtype = torch.float32, *, seconds: float = 0.4, size: int = 1024) -> float:
-    """Multiply-adds a second of a plain matrix product on this machine, the best of several."""
+    """Return the multiply-adds per second of a plain matrix product on this machine, the best of several."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    a, b = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))  # draws nothing at random
+    a, b = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))  # consumes no random numbers
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
         started = time.perf_counter()

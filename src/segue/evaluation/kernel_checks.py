@@ -1,7 +1,7 @@
-"""Two checks that look into a kernel: does each key meet its own distance, and is one token at a time the same?
+"""Checks of a kernel: the distance of each key, and equality of streaming token by token.
 
-In: a LanguageModel whose attention computes with one kernel. Out: whether it holds and the number that was measured.
-Both compare with distances that are written out pair by pair, so they share nothing with what they check.
+In: a LanguageModel whose attention uses one kernel. Out: whether the check passed and the measured value. Both compare
+with distances written out pair by pair, independent of the code that they check.
 """
 
 import math
@@ -24,23 +24,23 @@ from segue.model.streaming import Streamer
 
 Finding = tuple[bool | None, str]
 TOLERANCE = 1e-4
-"""Rounding in float32, for states of size 1."""
+"""Rounding tolerance in float32, for states of size 1."""
 ROUNDING = 5e-6
-"""What rounding alone makes of a small model in float32."""
+"""Effect of rounding alone in a small model in float32."""
 LENGTH = 8
 STEP = "step"
-"""The kernel for one token per row, which is not one of `kernels_for`."""
+"""Name of the kernel for one token per row, which is not one of `kernels_for`."""
 
 
 def random_ids(model: LanguageModel, rows: int, length: int = LENGTH) -> Tensor:
-    """The same ids on every call."""
+    """Return random ids, the same on every call."""
     generator = torch.Generator().manual_seed(0)
     size = model.config.vocabulary.size
     return torch.randint(0, size, (rows, length), generator=generator).to(next(model.parameters()).device)
 
 
 def attentions(model: LanguageModel) -> Iterator[tuple[Stack, Attention]]:
-    """Every attention of a model, with the reader that it belongs to."""
+    """Yield every attention of a model, with its reader."""
     for stack in (model.trunk.reader, model.trunk.backward_reader):
         if isinstance(stack, Stack):
             yield from ((stack, layer.attention) for layer in stack.each_layer())
@@ -48,7 +48,7 @@ def attentions(model: LanguageModel) -> Iterator[tuple[Stack, Attention]]:
 
 @contextmanager
 def computed_by(model: LanguageModel, make: Callable[[Stack, Attention], Kernel]) -> Iterator[None]:
-    """Every attention of the model computes with the kernel that `make` gives for it."""
+    """Make every attention of the model use the kernel that `make` returns for it."""
     before = [(attention, attention.kernel) for _, attention in attentions(model)]
     try:
         for stack, attention in attentions(model):
@@ -60,28 +60,28 @@ def computed_by(model: LanguageModel, make: Callable[[Stack, Attention], Kernel]
 
 
 def adjusted(model: LanguageModel, **settings: Any) -> LanguageModel:
-    """The model under other settings, as `model.adjusted` does it, with the same kernels."""
+    """Return `model.adjusted` with these settings and the same kernels."""
     other = model.adjusted(**settings)
     for (_, there), (_, here) in zip(attentions(other), attentions(model), strict=True):
         there.kernel = here.kernel
     return other
 
 
-# ----------------------------------------------------------------------------------------- which kernels there are
+# ----------------------------------------------------------------------------------------------- available kernels
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kernels:
-    """The kernels that can compute a model, by name, and for each other one the reason why it cannot."""
+    """The kernels that support a model, by name, and the reasons why others do not."""
 
     usable: dict[str, Kernel]
     absent: dict[str, str]
     step: bool
-    """Whether a stream of the model reads single tokens with the kernel for that."""
+    """Whether a stream of the model reads single tokens with the step kernel."""
 
 
 def kernels_of(model: LanguageModel) -> Kernels:
-    """The kernels of a model, found by reading with it."""
+    """Return the kernels of a model, found by running it."""
     found: dict[str, Kernel] = {}
 
     def look(query: Tensor, key: Tensor, value: Tensor, *, terms: ScoreTerms, view: View, dropout: float) -> Tensor:
@@ -115,7 +115,7 @@ def kernels_of(model: LanguageModel) -> Kernels:
 
 @dataclass(kw_only=True)
 class _Pairs:
-    """Which pairs of a query and a key were looked at, and which had the terms of another distance."""
+    """Query-key pairs that were checked, and those with the terms of another distance."""
 
     call: int = 0
     seen: set[tuple[int, int, int]] = field(default_factory=set)
@@ -123,8 +123,8 @@ class _Pairs:
 
 
 def shift_direction(model: LanguageModel) -> Finding:
-    """Reads two segments, in which each kernel call is made a second time: with keys of zero, so that distances alone
-    decide, and values that show the probability of each key."""
+    """Check the distances in two segments: each kernel call is repeated with keys of zero, so that only distances
+    decide, and with values that reveal the probability of each key."""
     positions = model.config.positions.kind
     if positions not in ("xl", "shaw", "learned_relative", "alibi"):
         return None, f"positions are {positions}"
@@ -160,7 +160,7 @@ def shift_direction(model: LanguageModel) -> Finding:
 def _terms_by_pair(
     stack: Stack, attention: Attention, query: Tensor, view: View, *, num_keys: int, reversed_B: Tensor | None
 ) -> RelativeTerms:
-    """The terms of each pair's distance, [B, Q K, ...], from the encoding of that distance alone."""
+    """Return the terms of each pair's distance, [B, Q K, ...], from the encoding of that distance alone."""
     assert stack.distance_encoding is not None
     assert attention.relative is not None
     rows, queries = query.shape[:2]
@@ -212,7 +212,7 @@ def _compare(
 
 
 def _probabilities(kernel: Kernel, query: Tensor, key: Tensor, *, terms: ScoreTerms, view: View) -> Tensor:
-    """What each query gives to each key, [B, H, Q, K]: as many keys at a time as a value has numbers."""
+    """Return the probability of each key for each query, [B, H, Q, K], computed for E keys at a time."""
     keys, width = key.shape[1], key.shape[-1]
     parts = []
     for start in range(0, keys, width):
@@ -228,7 +228,7 @@ def _probabilities(kernel: Kernel, query: Tensor, key: Tensor, *, terms: ScoreTe
 
 
 def token_by_token(model: LanguageModel, *, kernel: Kernel | None) -> Finding:
-    """A stream of three rows, two tokens at a time through a kernel, or one at a time through the step kernel."""
+    """Check a stream of three rows, two tokens at a time through a kernel, or one at a time through the step kernel."""
     if model.config.memory is not None:
         model = model.adjusted(memory={"length": LENGTH, "initial": "empty", "reuse_length": None})
     try:
@@ -256,7 +256,7 @@ def token_by_token(model: LanguageModel, *, kernel: Kernel | None) -> Finding:
 
 
 def _states(model: LanguageModel, ids_BQ: Tensor) -> Tensor:
-    """What predicts the token behind each one: of the content stream, or of a query stream from left to right."""
+    """Return the states that predict the next token: of the content stream, or of a query stream from left to right."""
     if model.config.objective != "permutation":
         return cast(Tensor, model(Batch(ids_BQ=ids_BQ)).output.hidden_BQD)
     order_BQ = torch.arange(ids_BQ.shape[1], device=ids_BQ.device).expand_as(ids_BQ)
@@ -265,7 +265,7 @@ def _states(model: LanguageModel, ids_BQ: Tensor) -> Tensor:
 
 
 def _off_by_one(query: Tensor, key: Tensor, value: Tensor, *, terms: ScoreTerms, view: View, dropout: float) -> Tensor:
-    """The definition with every distance one too long."""
+    """Compute the definition with every distance one too long."""
     if terms.relative is not None:
         names = ("key_SRHE", "bias_SRH", "value_SRHE", "bucket_SR")
         here = {name: getattr(terms.relative, name) for name in names}

@@ -1,8 +1,8 @@
 """Perplexity of a model on a text, and bits per token, character and byte.
 
-A text is cut into segments on one grid. Lanes are runs of segments that are read side by side to save time; each lane
-first reads, without counting, as much of what precedes it as its states can depend on. So the result does not depend on
-the number of lanes. Models without memory can be evaluated with a sliding window instead.
+A text is split into segments on one grid. Lanes are runs of segments that are read in one batch to save time; each lane
+first reads, without counting, as much of the preceding text as its states can depend on. So the result does not depend
+on the number of lanes. Models without memory can be evaluated with a sliding window instead.
 """
 
 import math
@@ -25,7 +25,7 @@ from segue.model.segmenting import Span, pad_rows, segments, windows
 Order = Literal["forward", "backward", "random"]
 Progress = Callable[[int, int], None]
 WINDOW_TOKENS = 4096
-"""How many tokens are read together where each target has a window of its own; changes the speed, not the result."""
+"""Tokens read together when each target has its own window; affects the speed, not the result."""
 
 
 class TokenSource(Protocol):
@@ -33,15 +33,15 @@ class TokenSource(Protocol):
 
     @property
     def length(self) -> int:
-        """How many ids it has."""
+        """Number of ids."""
 
     def read(self, start: int, stop: int) -> NDArray[np.int64]:
-        """The ids from `start` up to `stop`."""
+        """Return the ids from `start` up to `stop`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """The summed loss of a text, -log p in nats, and the number of its targets."""
+    """Summed loss of a text, -log p in nats, and its number of targets."""
 
     nll: float
     targets: int
@@ -61,7 +61,7 @@ class Score:
         return self.loss / math.log(2)
 
     def bits_per(self, units: float) -> float:
-        """Bits per character or byte, given how many the text has."""
+        """Return the bits per character or byte, given the number of these units in the text."""
         return self.nll / math.log(2) / units
 
 
@@ -75,7 +75,7 @@ def evaluate_causal(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> Score:
-    """The loss of a causal model at every token but the first, given all that segment and memory hold before it."""
+    """Return the loss of a causal model at every token except the first, given the tokens in segment and memory."""
     nll, targets = 0.0, 0
     for _, batch, nll_BQ in _read_lanes(
         model, tokens, segment_length=segment_length, lanes=lanes, limit=limit, progress=progress
@@ -95,7 +95,7 @@ def causal_losses(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> NDArray[np.float64]:
-    """The losses that `evaluate_causal` sums: -log p of every token but the first. Entry n is that of token n + 1."""
+    """Return the losses that `evaluate_causal` sums: entry n is -log p of token n + 1."""
     length = tokens.length if limit is None else min(limit, tokens.length)
     losses = np.full(max(0, length - 1), np.nan)
     for spans, batch, nll_BQ in _read_lanes(
@@ -119,8 +119,8 @@ def window_losses(
     stop: int,
     progress: Progress | None = None,
 ) -> NDArray[np.float64]:
-    """-log p of the tokens from `first` up to `stop`, each from exactly the `window` tokens before it, read from
-    nothing for each of them. So it takes `window` times as long as reading the text once."""
+    """Return -log p of the tokens from `first` up to `stop`, each from exactly the `window` tokens before it, read anew
+    for each of them. So it takes `window` times as long as reading the text once."""
     _check_objective(model, "causal")
     if not 1 <= window <= first < stop <= tokens.length:
         raise DataError(
@@ -140,7 +140,7 @@ def window_losses(
 
 
 def last_of_windows(tokens: TokenSource, targets: Iterable[int], *, window: int) -> Batch:
-    """A row for each target: the `window` tokens before it, of which only the last predicts."""
+    """Return a batch with a row for each target: the `window` tokens before it, of which only the last predicts."""
     rows = [tokens.read(target - window, target + 1) for target in targets]
     ids = torch.from_numpy(np.stack(rows))
     return Batch(
@@ -161,8 +161,8 @@ def evaluate_window(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> Score:
-    """The loss with a window that slides by `stride`: every token has at least `window - stride` tokens before it,
-    except near the start."""
+    """Return the loss with a window that slides by `stride`: every token has at least `window - stride` tokens before
+    it, except near the start."""
     _check_objective(model, "causal")
     if not 1 <= stride <= window:
         raise DataError(f"stride must be from 1 to the window; got {stride} and {window}. Use a smaller stride.")
@@ -192,8 +192,8 @@ def evaluate_order(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> Score:
-    """The loss of a permutation model at every token of every segment, in one pass under one order of the segment, with
-    memory."""
+    """Return the loss of a permutation model at every token of every segment, in one pass under one order of the
+    segment, with memory."""
     _check_objective(model, "permutation")
     model = _for_evaluation(model)
     length = tokens.length if limit is None else min(limit, tokens.length)
@@ -227,10 +227,11 @@ def evaluate_pseudo(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> Score:
-    """Pseudo-likelihood of a masked or permutation model: each token from all others of its segment.
+    """Return the pseudo-likelihood of a masked or permutation model: each token from all others of its segment.
 
-    A masked model needs the id of its mask token. It is not a probability of the text, and is compared with nothing but
-    itself."""
+    A masked model needs the id of its mask token. A pseudo-likelihood is not a probability of the text, and can only be
+    compared with other pseudo-likelihoods.
+    """
     if model.config.objective == "causal":
         raise DataError('pseudo-likelihood needs objective "masked" or "permutation"; got "causal". Use perplexity.')
     if model.config.objective == "masked" and mask is None:
@@ -262,8 +263,8 @@ def _read_lanes(
     limit: int | None,
     progress: Progress | None,
 ) -> Iterator[tuple[list[Span | None], Batch, Tensor]]:
-    """Step by step: the segment of each lane, the batch of them, and -log p of its targets; `target_mask` says which
-    count. The caller has turned gradients off."""
+    """Yield for each step the segment of each lane, their batch, and -log p of its targets; `target_mask` marks those
+    that count. The caller must have disabled gradients."""
     _check_objective(model, "causal")
     model = _for_evaluation(model)
     length = tokens.length if limit is None else min(limit, tokens.length)
@@ -285,7 +286,7 @@ def _read_lanes(
 
 
 def _lane_plan(count: int, lanes: int, *, warm: int) -> Iterator[tuple[list[int | None], list[bool]]]:
-    """For each step: the segment of each lane (None: nothing to read), and whether it counts."""
+    """Yield for each step the segment of each lane (None: nothing to read), and whether it counts."""
     lanes = min(lanes, count)
     bounds = [count * lane // lanes for lane in range(lanes + 1)]
     longest = max(stop - start for start, stop in pairwise(bounds))
@@ -300,7 +301,7 @@ def _lane_plan(count: int, lanes: int, *, warm: int) -> Iterator[tuple[list[int 
 
 
 def _warm_segments(model: LanguageModel, segment_length: int) -> int:
-    """How many earlier segments the state of a token can depend on."""
+    """Return the number of earlier segments that the state of a token can depend on."""
     config = model.config
     if config.memory is None:
         return 0
@@ -313,8 +314,8 @@ def _warm_segments(model: LanguageModel, segment_length: int) -> int:
 def _next_token_batch(
     tokens: TokenSource, spans: Sequence[Span | None], *, width: int, counted: Sequence[bool] | None = None
 ) -> Batch:
-    """A row for each span, in which every token predicts the next one. What is new in a span counts, where `counted`
-    says so; None is a row of padding."""
+    """Return a batch with a row for each span, in which every token predicts the next one. The new tokens of a span
+    count, if `counted` is True for it; None is a row of padding."""
     texts = [np.zeros(0, np.int64) if span is None else tokens.read(span.start, span.stop + 1) for span in spans]
     ids, real = pad_rows([text[:-1] for text in texts], width=width)
     targets, _ = pad_rows([text[1:] for text in texts], width=width)
@@ -331,7 +332,7 @@ def _next_token_batch(
 
 
 def _one_hidden(ids_Q: Tensor, at_B: Tensor, *, mask: int | None) -> Batch:
-    """A row for each position in `at_B`, in which its token is hidden: replaced, or seen by nobody."""
+    """Return a batch with a row for each position in `at_B`, whose token is replaced, or invisible to all."""
     rows = len(at_B)
     ids_BQ = ids_Q.repeat(rows, 1)
     at_BP = at_B[:, None]
@@ -345,7 +346,7 @@ def _one_hidden(ids_Q: Tensor, at_B: Tensor, *, mask: int | None) -> Batch:
 
 
 def _for_evaluation(model: LanguageModel, *, memory: bool = True) -> LanguageModel:
-    """The model in evaluation mode; segments do not overlap here, so all of a segment is remembered."""
+    """Return the model in evaluation mode; segments do not overlap here, so the whole segment goes into memory."""
     if model.config.memory is None:
         return model.eval()
     if not memory:

@@ -1,23 +1,23 @@
-"""Relative effective context length: up to which length a longer context still helps a model, in a group of models.
+"""Relative effective context length: the length up to which a longer context still helps a model, in a group of models.
 
 In: the loss of each model of a group at each token and context length, or the models and a text. Out: the length for
 each model. The definition is that of Dai et al. 2019, appendix C (arXiv 1901.02860), with l_i(c, t) the loss of model i
 at token t from the c tokens before it:
 
-    b(c, t)    = min over i of l_i(c, t)                       what the best of the group knows from the short context
+    b(c, t)    = min over i of l_i(c, t)                       the best of the group with the short context
     f_i(c, c') = mean over t in T of min(b(c, t), l_i(c', t))  T: the share r of all tokens where b(c, t) is largest
-    g_i(c, c') = 1 - exp f_i(c, c') / exp f_i(c, c)            the part of the perplexity that the longer context saves
+    g_i(c, c') = 1 - exp f_i(c, c') / exp f_i(c, c)            the relative gain in perplexity of the longer context
 
 From the shortest c on, c' is the next length; the result is the first c with g_i(c, c') below 0.01. All models must
-improve on the same b, so a model is not helped by being bad at short contexts. Losses that only scatter count as gains
-too, for the minimum takes what falls and leaves what rises: look at the perplexities beside it, and take steps that are
-long enough, as the paper's of 100 tokens.
+improve on the same b, so a model does not benefit from being bad at short contexts. Noise in the losses also counts as
+a gain, because the minimum takes what falls and leaves what rises: compare the perplexities, and use steps that are
+long enough, such as the paper's of 100 tokens.
 
-The paper does not say how a context is cut to c tokens. Here a model with memory sees exactly c keys, the token it
-reads included: in one layer nothing else; through the states in memory, several layers reach further,
-as they do when the model is used. With `exact`, and for models without memory or with learned positions, each token is
-predicted from a window of c tokens that is read from nothing, as the formula has it: c times the work. A model with
-learned positions reads no more tokens than it has positions, so longer contexts are to it as the longest.
+The paper does not specify how a context is limited to c tokens. Here a model with memory sees exactly c keys, the token
+it reads included: in one layer nothing else; through the states in memory, several layers reach further, as they do
+when the model is used. With `exact`, and for models without memory or with learned positions, each token is predicted
+from a window of c tokens that is read anew, as in the formula: c times the work. A model with learned positions reads
+no more tokens than it has positions, so for it longer contexts equal the longest.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ from segue.evaluation.perplexity import Progress, TokenSource, causal_losses, wi
 from segue.model import LanguageModel
 
 CONTEXTS = tuple(range(100, 1001, 100))
-"""The context lengths of the paper's plots."""
+"""Context lengths in the paper's plots."""
 SHARES = (0.1, 0.5, 1.0)
-"""The share r of the paper's table."""
+"""Values of the share r in the paper's table."""
 THRESHOLD = 0.01
 
 
@@ -43,9 +43,9 @@ class EffectiveLength:
     """The result for one model."""
 
     context: int
-    """Up to this length more context helped. The shortest that was measured: perhaps less would have done."""
+    """Length up to which more context helped. If it is the shortest that was measured, less might have been enough."""
     open_end: bool
-    """Whether it helped up to the longest length that was measured, so that the true one may be longer."""
+    """Whether context helped up to the longest length that was measured, so that the true value may be larger."""
     gains: tuple[float, ...]
     """g_i(c, c') for each c and the next."""
 
@@ -57,7 +57,7 @@ def effective_lengths(
     share: float,
     threshold: float = THRESHOLD,
 ) -> list[EffectiveLength]:
-    """One for each of N models, from its loss in nats at C context lengths and T tokens."""
+    """Return the effective length of each of N models, from its loss in nats at C context lengths and T tokens."""
     check_contexts(contexts)
     if losses_NCT.ndim != 3 or losses_NCT.shape[1] != len(contexts) or 0 in losses_NCT.shape:
         raise DataError(
@@ -76,7 +76,7 @@ def effective_lengths(
 
 
 def _gains(losses_NCT: NDArray[np.float64], at: int, *, share: float) -> NDArray[np.float64]:
-    """g_i(c, c') of every model, for the context number `at` and the next."""
+    """Return g_i(c, c') of every model, for the context with index `at` and the next."""
     baseline_T = losses_NCT[:, at].min(axis=0)
     count = max(1, round(share * len(baseline_T)))
     hardest = np.argsort(-baseline_T, kind="stable")[:count]
@@ -105,8 +105,8 @@ def context_losses(
     exact: bool = False,
     progress: Progress | None = None,
 ) -> NDArray[np.float64]:
-    """-log p at each context length, [contexts, tokens]: of the tokens that have the longest context before them, among
-    the first `limit`. `progress` hears how many tokens went through the model, of how many."""
+    """Return -log p at each context length, [contexts, tokens], of the tokens that have the longest context before
+    them, among the first `limit`. `progress` is called with the number of tokens processed and the total."""
     check_contexts(contexts)
     longest = contexts[-1]
     length = tokens.length if limit is None else limit
@@ -127,19 +127,19 @@ def context_losses(
             losses.append(window_losses(reader, tokens, window=window, first=longest, stop=length, progress=report))
         else:
             reader = model.adjusted(memory={"length": context}, attention_span=context)
-            segment = min(512, max(64, context))  # changes the speed only: the span cuts each token's context alike
+            segment = min(512, max(64, context))  # affects only the speed: the span limits each token's context
             found = causal_losses(reader, tokens, segment_length=segment, lanes=1, limit=length, progress=report)
             losses.append(found[longest - 1 :])
     return np.stack(losses)
 
 
 def reads_windows(model: LanguageModel) -> bool:
-    """Whether its contexts can only be windows read from nothing."""
+    """Return True if the contexts of a model can only be windows that are read anew."""
     return model.config.memory is None or model.config.learned_positions is not None
 
 
 def _part_of(progress: Progress | None, costs: Sequence[int], number: int) -> Progress | None:
-    """From the progress of one length to that of all."""
+    """Return a progress function for one length that reports the progress of all."""
     if progress is None:
         return None
     before, total = sum(costs[:number]), sum(costs)
@@ -154,7 +154,7 @@ def _part_of(progress: Progress | None, costs: Sequence[int], number: int) -> Pr
 
 
 def check_contexts(contexts: Sequence[int]) -> None:
-    """Raises unless they ascend from 1 or more, two or more of them."""
+    """Raise DataError unless there are two or more lengths, ascending from at least 1."""
     if len(contexts) < 2 or contexts[0] < 1 or list(contexts) != sorted(set(contexts)):
         raise DataError(
             "context lengths must be two or more that ascend from at least 1, because each is compared with the next; "

@@ -1,17 +1,17 @@
-"""How much faster memory makes evaluation: the comparison of Transformer-XL with the vanilla model of Al-Rfou et al.
+"""Speedup of evaluation by memory: the comparison of Transformer-XL with the vanilla model of Al-Rfou et al.
 
-In: a causal model, and attention lengths. Out: for each length, the time that a token takes on either side.
+In: a causal model, and attention lengths. Out: for each length, the time per token on either side.
 
 - With memory: segment after segment, every token sees exactly `attention length` keys, itself included. Keys and values
-  of what was read are kept, not computed again (`model.streaming`).
+  of earlier tokens are cached, not computed again (`model.streaming`).
 - Sliding window: a vanilla model of the same layers, widths and heads, with learned positions in every layer and no
-  memory. Each token is predicted from the `attention length` tokens before it, read from nothing, so one token costs a
-  whole window. Only the last position has a softmax; the layers are computed for all. It would take hours, so a few
-  windows are timed.
+  memory. Each token is predicted from the `attention length` tokens before it, read anew, so one token costs a whole
+  window. Only the last position has a softmax; the layers are computed for all. The whole text would take hours, so a
+  few windows are timed.
 
-Both sides read one row. They take turns, and the median counts. The two do not predict the same: with memory a token
-of a model with several layers reaches further back than its own keys, through the states in memory; a window ends
-where it ends. With one layer and the same positions both give the same numbers.
+Both sides read one row. They alternate, and the median counts. The two do not make the same predictions: with memory a
+token of a model with several layers reaches further back than its own keys, through the states in memory; a window does
+not. With one layer and the same positions both give the same numbers.
 """
 
 import time
@@ -33,18 +33,18 @@ from segue.model.cache import Cache
 from segue.model.streaming import Streamer
 
 PUBLISHED = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
-"""How many times slower the sliding window is, by attention length: Dai et al. 2019, table 9, on one GPU."""
+"""Slowdown factor of the sliding window, by attention length: Dai et al. 2019, table 9, on one GPU."""
 WARM_WINDOW = 256
-"""Length of the window that is read to warm up, before the clock runs."""
+"""Length of the window that is read to warm up, before timing starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedRow:
-    """Seconds for each token at one attention length."""
+    """Seconds per token at one attention length."""
 
     attention_length: int
     segment_length: int
-    """Tokens that the side with memory reads together."""
+    """Tokens read together on the side with memory."""
     memory_seconds: float
     """Seconds per token: the median over `runs`, each as many tokens as the attention length."""
     window_seconds: float
@@ -54,19 +54,19 @@ class SpeedRow:
 
     @property
     def ratio(self) -> float:
-        """How many times slower the sliding window is."""
+        """Slowdown factor of the sliding window."""
         return self.window_seconds / self.memory_seconds
 
     @property
     def published(self) -> int | None:
-        """The same in the paper; None at other lengths than its own."""
+        """The factor in the paper; None at lengths that it does not have."""
         return PUBLISHED.get(self.attention_length)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnTokens:
-    """Random ids with the frequencies of words: the n-th of the vocabulary about as often as 1 / n, so that each bin of
-    an adaptive softmax has its share."""
+    """Random ids with a Zipf distribution: the n-th of the vocabulary about as often as 1 / n, so that each bin of an
+    adaptive softmax has its share."""
 
     ids: NDArray[np.int64]
 
@@ -89,9 +89,9 @@ def measure_speed(
     tokens: TokenSource | None = None,
     progress: Progress | None = None,
 ) -> list[SpeedRow]:
-    """A row for each attention length. `segment_length` is how many tokens the side with memory reads together, by
-    default as many as it can; `repeats` runs of it are timed, and `windows` of the other side. `tokens` is a text;
-    without one, ids are drawn. `progress` hears how many tokens went through a model, of how many."""
+    """Return a row for each attention length. `segment_length`: number of tokens read together on the side with memory.
+    Default: as many as possible. `repeats` runs of it are timed, and `windows` of the other side. `tokens` is a text.
+    Default: random ids. `progress` is called with the number of tokens processed and the total."""
     _check(model, attention_lengths, segment_length=segment_length, windows=windows, repeats=repeats)
     needed = max((1 + repeats) * length + 1 for length in attention_lengths) + windows
     if tokens is None:
@@ -141,13 +141,13 @@ def measure_speed(
 
 
 def with_memory(model: LanguageModel, attention_length: int) -> Streamer:
-    """The same weights; each token sees exactly so many keys, itself included."""
+    """Return a streamer of the model in which each token sees exactly `attention_length` keys, itself included."""
     return Streamer(model.adjusted(attention_span=None), memory_length=attention_length - 1)
 
 
 def vanilla_of(model: LanguageModel, attention_length: int) -> LanguageModel:
-    """The vanilla model of this shape: no memory, positions learned in every layer. Weights that both have are the
-    same, not copied; the positions are drawn, for the time that they take does not depend on them."""
+    """Return the vanilla model of this shape: no memory, positions learned in every layer. Weights that both have are
+    shared, not copied; the positions are random, because the time does not depend on them."""
     positions = {"kind": "per_layer", "max_length": attention_length}
     config = changed(model.config, memory=None, attention_span=None, auxiliary=None, positions=positions)
     with shapes_only():
@@ -166,24 +166,24 @@ def vanilla_of(model: LanguageModel, attention_length: int) -> LanguageModel:
 def read_on(
     streamer: Streamer, cache: Cache, tokens: TokenSource, *, start: int, length: int, segment_length: int
 ) -> Tensor:
-    """Reads `length` tokens from `start` on; -log p of the token that follows each of them."""
+    """Read `length` tokens from `start` on; return -log p of the token that follows each of them."""
     model, losses = streamer.model, []
     for first in range(start, start + length, segment_length):
         stop = min(first + segment_length, start + length)
         ids_BQ = torch.from_numpy(tokens.read(first, stop + 1))[None].to(_device(model))
         hidden_BQD = streamer.read(ids_BQ[:, :-1], cache, places=stop - first)
         losses.append(model.nll(hidden_BQD, ids_BQ[:, 1:])[0])
-    return torch.cat(losses).cpu()  # brought here, so that a device has finished
+    return torch.cat(losses).cpu()  # copied to the CPU, so that the device has finished
 
 
 def read_window(model: LanguageModel, tokens: TokenSource, *, target: int, window: int) -> float:
-    """-log p of one token, from the `window` tokens before it."""
+    """Return -log p of one token, from the `window` tokens before it."""
     batch = last_of_windows(tokens, [target], window=window)
     return float(model(batch.to(_device(model))).nll)
 
 
 def draw_tokens(vocabulary_size: int, length: int, *, seed: int = 0) -> DrawnTokens:
-    """A text of random ids."""
+    """Return a text of random ids."""
     uniform = np.random.default_rng(seed).random(length)
     ids = np.floor(vocabulary_size**uniform).astype(np.int64) - 1
     return DrawnTokens(ids=ids.clip(0, vocabulary_size - 1))

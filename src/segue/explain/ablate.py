@@ -1,7 +1,7 @@
-"""The loss of a text without a term of the score, without a head, or without the memory.
+"""Ablation: the loss of a text without a term of the score, without a head, or without the memory.
 
-In: a TextReading and an Ablation. Out: the loss on each token, by the library's own forward pass with memory carried
-on; only the kernel of the layers concerned is another one. Ablating nothing changes nothing.
+In: a TextReading and an Ablation. Out: the loss on each token, by the library's own forward pass with memory; only the
+kernel of the affected layers is replaced. An empty ablation changes nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,28 +19,28 @@ from segue.model.kernels import Kernel, ScoreTerms, View
 from segue.model.kernels.definition import masked_softmax, mixed_values
 
 ABLATED_AT_ONCE = 2**22
-"""How many scores are computed at a time, where a term is left out."""
+"""Number of scores computed at a time when a term is ablated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation:
-    """What is left out; both `layer` and `head` left out mean everywhere."""
+    """The ablated part; without `layer` and `head` it is ablated everywhere."""
 
     term: str | None = None
-    """A term of the score: one of TERMS. Its scores are zero."""
+    """Ablated term of the score, one of TERMS: its scores are zero."""
     head: int | None = None
-    """A head: its result is zero; with a term or memory, the head in which that is left out."""
+    """Ablated head, whose output is zero; with a term or memory, the head in which that is ablated."""
     memory: bool = False
-    """Whether memory is not seen."""
+    """Whether memory is hidden."""
     layer: int | None = None
-    """The layer; None: all layers."""
+    """Affected layer; None: all layers."""
 
     def __post_init__(self) -> None:
         if self.term is not None and self.term not in TERMS:
             raise ConfigError(f"a term must be one of {', '.join(TERMS)}; got {self.term!r}. Use one of them.")
 
     def kernel(self, inner: Kernel) -> Kernel:
-        """`inner` without what is left out."""
+        """Return the kernel `inner` with this ablation."""
 
         def call(query: Tensor, key: Tensor, value: Tensor, *, terms: ScoreTerms, view: View, dropout: float) -> Tensor:
             seen = self._view(view, key.shape[1]) if self.memory else view
@@ -66,7 +66,7 @@ class Ablation:
 def _without_term(
     term: str, query_BQHE: Tensor, key_BKHE: Tensor, value_BKHE: Tensor, *, terms: ScoreTerms, view: View
 ) -> Tensor:
-    """Attention as it is defined, with one term of the score left out; some queries and one head at a time."""
+    """Compute attention by its definition, with one term of the score left out; some queries and one head at a time."""
     inputs = KernelInputs(query_BQHE=query_BQHE, key_BKHE=key_BKHE, terms=terms, view=view)
     rows, length, num_heads, _ = query_BQHE.shape
     size = max(1, ABLATED_AT_ONCE // (rows * key_BKHE.shape[1]))
@@ -85,7 +85,7 @@ def _without_term(
 
 
 def mean_loss(reading: TextReading, ablation: Ablation | None = None) -> float:
-    """-log p of a token, in nats, the mean over the tokens that have one."""
+    """Return the mean of -log p in nats over the tokens that have one."""
 
     def make(index: int, kernel: Kernel) -> Kernel:
         concerned = ablation is not None and ablation.layer in (None, index)
@@ -97,7 +97,7 @@ def mean_loss(reading: TextReading, ablation: Ablation | None = None) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The loss without something, and by how much it is higher than with it."""
+    """The loss with an ablation, and its increase over the loss without."""
 
     ablation: Ablation
     loss: float
@@ -105,7 +105,7 @@ class Change:
 
 
 def ablations(reading: TextReading, terms: Sequence[str]) -> list[Ablation]:
-    """Each term everywhere, the memory where there is one, and each head of each layer."""
+    """Return an ablation of each term everywhere, of the memory if there is one, and of each head of each layer."""
     config = reading.model.config
     found = [Ablation(term=term) for term in terms]
     if config.memory is not None:
@@ -115,7 +115,7 @@ def ablations(reading: TextReading, terms: Sequence[str]) -> list[Ablation]:
 
 
 def changes(reading: TextReading, chosen: Sequence[Ablation]) -> Iterator[Change]:
-    """The change in loss of each, as it is ready."""
+    """Yield the change in loss of each ablation, as it is ready."""
     whole = mean_loss(reading)
     for ablation in chosen:
         loss = mean_loss(reading, ablation)

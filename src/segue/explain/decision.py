@@ -1,8 +1,8 @@
-"""What a fine-tuned model decided, as a number that words can be asked about.
+"""The prediction of a fine-tuned model as a number, for attribution to words.
 
 In: a fine-tuned model and a row. Out: a Decision: the documents that were read, and a function from versions of them to
-the log-probability of the answer that the model gave for the row itself (for `rank` and `regress`, the score). N-grams
-that may be joined to a classifier are left out: they are linear, and their weights are their explanation.
+the log-probability of the model's answer for the original row (for `rank` and `regress`, the score). N-grams that may
+be combined with a classifier are left out: they are linear, and their weights are their explanation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ from segue.tasks.tag.task import Tag
 from segue.tasks.task import Item, Prediction, UnusableRowError
 
 Values = Callable[[Sequence[Item]], Tensor]
-"""Versions of an item in, one number for each out, with a gradient."""
+"""Function from versions of an item to one number for each, with a gradient."""
 ALL_SEGMENTS = 2**15
 TASKS = ("classify", "pair", "regress", "tag", "answer", "choose", "rank")
 """Tasks whose words can be explained."""
@@ -37,15 +37,15 @@ TASKS = ("classify", "pair", "regress", "tag", "answer", "choose", "rank")
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The answer of a model to a row, and how sure it would be of it for other documents."""
+    """The answer of a model to a row, and its log-probability or score for other versions of the documents."""
 
     made: TaskModel
     item: Item
-    """What was read: of several windows or documents, those that the answer depends on."""
+    """The documents read: of several windows or documents, those that the answer depends on."""
     answer: str
-    """As a person reads it."""
+    """The answer in readable form."""
     whole: str | None
-    """Answer of the network with the n-grams that are joined to it; None where there are none."""
+    """Answer of the network combined with its n-grams; None if there are none."""
     prediction: Prediction
     values: Values
     probability: bool
@@ -53,7 +53,7 @@ class Decision:
 
 
 def decide(made: TaskModel, row: Mapping[str, Any]) -> Decision:
-    """The answer to a row, whose keys are the roles of the task's columns."""
+    """Return the answer to a row, whose keys are the roles of the task's columns."""
     try:
         example = made.task.example(1, dict(row), labelled=False)
     except (UnusableRowError, KeyError) as error:
@@ -137,7 +137,7 @@ def _chosen(made: TaskModel, best: int, reader: Reader) -> Values:
 
 
 def _tags(made: TaskModel, item: Item, prediction: Prediction, reader: Reader) -> tuple[str, Item, Values]:
-    """The mean log-probability of the tags of what was found, or of all tokens where nothing was."""
+    """Return the mean log-probability of the tags of the found entities, or of all tokens if none was found."""
     pieces = item.extra
 
     def log_probability(some: Sequence[Item]) -> Tensor:

@@ -1,9 +1,8 @@
-"""Whether a ranking of words is true to the model (DeYoung et al. 2020): the answer without the first words, and with
-them alone.
+"""Faithfulness of a ranking of words (DeYoung et al. 2020): the answer without the first words, and with them alone.
 
-In: versions of a text and rankings of its words. Out: for each ranking how much of the probability is lost without its
-first words (comprehensiveness: much is good) and with nothing but them (sufficiency: little is good), beside the mean
-of random rankings: a method that is no better than those explains nothing.
+In: versions of a text and rankings of its words. Out: for each ranking the loss in probability without its first words
+(comprehensiveness: high is good) and with nothing but them (sufficiency: low is good), beside the mean of random
+rankings: a method that is no better than those explains nothing.
 """
 
 from collections.abc import Generator, Sequence
@@ -25,14 +24,14 @@ from segue.explain.words import (
 )
 
 SHARES = (0.05, 0.1, 0.2, 0.5)
-"""How many of the words are the first ones; the figures are means over these."""
+"""Shares of the words that count as the first ones; the results are means over these."""
 RANDOM_RANKINGS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faithfulness:
-    """Faithfulness of a ranking. For predictions with a probability, both values are differences of probabilities; else
-    of scores."""
+    """Faithfulness of a ranking. For predictions with a probability, both values are differences of probabilities;
+    otherwise of scores."""
 
     method: str
     comprehensiveness: float
@@ -45,11 +44,11 @@ class WordReport:
 
     task: str
     answer: str
-    """That of the network alone, which is explained."""
+    """Answer of the network alone, which is explained."""
     whole: str | None
-    """Answer of the network with the n-grams that are joined to it; None where there are none."""
+    """Answer of the network combined with its n-grams; None if there are none."""
     value: float
-    """The probability of the answer, or its score."""
+    """Probability of the answer, or its score."""
     baseline: str
     """Token that replaces words."""
     probability: bool
@@ -59,13 +58,13 @@ class WordReport:
     """Faithfulness of each method, then of random rankings."""
 
     def first(self, method: str = "integrated_gradients", count: int = 5) -> list[tuple[str, float]]:
-        """The words that count most, with their numbers."""
+        """Return the words with the highest values, and these values."""
         values_N = next(one.values_N for one in self.attributions if one.method == method)
         return [(self.units[n].text, float(values_N[n])) for n in np.argsort(-values_N, kind="stable")[:count]]
 
 
 def explain_words(decision: Decision, *, seed: int = 0) -> WordReport:
-    """All methods, and how true each is."""
+    """Return the words by all methods, with the faithfulness of each."""
     work = explaining_words(decision, seed=seed)
     while True:
         try:
@@ -76,7 +75,8 @@ def explain_words(decision: Decision, *, seed: int = 0) -> WordReport:
 
 
 def explaining_words(decision: Decision, *, seed: int = 0) -> Generator[str, None, WordReport]:
-    """The same a little at a time: says what was done, and leaves the model as it was while others use it."""
+    """Run `explain_words` step by step: yield the name of each finished step, with the model unchanged in between, so
+    that others can use it."""
     versions = versions_of(decision)
     attributions = []
     for method in (integrated_gradients, leave_one_out, received_attention):
@@ -106,7 +106,7 @@ def explaining_words(decision: Decision, *, seed: int = 0) -> Generator[str, Non
 
 
 def _measured(name: str, versions: Versions, rankings: Sequence[NDArray[np.int64]], value: float) -> Faithfulness:
-    """The mean over the rankings and over the shares of words."""
+    """Return the mean over the rankings and over the shares of words."""
     lacking, alone = [], []
     for ranking in rankings:
         for share in SHARES:

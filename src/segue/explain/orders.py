@@ -1,8 +1,8 @@
-"""One order of factorisation, watched: who sees whom in both streams, and how predictions change with what is revealed.
+"""A factorisation order step by step: visibility in both streams, and the change of predictions as tokens are revealed.
 
-In: an XLNet with its tokeniser, and a text. Out: WatchedOrder, of the last tokens of the text; what comes before them
-is memory. After n steps the first n tokens of the order are revealed, and every other token is predicted from them: the
-prediction of the token whose turn it is is the one that the likelihood of the text under this order is made of.
+In: an XLNet with its tokeniser, and a text. Out: WatchedOrder, of the last tokens of the text; the text before them is
+memory. After n steps the first n tokens of the order are revealed, and every other token is predicted from them: the
+prediction of the next token in the order is its factor in the likelihood of the text under this order.
 """
 
 from collections.abc import Sequence
@@ -24,47 +24,47 @@ from segue.model.masks import order_to_rank, permutation_mask
 from segue.model.segmenting import segments
 
 MOST_WATCHED = 48
-"""Tokens that are watched."""
+"""Maximum number of watched tokens."""
 ORDERS = 24
-"""Random orders whose mean is compared with one order."""
+"""Number of random orders whose mean is compared with one order."""
 ROWS = 16
-"""Steps that are computed together."""
+"""Steps computed together."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedOrder:
-    """The tokens that are watched, T of them, under one order."""
+    """The T watched tokens under one order."""
 
     tokens: tuple[str, ...]
     before: int
-    """How many tokens of the text come before and are remembered."""
+    """Number of tokens of the text before them, which are in memory."""
     order_T: NDArray[np.int64]
     """`order_T[n]` is the position that is predicted n-th."""
     content_TT: NDArray[np.bool_]
-    """Whether the content at q sees the content at k."""
+    """True if the content at q sees the content at k."""
     query_TT: NDArray[np.bool_]
-    """Whether the prediction at q sees the content at k."""
+    """True if the prediction at q sees the content at k."""
     log_probability_XT: Floats
-    """After each of X = T + 1 steps: log p of each token; NaN for those that are revealed."""
+    """log p of each token after each of X = T + 1 steps; NaN for revealed ones."""
     likeliest_XT: tuple[tuple[str, ...], ...]
-    """After each step: the likeliest token in each place."""
+    """The likeliest token at each position after each step."""
     one_T: Floats
-    """log p of each token when its turn comes: their sum is log p of the text under this order."""
+    """log p of each token in its turn: their sum is log p of the text under this order."""
     orders_XT: Floats
-    """The same for X random orders."""
+    """log p of each token in its turn, for X random orders."""
 
     @property
     def mean(self) -> Floats:
-        """The mean of log p of each token over the random orders: what the model was trained for."""
+        """Mean of log p of each token over the random orders: the training objective of the model."""
         return np.asarray(self.orders_XT.mean(axis=0))
 
 
 def watch_order(
     source: TextModel, text: str, *, order: Order | Sequence[int] = "random", seed: int = 0, orders: int = ORDERS
 ) -> WatchedOrder:
-    """The last tokens of a text, at most MOST_WATCHED, in an order."""
+    """Return the last tokens of a text, at most MOST_WATCHED, under an order."""
     config = source.model.config
     if config.objective != "permutation":
         raise ConfigError(
@@ -117,7 +117,7 @@ def _order(order: Order | Sequence[int], count: int, seed: int) -> NDArray[np.in
 
 @torch.no_grad()
 def _remembered(model: LanguageModel, source: TextModel, ids_T: NDArray[np.int64]) -> Memory | None:
-    """The memory of what comes before, read from the left to the right."""
+    """Return the memory of the preceding text, read from left to right."""
     memory: Memory | None = None
     device = next(model.parameters()).device
     for span in segments(len(ids_T), source.segment_length):
@@ -128,7 +128,7 @@ def _remembered(model: LanguageModel, source: TextModel, ids_T: NDArray[np.int64
 
 @torch.no_grad()
 def _log_probabilities(model: LanguageModel, ids_BQ: Tensor, order_XQ: Tensor, memory: Memory | None) -> Floats:
-    """log p of each token when its turn comes, for each order."""
+    """Return log p of each token in its turn, for each order."""
     rows = len(order_XQ)
     batch = order_batch(ids_BQ.expand(rows, -1), order_XQ)
     output = model(batch, None if memory is None else memory.select([0] * rows), remember=False)
@@ -139,13 +139,13 @@ def _log_probabilities(model: LanguageModel, ids_BQ: Tensor, order_XQ: Tensor, m
 def _revealed(
     model: LanguageModel, ids_BQ: Tensor, order_BQ: Tensor, memory: Memory | None
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """After each step: log p of every token that is not revealed, and the likeliest token in each place."""
+    """Return log p of every token that is not revealed, and the likeliest token at each position, after each step."""
     count = ids_BQ.shape[1]
     rank_BQ = order_to_rank(order_BQ)
     step_X = torch.arange(count + 1, device=ids_BQ.device)
     found, likeliest = [], []
     for some in torch.split(step_X, ROWS):
-        # A token that is not revealed has the rank of the step: it sees what is revealed, and nobody sees it.
+        # A token that is not revealed has the rank of the step: it sees the revealed ones, and none sees it.
         rank = rank_BQ.clamp(max=count).expand(len(some), -1).minimum(some[:, None])
         ids = ids_BQ.expand(len(some), -1)
         batch = Batch(

@@ -1,8 +1,8 @@
-"""What the page needs of the attention of a text: queries and keys in 16 bits, from which it computes any tile.
+"""Attention of a text packed for the page: queries and keys in 16 bits, from which it computes any tile.
 
 In: the attention of a text, segment by segment. Out: one block of bytes for each layer, head and stream, and a
 description. The scores of a text of T tokens are T x T numbers for each head; queries and keys are T x E, so the page
-holds these and multiplies what it shows. Queries are scaled already; `log_sum` makes probabilities of scores.
+holds these and multiplies what it shows. Queries are already scaled; `log_sum` turns scores into probabilities.
 """
 
 import base64
@@ -23,7 +23,7 @@ Halves = NDArray[np.float16]
 
 @dataclass(frozen=True, kw_only=True)
 class PackedAttention:
-    """What the page draws maps from."""
+    """Data from which the page draws attention maps."""
 
     description: dict[str, Any]
     blocks: dict[str, str]
@@ -32,7 +32,7 @@ class PackedAttention:
 
 @dataclass
 class _Head:
-    """The parts of one head, one array a segment."""
+    """The parts of one head, with one array per segment."""
 
     log_sum: list[NDArray[np.float32]] = field(default_factory=list)
     query: list[Halves] = field(default_factory=list)
@@ -41,8 +41,8 @@ class _Head:
 
 
 class Packer:
-    """Takes one segment after the other. With rotary positions and memory the keys of memory are packed too, because
-    they are turned anew for each segment; else those of the segments are enough."""
+    """Packer of one segment after the other. With rotary positions and memory the keys of memory are packed, too,
+    because they are rotated anew for each segment; otherwise those of the segments are enough."""
 
     def __init__(self, *, layers: Sequence[int], streams: Sequence[Stream], with_memory: bool) -> None:
         self.layers, self.streams, self.with_memory = tuple(layers), tuple(streams), with_memory
@@ -52,11 +52,11 @@ class Packer:
         self.positions: dict[tuple[int, int], tuple[list[Halves], int]] = {}
         self.terms: tuple[str, ...] = ()
         self.buckets: list[int] = []
-        """The bucket of each distance, where u is that of a bucket."""
+        """The bucket of each distance, if u depends on the bucket."""
         self.bucket_count = 1
 
     def add(self, segment: SegmentAttention) -> None:
-        """All chosen layers of a segment."""
+        """Add all chosen layers of a segment."""
         reading, span = segment.reading, segment.span
         memory, first = reading.memory_length, int((segment.key_tokens < 0).sum())
         number = len(self.segments)
@@ -99,7 +99,7 @@ class Packer:
             self._distances(layer, head, inputs, scale)
 
     def _distances(self, layer: int, head: int, inputs: KernelInputs, scale: float) -> None:
-        """What each distance adds, from the segment with the most keys."""
+        """Add the terms of each distance, from the segment with the most keys."""
         relative, num_keys = inputs.terms.relative, inputs.key_BKHE.shape[1]
         if relative is None or self.positions.get((layer, head), ([], -1))[1] >= num_keys:
             return
@@ -118,7 +118,7 @@ class Packer:
         self.positions[layer, head] = (parts, num_keys)
 
     def packed(self, terms: tuple[str, ...]) -> PackedAttention:
-        """Everything that was added. `terms` are those of the model's score."""
+        """Return everything that was added. `terms` are those of the model's score."""
         blocks = dict(self.masks)
         some = next(iter(self.heads.values()))
         for (layer, head, stream), one in self.heads.items():
@@ -142,7 +142,7 @@ class Packer:
 
 
 def packed_size(*, tokens: int, layers: int, heads: int, width: int, streams: int) -> int:
-    """About how many bytes the page will have for the maps of a text."""
+    """Return the approximate size in bytes of the maps of a text on the page."""
     return int(4 / 3 * 2 * tokens * width * heads * layers * (1 + streams))
 
 

@@ -13,7 +13,7 @@ SCRIPTS = ("words.js", "data.js", "scores.js", "map.js", "charts.js", "attention
 
 
 def explanation_page(sides: Sequence[Explanation]) -> str:
-    """The page of one explanation, or of two side by side."""
+    """Return the page of one explanation, or of two side by side."""
     if not 1 <= len(sides) <= 2:
         raise ConfigError(f"a page shows one or two explanations; got {len(sides)}. Give one or two.")
     title = " | ".join(side.name for side in sides)
@@ -41,7 +41,7 @@ def explanation_page(sides: Sequence[Explanation]) -> str:
 
 
 def _safe(values: str) -> str:
-    """JSON in which no tag can begin."""
+    """Escape JSON so that no tag can begin in it."""
     return values.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 

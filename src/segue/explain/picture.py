@@ -1,4 +1,4 @@
-"""The map of one head as an array, for a picture."""
+"""The attention map of one head as an array, for an image."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,13 +8,14 @@ from segue.explain.scores import Stream
 from segue.explain.text import TextReading
 
 MOST_PICTURED = 4096
-"""Tokens of a text whose map is drawn as a picture."""
+"""Maximum number of tokens in an image."""
 
 
 def head_map(
     reading: TextReading, *, layer: int, head: int, stream: Stream = "content", shown: str = "probability"
 ) -> NDArray[np.float32]:
-    """What each token of the text gives each token, [T, T]: probabilities, scores or a term; NaN where it sees none."""
+    """Return the attention of each token to each token of the text, [T, T]: probabilities, scores or a term; NaN where
+    it is hidden."""
     count = len(reading.ids_T)
     if count > MOST_PICTURED:
         raise DataError(

@@ -1,7 +1,7 @@
-"""Everything there is to say about a text and a model, computed in one reading, and written as one page.
+"""The full explanation of a text and a model, computed in one pass, and written as one page.
 
-In: a language model or a fine-tuned one, and a text. Out: Explanation: one side of the page; `write_page` takes one or
-two of them.
+In: a language model or a fine-tuned one, and a text. Out: Explanation: one side of the page; `page.explanation_page`
+takes one or two of them.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -23,7 +23,7 @@ from segue.infer.score import Order
 from segue.infer.text_model import TextModel
 
 LARGEST_MAPS = 256 * 2**20
-"""Bytes of maps in a page, at most."""
+"""Maximum size of the maps on a page in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Explanation:
     name: str
     text: str
     reading: TextReading | None = None
-    """None for a fine-tuned model, of which `words` is known alone."""
+    """None for a fine-tuned model, which only has `words`."""
     losses_T: NDArray[np.float64] | None = None
     loss: float | None = None
     statistics: tuple[tuple[Stream, TermStatistics], ...] = ()
@@ -55,7 +55,8 @@ def explain_text(
     segment_length: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Explanation:
-    """Attention, terms, losses, ablations and, for a permutation model, an order. `progress` is told what was done."""
+    """Return attention, terms, losses, ablations and, for a permutation model, an order. `progress` is called with the
+    name of each finished step."""
     work = explaining_text(
         source, text, name=name, order=order, seed=seed, layers=layers, ablate=ablate, segment_length=segment_length
     )
@@ -80,7 +81,8 @@ def explaining_text(
     ablate: bool = True,
     segment_length: int | None = None,
 ) -> Generator[str, None, Explanation]:
-    """The same a little at a time: says what was done, and leaves the model as it was while others use it."""
+    """Run `explain_text` step by step: yield the name of each finished step, with the model unchanged in between, so
+    that others can use it."""
     config = source.model.config
     permutes = config.objective == "permutation"
     reading = read_text(source, text, order=order, seed=seed, segment_length=segment_length)
@@ -119,7 +121,7 @@ def explaining_text(
 
 
 def _layers(layers: Sequence[int] | None, reading: TextReading) -> list[int]:
-    """The layers whose maps go into the page."""
+    """Return the layers whose maps are included in the page."""
     config = reading.model.config
     chosen = list(range(config.num_layers)) if layers is None else sorted(set(layers))
     if not chosen or not all(0 <= layer < config.num_layers for layer in chosen):
@@ -146,7 +148,7 @@ def _layers(layers: Sequence[int] | None, reading: TextReading) -> list[int]:
 
 
 def page_values(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as plain values; maps are apart."""
+    """Return the explanation as plain values, without maps."""
     values: dict[str, Any] = {"name": explanation.name, "text": explanation.text}
     if explanation.reading is not None:
         reading = explanation.reading
@@ -214,7 +216,7 @@ def _words(one: WordReport) -> dict[str, Any]:
 
 
 def _numbers(values: Any) -> Any:
-    """Nested lists with five digits; None for what is not a number."""
+    """Return nested lists with five digits; None for numbers that are not finite."""
     if isinstance(values, np.ndarray):
         return _numbers(values.tolist())
     if isinstance(values, list):

@@ -1,7 +1,7 @@
-"""The attention of a model on a batch: scores, the terms that they are made of, and probabilities.
+"""The attention of a model on a batch: scores, their terms, and probabilities.
 
-In: a model, a Batch and a Memory. Out: AttentionReading, which keeps what each layer gave its kernel and computes the
-scores of a layer, of some heads and of some queries when they are asked for: never all at once.
+In: a model, a Batch and a Memory. Out: AttentionReading, which stores the kernel inputs of each layer and computes the
+scores of a layer, of some heads and of some queries on request: never all at once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,36 +24,36 @@ from segue.model.trunk import Trunk
 
 Stream: TypeAlias = Literal["content", "query"]
 TERMS = ("content", "position", "content_bias", "position_bias", "segment", "segment_bias", "distance_bias")
-"""The names of all terms that a score may have, in the order in which they are shown."""
+"""Names of all terms that a score may have, in display order."""
 BAND = 2**22
-"""How many scores of one head are computed at a time, where the whole of a head is not wanted."""
+"""Number of scores of one head computed at a time, if the whole of a head is not needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionScores:
-    """The scores of some heads of one layer, split into terms; what a model lacks is None. Columns are the memory, then
-    the segment. Numbers where the mask is False mean nothing."""
+    """The scores of some heads of one layer, split into terms; terms that a model lacks are None. Columns are the
+    memory, then the segment. Numbers where the mask is False are meaningless."""
 
     content_BHQK: Tensor
-    """Query times key: what the token looks for, and what is there. With rotary positions, both are turned."""
+    """Query times key: the content that the token looks for. With rotary positions, both are rotated."""
     position_BHQK: Tensor | None = None
-    """Query times position key: what the token looks for, and how far away it is."""
+    """Query times position key: the distance that the token looks for."""
     content_bias_BHQK: Tensor | None = None
-    """u times key: what is looked at whatever the token is."""
+    """u times key: the weight of the content, independent of the token."""
     position_bias_BHQK: Tensor | None = None
-    """v times position key: the distance that is looked at whatever the token is."""
+    """v times position key: the weight of the distance, independent of the token."""
     segment_BHQK: Tensor | None = None
-    """Query times segment key: whether the key is of the same segment, A or B."""
+    """Query times segment key: depends on whether the key is of the same segment, A or B."""
     segment_bias_BHQK: Tensor | None = None
     """s times segment key."""
     distance_bias_BHQK: Tensor | None = None
-    """A number for each distance: ALiBi's, or a learned one."""
+    """A scalar for each distance: ALiBi's, or a learned one."""
     mask_BQK: Tensor
     """True = may attend."""
 
     @property
     def terms(self) -> dict[str, Tensor]:
-        """The terms that there are, by name."""
+        """The existing terms, by name."""
         found = {name: getattr(self, f"{name}_BHQK") for name in TERMS}
         return {name: term_BHQK for name, term_BHQK in found.items() if term_BHQK is not None}
 
@@ -70,7 +70,7 @@ class AttentionScores:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelInputs:
-    """What one layer gave its kernel for one stream."""
+    """The kernel inputs of one layer for one stream."""
 
     query_BQHE: Tensor
     key_BKHE: Tensor
@@ -78,13 +78,13 @@ class KernelInputs:
     view: View
 
     def part(self, *, heads: Sequence[int] | None, queries: slice | None) -> "KernelInputs":
-        """The same for some heads and queries."""
+        """Return the inputs for some heads and queries."""
         chosen = self if heads is None else self._heads(torch.tensor(heads, device=self.key_BKHE.device))
         return chosen if queries is None else chosen._queries(queries)
 
     @torch.no_grad()
     def scores(self) -> AttentionScores:
-        """All scores, split."""
+        """Return all scores, split into terms."""
         parts = score_parts(self.query_BQHE, self.key_BKHE, terms=self.terms, view=self.view)
         named = {f"{name}_BHQK": part_BHQK for name, part_BHQK in parts.items()}
         return AttentionScores(mask_BQK=self.view.mask_BQK, **named)
@@ -123,12 +123,12 @@ class KernelInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionReading:
-    """What a model attended to while it read a batch; scores are computed when they are asked for."""
+    """The attention of a model on a batch; scores are computed on request."""
 
     content: tuple[KernelInputs, ...]
-    """What each layer gave its kernel for the content stream."""
+    """Kernel inputs of each layer for the content stream."""
     query: tuple[KernelInputs, ...]
-    """The same for the query stream; empty where nothing is predicted with one."""
+    """Kernel inputs of each layer for the query stream; empty if it predicts nothing."""
     memory: Memory | None
     """The memory for the next segment."""
 
@@ -142,7 +142,7 @@ class AttentionReading:
 
     @property
     def memory_length(self) -> int:
-        """How many of the keys are memory; they come first."""
+        """Number of keys that are memory; they come first."""
         return self.content[0].key_BKHE.shape[1] - self.content[0].view.segment_length
 
     def scores(
@@ -153,7 +153,7 @@ class AttentionReading:
         queries: slice | None = None,
         stream: Stream = "content",
     ) -> AttentionScores:
-        """The scores of one layer, split into their terms.
+        """Return the scores of one layer, split into their terms.
 
         Args:
             layer: Number of the layer, from 0; negative numbers count from the end.
@@ -179,7 +179,7 @@ class AttentionReading:
         return inputs[layer].part(heads=chosen, queries=queries).scores()
 
     def bands(self, layer: int, head: int, *, stream: Stream = "content") -> Iterator[tuple[slice, AttentionScores]]:
-        """The scores of one head, some queries at a time, so that little is in memory."""
+        """Yield the scores of one head, some queries at a time, to save memory."""
         inputs = self._stream(stream)[layer]
         rows, length = inputs.query_BQHE.shape[:2]
         size = max(1, BAND // (rows * inputs.key_BKHE.shape[1]))
@@ -199,7 +199,7 @@ class AttentionReading:
 
 
 def trunk_of(model: nn.Module) -> Trunk:
-    """The trunk of a language model, of a model with a head, or itself."""
+    """Return the trunk of a language model, of a model with a head, or the trunk itself."""
     trunk = model if isinstance(model, Trunk) else getattr(model, "trunk", None)
     if not isinstance(trunk, Trunk):
         raise ConfigError(f"attention needs a segue model; got a {type(model).__name__}. Use the result of segue.load.")
@@ -208,7 +208,7 @@ def trunk_of(model: nn.Module) -> Trunk:
 
 @contextmanager
 def computed_by(stack: Stack, make: Callable[[int, Kernel], Kernel]) -> Iterator[None]:
-    """Every layer computes with the kernel that `make` gives for its index and the kernel it has. Not for a model that
+    """Make every layer use the kernel that `make` returns for its index and its current kernel. Not for a model that
     another thread uses at the same time."""
     before = [layer.attention.kernel for layer in stack.each_layer()]
     try:
@@ -222,7 +222,7 @@ def computed_by(stack: Stack, make: Callable[[int, Kernel], Kernel]) -> Iterator
 
 @contextmanager
 def recorded(stack: Stack) -> Iterator[list[tuple[int, KernelInputs]]]:
-    """What the layers give their kernels, in the order of the calls, each with the index of its layer."""
+    """Record the kernel inputs of the layers, in the order of the calls, each with the index of its layer."""
     calls: list[tuple[int, KernelInputs]] = []
 
     def make(index: int, kernel: Kernel) -> Kernel:
@@ -238,8 +238,8 @@ def recorded(stack: Stack) -> Iterator[list[tuple[int, KernelInputs]]]:
 
 @torch.no_grad()
 def attention(model: nn.Module, batch: Batch, memory: Memory | None = None) -> AttentionReading:
-    """Reads a batch after a memory and keeps what each layer attends to. Without dropout. Of a model that reads in both
-    directions, it is the reader that reads forward."""
+    """Read a batch after a memory and record the attention of each layer, without dropout. For a model with two
+    directions, that of the forward reader."""
     trunk = trunk_of(model)
     training = trunk.training
     trunk.eval()

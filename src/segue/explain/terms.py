@@ -1,10 +1,10 @@
-"""What each term of the score counts: its share of the variance, its mean by distance, and what goes to memory.
+"""Statistics of the terms of the score: share of the variance, mean by distance, and probability on memory.
 
 In: the attention of a text, segment by segment. Out: TermStatistics, sums over all queries, by layer and head.
 
 Only differences between the keys of one query matter to a softmax. So a term is taken as its deviation from its mean
 over the keys that the query sees, and its share is its covariance with the score over the variance of the score: the
-shares of all terms add up to 1, and one that works against the others is negative.
+shares of all terms add up to 1, and one that counteracts the others is negative.
 """
 
 from collections.abc import Iterable
@@ -23,8 +23,8 @@ Floats = NDArray[np.float64]
 
 
 def distance_edges(farthest: int) -> NDArray[np.int64]:
-    """The lower ends of ranges of distances from 0 up to `farthest`: every distance to 8, then eight for each power of
-    two."""
+    """Return the lower bounds of ranges of distances from 0 up to `farthest`: every distance to 8, then eight for each
+    power of two."""
     edges = list(range(9))
     while edges[-1] <= farthest:
         edges.append(max(edges[-1] + 1, round(edges[-1] * 2 ** (1 / 8))))
@@ -37,20 +37,19 @@ class TermStatistics:
 
     terms: tuple[str, ...]
     edges: NDArray[np.int64]
-    """The ranges of distances: from `edges[n]` up to `edges[n + 1]`, keys to the left; N + 1 numbers."""
+    """Bounds of the ranges of distances: from `edges[n]` up to `edges[n + 1]`, keys to the left; N + 1 numbers."""
     share_LHC: Floats
-    """The share of each term in the variance of the score; adds up to 1."""
+    """Share of each term in the variance of the score; adds up to 1."""
     profile_LHCN: Floats
-    """The mean of each term by distance; NaN where no key has it."""
+    """Mean of each term by distance; NaN where no key has it."""
     probability_LHN: Floats
-    """How much of the probability goes to each range of distances, keys to the left; adds up to 1, less what goes to
-    keys on the right."""
+    """Share of the probability on each range of distances, keys to the left; with `right_LH`, adds up to 1."""
     right_LH: Floats
-    """How much of the probability goes to keys on the right."""
+    """Share of the probability on keys to the right."""
     memory_LH: Floats
-    """How much of the probability goes to memory."""
+    """Share of the probability on memory."""
     age_LHN: Floats
-    """The same by the age of what is remembered: tokens before the segment, in the same ranges."""
+    """The same by the age of the memory: tokens before the segment, in the same ranges."""
 
 
 class _Sums:
@@ -69,7 +68,7 @@ class _Sums:
         self.age = np.zeros((layers, heads, farthest + 1))
 
     def add(self, layer: int, head: int, scores: AttentionScores, *, memory: int, ahead: int) -> None:
-        """The queries of a band, the last of which stands `ahead` places before the last key."""
+        """Add the queries of a band, the last of which is `ahead` positions before the last key."""
         seen_QK = scores.mask_BQK[0]
         hidden_QK = ~seen_QK
         score_QK = scores.score[0, 0].masked_fill(hidden_QK, 0.0)
@@ -114,8 +113,8 @@ class _Sums:
 
 
 def _by_distance(x_QK: Tensor, ahead: int) -> Floats:
-    """The sums over all pairs of each distance, from 0 on; keys on the right are left out."""
-    x_QK = x_QK[:, : x_QK.shape[1] - ahead]  # now the last query stands at the last key
+    """Return the sums over all pairs of each distance, from 0 on; keys to the right are left out."""
+    x_QK = x_QK[:, : x_QK.shape[1] - ahead]  # now the last query is at the last key
     length, num_keys = x_QK.shape
     by_column = relative_unshift(x_QK, num_distances=num_keys + length).sum(dim=0, dtype=torch.float64)
     return by_column[1 : num_keys + 1].flip(0).cpu().numpy()
@@ -126,13 +125,13 @@ def _sum(x: Tensor) -> float:
 
 
 def _add(into: Floats, values: Floats) -> None:
-    """Adds as many values as there are; further ones are padding, and zero."""
+    """Add values up to the length of `into`; further ones are padding, and zero."""
     count = min(len(into), len(values))
     into[:count] += values[:count]
 
 
 class TermCounter:
-    """Counts the terms of one segment after the other; queries that a window repeats are left out."""
+    """Accumulator of the terms of one segment after the other; queries that a window repeats are left out."""
 
     def __init__(self, *, stream: Stream = "content", farthest: int) -> None:
         self.stream: Stream = stream
@@ -140,7 +139,7 @@ class TermCounter:
         self.sums: _Sums | None = None
 
     def add(self, segment: SegmentAttention) -> None:
-        """All layers and heads of a segment."""
+        """Add all layers and heads of a segment."""
         reading = segment.reading
         if self.sums is None:
             terms = tuple(reading.scores(0, heads=0, queries=slice(0, 1), stream=self.stream).terms)
@@ -156,13 +155,13 @@ class TermCounter:
                         self.sums.add(layer, head, _without(scores, skip), memory=memory, ahead=ahead)
 
     def statistics(self) -> TermStatistics:
-        """What was counted so far."""
+        """Return the statistics so far."""
         assert self.sums is not None, "nothing was counted"
         return self.sums.statistics()
 
 
 def _without(scores: AttentionScores, skip: int) -> AttentionScores:
-    """The scores without the first queries."""
+    """Return the scores without the first queries."""
     if skip == 0:
         return scores
     terms = {f"{name}_BHQK": term_BHQK[:, :, skip:] for name, term_BHQK in scores.terms.items()}
@@ -172,7 +171,7 @@ def _without(scores: AttentionScores, skip: int) -> AttentionScores:
 def term_statistics(
     segments: Iterable[SegmentAttention], *, farthest: int, stream: Stream = "content"
 ) -> TermStatistics:
-    """The statistics of all segments. `farthest` is the longest distance that can occur."""
+    """Return the statistics of all segments. `farthest` is the longest distance that can occur."""
     counter = TermCounter(stream=stream, farthest=farthest)
     for segment in segments:
         counter.add(segment)

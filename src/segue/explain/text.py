@@ -1,7 +1,7 @@
 """A text as the segments that a language model reads, one after the other, each after the memory of those before it.
 
-In: a model with its tokeniser, and a text. Out: TextReading: the batches, what they attend to, and the loss on each
-token. Texts are cut, begun (with eod) and ordered as `segue.infer.score` does it, so that the losses are the same.
+In: a model with its tokeniser, and a text. Out: TextReading: the batches, their attention, and the loss on each token.
+Texts are split, begun (with eod) and ordered as in `segue.infer.score`, so that the losses are the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,12 +22,12 @@ from segue.model.segmenting import Span, segments
 from segue.text.tokenizer import BYTE_PIECE, Tokenizer
 
 MOST_TOKENS = 2**14
-"""Tokens of a text that is explained."""
+"""Maximum number of tokens of an explained text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """One segment of a text; in a model without memory, a window, which repeats what came before `new`."""
+    """One segment of a text; in a model without memory, a window, which repeats the tokens before `new`."""
 
     span: Span
     batch: Batch
@@ -35,35 +35,35 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentAttention:
-    """What a segment attends to."""
+    """The attention of a segment."""
 
     span: Span
     reading: AttentionReading
     key_tokens: NDArray[np.int64]
-    """For each key, memory first, the number of its token in the text; -1 for none."""
+    """For each key, memory first, the index of its token in the text; -1 for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextReading:
-    """A text, cut for a model; nothing is computed before it is asked for."""
+    """A text, split for a model; everything is computed on request."""
 
     model: LanguageModel
-    """The model, set up to read in segments or windows."""
+    """The model, adjusted to read in segments or windows."""
     tokenizer: Tokenizer
     text: str
     ids_T: NDArray[np.int64]
-    """The tokens, eod before the text included where the tokeniser has it."""
+    """The tokens, with eod before the text if the tokeniser has it."""
     starts_T: NDArray[np.int64]
     ends_T: NDArray[np.int64]
-    """The characters of each token; none for eod."""
+    """Character offsets of each token; empty for eod."""
     segments: tuple[Segment, ...]
     known: int
-    """How many tokens stand before the text: 1 with eod, or 0."""
+    """Number of tokens before the text: 1 with eod, or 0."""
     segment_length: int
 
     @property
     def tokens(self) -> list[str]:
-        """The tokens as a person reads them: bytes that are characters as these, others by their numbers."""
+        """The tokens in readable form: bytes that are characters as these, others by their numbers."""
         names = {index: f"<{name}>" for name, index in self.tokenizer.specials.items()}
         found = [names.get(int(index), self.tokenizer.token(int(index))) for index in self.ids_T]
         for place, (start, end) in enumerate(zip(self.starts_T, self.ends_T, strict=True)):
@@ -72,7 +72,7 @@ class TextReading:
         return found
 
     def attention(self) -> Iterator[SegmentAttention]:
-        """What each segment attends to, with the memory carried on; one segment is in memory at a time."""
+        """Yield the attention of each segment, with the memory of those before; one segment is in memory at a time."""
         memory: Memory | None = None
         remembered = np.zeros(0, dtype=np.int64)
         for segment in self.segments:
@@ -89,7 +89,7 @@ class TextReading:
                 remembered = np.concatenate([remembered, own])[-memory.length :]
 
     def losses(self) -> NDArray[np.float64]:
-        """-log p of each token, NaN where it has none; the memory is carried on."""
+        """Return -log p of each token, with memory carried over; NaN if it has none."""
         if self.model.config.objective == "masked":
             return self._pseudo_losses()
         nll_T = np.full(len(self.ids_T), np.nan)
@@ -119,7 +119,7 @@ def read_text(
     seed: int = 0,
     segment_length: int | None = None,
 ) -> TextReading:
-    """The text cut into segments. `order` is the order of factorisation, for permutation models."""
+    """Split the text into segments. `order` is the factorisation order, for permutation models."""
     objective = source.model.config.objective
     ScoreSettings(order=order, seed=seed)  # checks the order
     if objective != "permutation" and order != "forward":
@@ -158,7 +158,7 @@ def read_text(
 
 
 def _spans(length: int, plan: ReadingPlan, *, ahead: int) -> list[Span]:
-    """Segments with memory; else windows, of which a part repeats the one before."""
+    """Return segments with memory; otherwise windows, which partly repeat the one before."""
     if plan.has_memory:
         return segments(length, plan.length)
     found = [Span(0, min(length, plan.length), 0)]
@@ -170,7 +170,7 @@ def _spans(length: int, plan: ReadingPlan, *, ahead: int) -> list[Span]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Orders:
-    """The order of each segment: what is known first, then what is new as it is wished."""
+    """The order of each segment: known tokens first, then new ones in the requested order."""
 
     order: Order | Sequence[int]
     seed: int

@@ -1,12 +1,12 @@
-"""Which words decided an answer: integrated gradients and leave-one-out, through all segments and the memory.
+"""Attribution of an answer to words: integrated gradients and leave-one-out, through all segments and the memory.
 
-In: a Decision. Out: WordReport: a number for each word and method, and how true each method is (`faithful`).
+In: a Decision. Out: WordReport: a number for each word and method, and the faithfulness of each method (`faithful`).
 
-Both methods compare the text with one whose words are replaced by a token that means nothing (mask, else pad, else
-unk); special tokens stay. Integrated gradients (Sundararajan et al. 2017) add up the gradient on the straight way from
-there to here, so that the numbers of all words add up to the difference between both answers; `gap` says how nearly
-they do. Leave-one-out is the change when one word is replaced. Attention is shown beside them, and is no explanation
-unless its figures say so.
+Both methods compare the text with one whose words are replaced by a neutral token (mask, else pad, else unk); special
+tokens stay. Integrated gradients (Sundararajan et al. 2017) integrate the gradient along the straight path from there
+to the text, so that the numbers of all words add up to the difference between both answers; `gap` is the remaining
+error. Leave-one-out is the change when one word is replaced. Attention is shown beside them, and is not an explanation
+unless its faithfulness says so.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,36 +30,36 @@ from segue.tasks.task import Item
 from segue.text.tokenizer import Tokenizer
 
 MOST_UNITS = 256
-"""Words that are told apart; in a longer text, several words together."""
+"""Maximum number of units; in a longer text, several words form one."""
 FEWEST_STEPS, MOST_STEPS = 16, 256
-"""Points on the way of integrated gradients: doubled until the gap is small."""
+"""Points on the path of integrated gradients: doubled until the gap is small."""
 SMALL_GAP = 0.01
-"""What may be missing, as a share of the sizes of all numbers."""
+"""Maximum gap, relative to the sum of the absolute values."""
 AT_ONCE = 16
-"""Versions of a text that are read together."""
+"""Versions of a text read together."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """A word, or several, wherever it stands in the documents of an answer."""
+    """A word, or several, at all its places in the documents of an answer."""
 
     text: str
     document: int
-    """The document that it stands in first: options have one each. What all documents begin with stands in all."""
+    """Index of the first document that contains it: options have one each; all share their common prefix."""
     places: tuple[int, ...]
-    """Its tokens, counted over all documents one after the other."""
+    """Its token positions, counted over all documents one after the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """What each unit counts, by one method."""
+    """The attribution of each unit, by one method."""
 
     method: str
     values_N: Floats
     gap: float | None = None
-    """Integrated gradients: what the sum of the values lacks of the difference between the answers."""
+    """Integrated gradients: difference between the sum of the values and the difference between the answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Versions:
     decision: Decision
     units: tuple[Unit, ...]
     ids_N: NDArray[np.int64]
-    """The tokens of all documents, one after the other."""
+    """Tokens of all documents, concatenated."""
     baseline: int
     """The token that replaces others."""
 
@@ -80,14 +80,14 @@ class Versions:
         return trunk
 
     def item(self, ids_N: NDArray[np.int64]) -> Item:
-        """The item with other tokens."""
+        """Return the item with other tokens."""
         lengths = [len(document) for document in self.decision.item.documents]
         parts = np.split(ids_N, np.cumsum(lengths)[:-1])
         documents = zip(self.decision.item.documents, parts, strict=True)
         return replace(self.decision.item, documents=tuple(replace(one, ids=part) for one, part in documents))
 
     def without(self, numbers: Sequence[int]) -> NDArray[np.int64]:
-        """The tokens with these units replaced."""
+        """Return the tokens with these units replaced."""
         ids_N = self.ids_N.copy()
         for number in numbers:
             ids_N[list(self.units[number].places)] = self.baseline
@@ -95,14 +95,14 @@ class Versions:
 
     @torch.no_grad()
     def values(self, versions: Sequence[NDArray[np.int64]]) -> Floats:
-        """The log-probability (or score) of the answer for each version."""
+        """Return the log-probability (or score) of the answer for each version."""
         parts = (versions[start : start + AT_ONCE] for start in range(0, len(versions), AT_ONCE))
         found = [self.decision.values([self.item(ids_N) for ids_N in some]) for some in parts]
         return torch.cat(found).double().cpu().numpy() if found else np.zeros(0)
 
 
 def versions_of(decision: Decision) -> Versions:
-    """The words of a decision's documents, and what replaces them."""
+    """Return the words of a decision's documents, and their replacement."""
     tokenizer = decision.made.tokenizer
     baseline = next((tokenizer.specials[name] for name in ("mask", "pad", "unk") if name in tokenizer.specials), None)
     if baseline is None:
@@ -120,7 +120,7 @@ def versions_of(decision: Decision) -> Versions:
 
 
 def _units(documents: Sequence[TokenDocument], tokenizer: Tokenizer) -> tuple[Unit, ...]:
-    """The words of the documents; what all of them begin with is one text that stands in each."""
+    """Return the words of the documents; the common prefix of all documents is one text that is in each."""
     shortest = min(map(len, documents))
     differs = np.flatnonzero([len({int(one.ids[n]) for one in documents}) > 1 for n in range(shortest)])
     shared = 0 if len(documents) == 1 else int(differs[0]) if len(differs) else shortest
@@ -153,7 +153,7 @@ def _units(documents: Sequence[TokenDocument], tokenizer: Tokenizer) -> tuple[Un
 
 
 def _length_groups(words: list[tuple[int, list[int]]], size: int) -> Iterator[list[tuple[int, list[int]]]]:
-    """Up to `size` words of one document at a time."""
+    """Yield groups of up to `size` words of one document."""
     some: list[tuple[int, list[int]]] = []
     for word in words:
         if some and (len(some) == size or some[0][0] != word[0]):
@@ -171,14 +171,15 @@ def _ideographs(token: str) -> bool:
 
 
 def leave_one_out(versions: Versions) -> Attribution:
-    """How much less likely the answer is without each unit."""
+    """Return the decrease in the value of the answer without each unit."""
     every = [versions.ids_N, *(versions.without([number]) for number in range(len(versions.units)))]
     values = versions.values(every)
     return Attribution(method="leave_one_out", values_N=values[0] - values[1:])
 
 
 def integrated_gradients(versions: Versions, *, steps: int | None = None) -> Attribution:
-    """The gradient on the way from a text without words, times the way. `steps` points, or as many as are needed."""
+    """Return the mean gradient on the path from a text without words to the text, times the path. `steps`: number of
+    points. Default: as many as needed."""
     trunk = versions.trunk
     device = next(trunk.parameters()).device
     nothing = versions.without(range(len(versions.units)))
@@ -200,7 +201,7 @@ def integrated_gradients(versions: Versions, *, steps: int | None = None) -> Att
 
 
 def _integral(versions: Versions, here_ND: Tensor, there_ND: Tensor, count: int) -> Tensor:
-    """The mean gradient on the straight way, by Gauss-Legendre quadrature."""
+    """Return the mean gradient on the straight path, by Gauss-Legendre quadrature."""
     points, weights = np.polynomial.legendre.leggauss(count)
     numbered = versions.item(np.arange(len(versions.ids_N)))
     total_ND = torch.zeros_like(here_ND)
@@ -216,7 +217,7 @@ def _integral(versions: Versions, here_ND: Tensor, there_ND: Tensor, count: int)
 
 @contextmanager
 def _embedded_as(trunk: Trunk, table_ND: Tensor) -> Iterator[None]:
-    """Ids are numbers of rows of this table: every token has an embedding of its own."""
+    """Treat ids as row indices of this table: every token has a separate embedding."""
     embed = trunk.vocabulary.forward
     trunk.vocabulary.forward = lambda ids_BQ: table_ND[ids_BQ]  # type: ignore[method-assign]
     try:
@@ -227,7 +228,7 @@ def _embedded_as(trunk: Trunk, table_ND: Tensor) -> Iterator[None]:
 
 @contextmanager
 def _through_memory(trunk: Trunk) -> Iterator[None]:
-    """Gradients go back through the memory of all segments."""
+    """Let gradients flow back through the memory of all segments."""
     reader, config = trunk.reader, trunk.reader.config
     if config.memory is not None:
         reader.config = changed(config, memory={"backprop_segments": ALL_SEGMENTS})
@@ -238,7 +239,7 @@ def _through_memory(trunk: Trunk) -> Iterator[None]:
 
 
 def received_attention(versions: Versions) -> Attribution:
-    """The probability that each unit receives, summed over layers, heads and queries. Not an explanation."""
+    """Return the probability that each unit receives, summed over layers, heads and queries. Not an explanation."""
     found = [
         _received(versions.trunk, document, versions.decision.made) for document in versions.decision.item.documents
     ]
@@ -249,7 +250,7 @@ def received_attention(versions: Versions) -> Attribution:
 
 
 def _received(trunk: Trunk, document: TokenDocument, made: TaskModel) -> Floats:
-    """The probability that each token receives while the document is read."""
+    """Return the probability that each token receives while the document is read."""
     received_T = np.zeros(len(document))
     memory: Memory | None = None
     before = np.zeros(0, dtype=np.int64)

@@ -1,1 +1,1 @@
-"""Using trained models: generation."""
+"""Inference with trained models: sessions, generation, scoring, embedding, infilling and export."""

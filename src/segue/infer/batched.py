@@ -1,6 +1,6 @@
-"""Batched generation: several sessions of one model write side by side, and the weights are read once for all.
+"""Batched generation: several sessions of one model generate together, and the weights are read once for all.
 
-In: sessions, whatever each has read. Out: the tokens of each, as they come. The result is what each would have written
+In: sessions in any state. Out: the tokens of each, as they are generated. The result is what each would have generated
 alone with the same settings, up to rounding.
 """
 
@@ -25,10 +25,10 @@ def write_batched(
     sampling: SamplingSettings | Sequence[SamplingSettings] | None = None,
     stop: Sequence[str] = (),
 ) -> Iterator[tuple[int, GeneratedToken]]:
-    """The number of a session and a token that it wrote, until all have ended. Settings may differ by session: with
-    equal seeds, equal texts go on equally.
+    """Yield the index of a session and a token that it generated, until all have ended. Settings may differ by session:
+    with equal seeds, equal texts continue equally.
 
-    While it runs the sessions refuse to be used otherwise. Leaving the loop early is fine, as with one session.
+    While it runs, the sessions refuse other calls. The loop may be left early, as with one session.
     """
     if not sessions:
         raise DataError("batched generation needs at least one session; got none. Open one.")
@@ -77,7 +77,7 @@ def _write(
 
 
 class _Group:
-    """Streams whose caches are the rows of one cache, as long as they advance side by side."""
+    """Streams whose caches are the rows of one cache, while they advance together."""
 
     def __init__(self, streams: list[TokenStream], numbers: list[int]) -> None:
         self._streams, self.numbers = streams, numbers
@@ -86,7 +86,7 @@ class _Group:
         self._gather()
 
     def put(self, generations: list[Generation]) -> list[tuple[int, GeneratedToken]]:
-        """Generates a token of each. All are drawn before any is returned, so that an early end finds all alike."""
+        """Generate a token of each stream. All are drawn before any is returned, so an early end leaves all alike."""
         logits_BV = self._streams[0].streamer.logits(self._hidden_BD)
         return [
             (number, generations[number].put(self._streams[number], logits_BV[row]))
@@ -94,7 +94,7 @@ class _Group:
         ]
 
     def advance(self, going: list[int]) -> None:
-        """Lets those that go on read their last token. The others leave, and read later what they have not read."""
+        """Let the continuing streams read their last token. The others leave the group, and read theirs later."""
         full = [number for number in going if self._streams[number].window_is_full]
         if full or len(going) < len(self.numbers):
             self.part()
@@ -111,7 +111,7 @@ class _Group:
             stream.note(stream.unread)
 
     def part(self) -> None:
-        """Gives each stream a cache of its own again."""
+        """Give each stream a separate cache again."""
         for row, number in enumerate(self.numbers):
             self._streams[number].cache = self._cache.select([row])
             self._streams[number].hidden_1D = self._hidden_BD[row : row + 1]

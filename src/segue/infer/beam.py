@@ -1,16 +1,17 @@
-"""Beam search over any model that gives, for what was written so far, the log-probability of every next token.
+"""Beam search over any model that gives the log-probability of every next token after a prefix.
 
-In: the log-probabilities of the first token of each row, a state, and two functions: one reads a token more, one picks
-rows of the state. Out: for each row its best hypotheses. What a state is (a memory, a prefix) is the caller's business.
+In: the log-probabilities of the first token of each row, a state, and two functions: one reads one more token, one
+selects rows of the state. Out: the best hypotheses of each row. The kind of state (a memory, a prefix) is up to the
+caller.
 
-Every step looks at the `beam` likeliest continuations of a row. Those that end are set aside, and the `beam` likeliest
-others live on. A row is done when `beam` hypotheses have ended, or none that lives can become better than those
-wanted. At `max_length` what still lives has to end there. So a log-probability is always that of the whole text, its
-end included. Hypotheses of different length are compared by log-probability / ((5 + length) / 6) ** length_penalty
+Every step considers the `beam` likeliest continuations of a row. Those that end are set aside, and the `beam` likeliest
+others stay alive. A row is done when `beam` hypotheses have ended, or when no live one can become better than those
+wanted. At `max_length` live hypotheses have to end. So a log-probability is always that of the whole text, its end
+included. Hypotheses of different length are compared by log-probability / ((5 + length) / 6) ** length_penalty
 (Wu et al. 2016), where the length counts the end.
 
 Besides the letters of `segue.model`: A rows that are not done, W hypotheses of a row, N = A times W, T tokens written
-so far, X tokens of a run that may not repeat.
+so far, X tokens of a sequence that may not repeat.
 """
 
 from collections.abc import Callable
@@ -36,13 +37,14 @@ class BeamSettings:
     beam: int
     """Beam width; 1 is greedy decoding."""
     max_length: int
-    """The largest number of tokens of a text, without its end."""
+    """Maximum number of tokens of a text, without its end."""
     count: int = 1
-    """How many hypotheses of each row are returned."""
+    """Number of hypotheses returned for each row."""
     length_penalty: float = 0.0
-    """0 compares log-probabilities, which favours short texts; 1 is close to their mean for each token."""
+    """Exponent of the length normalisation: 0 compares log-probabilities, which favours short texts; 1 is close to
+    their mean per token."""
     no_repeat: int | None = None
-    """Texts may not repeat any run of this many tokens. Default: no such rule."""
+    """Length of the token sequences that may not repeat within a text. Default: no such rule."""
 
     def __post_init__(self) -> None:
         for name in ("beam", "max_length", "count"):
@@ -59,23 +61,23 @@ class BeamSettings:
             raise ConfigError(f"no_repeat must be at least 1; got {self.no_repeat}. Leave it out to allow repetition.")
 
     def score(self, log_probability: float, length: int) -> float:
-        """The score by which hypotheses are compared: higher is better."""
+        """Return the score by which hypotheses are compared: higher is better."""
         return log_probability / float(((5 + length) / 6) ** self.length_penalty)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
-    """One result of a beam search."""
+    """A result of a beam search."""
 
     tokens: tuple[int, ...]
     """The tokens without the end."""
     log_probability: float
-    """The log-probability of all tokens and the end."""
+    """Log-probability of all tokens and the end."""
     score: float
 
     @property
     def mean_log_probability(self) -> float:
-        """The mean over all tokens and the end."""
+        """Mean log-probability over all tokens and the end."""
         return self.log_probability / (len(self.tokens) + 1)
 
 
@@ -87,12 +89,12 @@ def beam_search(
     select: Callable[[State, Tensor], State],
     settings: BeamSettings,
 ) -> list[list[Hypothesis]]:
-    """The best `count` hypotheses of each row, best first.
+    """Return the best `count` hypotheses of each row, best first.
 
-    `step(token_N, state)` reads a token for each row of the state and gives log-probabilities [N, V] with the next
-    state; tokens that must not come have -inf. `select(state, rows_N)` gives the state of these rows, which may repeat.
+    `step(token_N, state)` reads a token for each row of the state and returns log-probabilities [N, V] with the next
+    state; forbidden tokens have -inf. `select(state, rows_N)` returns the state of these rows, which may repeat.
     """
-    rows = list(range(len(first_BV)))  # those that are not done; each has as many live hypotheses as the others
+    rows = list(range(len(first_BV)))  # rows that are not done; all have the same number of live hypotheses
     ended: list[list[Hypothesis]] = [[] for _ in rows]
     prefix_NT = np.zeros((len(rows), 0), dtype=np.int64)
     live_AW = torch.zeros(len(rows), 1, dtype=torch.float64, device=first_BV.device)
@@ -133,9 +135,9 @@ class _Chosen:
 def _continue(
     ended: list[Hypothesis], prefixes: NDArray[np.int64], total_WV: Tensor, settings: BeamSettings
 ) -> _Chosen:
-    """Ends those of the likeliest continuations that end, and chooses those that live on."""
+    """Set aside those of the likeliest continuations that end, and choose those that stay alive."""
     width, size = total_WV.shape
-    # At most `width` continuations end, so that twice the beam has a whole beam of others.
+    # At most `width` continuations end, so twice the beam includes a whole beam of others.
     best = total_WV.flatten().topk(min(2 * settings.beam, width * size))
     index = best.indices.cpu().numpy()
     parent, token = index // size, index % size
@@ -159,7 +161,7 @@ def _end(ended: list[Hypothesis], prefix: NDArray[np.int64], value: float, setti
 
 
 def _done(ended: list[Hypothesis], likeliest: float, settings: BeamSettings) -> bool:
-    """`likeliest` is the log-probability of the best that lives: it can only fall."""
+    """Return True if a row is done. `likeliest`: log-probability of the best live hypothesis; can only fall."""
     if len(ended) >= settings.beam or likeliest == -np.inf:
         return True
     if len(ended) < settings.count:
@@ -169,7 +171,7 @@ def _done(ended: list[Hypothesis], likeliest: float, settings: BeamSettings) -> 
 
 
 def _forbid_repetition(next_NV: Tensor, prefixes_NT: NDArray[np.int64], settings: BeamSettings) -> None:
-    """Sets tokens that would repeat a run to -inf, in place."""
+    """Set tokens that would repeat a sequence to -inf, in place."""
     size = settings.no_repeat
     if size is None or prefixes_NT.shape[1] < size:
         return

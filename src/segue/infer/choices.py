@@ -1,14 +1,14 @@
-"""Output that must be exactly one of several texts: which tokens may come next.
+"""Constrained output that must be exactly one of several texts: the tokens allowed next.
 
-In: a tokeniser and the texts. Out: for what was written so far, the ids that may follow; none when the choice is made.
-Drawing them is for `sampling` (`Sampler.choose` takes them as `allowed`), and comparing the probabilities of whole
-texts is for scoring.
+In: a tokeniser and the texts. Out: the ids that may follow a prefix; none when the choice is complete. Drawing them is
+left to `sampling` (`Sampler.choose` takes them as `allowed`), and comparing the probabilities of whole texts to
+scoring.
 
 Each text is encoded alone and as it is given. So a word that follows another one with a space has its space here:
-" yes", not "yes". Only this one way of cutting a text into tokens is allowed.
+" yes", not "yes". Only this one tokenisation of a text is allowed.
 
-A choice is made as soon as no other text goes on from it. Where one text begins another ("no", "nothing"), only an end
-can tell them apart: then `end` is allowed after the shorter one. Without an `end` such texts are refused.
+A choice is complete as soon as no other text continues it. If one text is a prefix of another ("no", "nothing"), only
+an end token can tell them apart: then `end` is allowed after the shorter one. Without an `end` such texts are refused.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from segue.text.tokenizer import Tokenizer
 
 
 class Choices:
-    """The texts that may be written, as ids."""
+    """The texts that may be generated, as ids."""
 
     def __init__(self, tokenizer: Tokenizer, texts: Sequence[str], *, end: int | None = None) -> None:
         if isinstance(texts, str):
@@ -50,7 +50,7 @@ class Choices:
         self._following = {prefix: tuple(sorted(ids)) for prefix, ids in following.items()}
 
     def allowed(self, prefix: Sequence[int]) -> tuple[int, ...]:
-        """The ids that may follow what was written so far, rising; none if the choice is made."""
+        """Return the ids that may follow a prefix, ascending; none if the choice is complete."""
         written = tuple(prefix)
         if written in self._following:
             return self._following[written]

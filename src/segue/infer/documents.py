@@ -1,9 +1,9 @@
-"""Texts and files as documents of tokens, in constant memory: read in parts, encoded in parts, read ahead only so far.
+"""Texts and files as documents of tokens, in constant memory: read and encoded in parts, with bounded read-ahead.
 
-In: texts, or what the user names (files, folders, `-`). Out: Documents, which give their tokens a stretch at a time,
-with the characters and the line that each comes from; and pools of them, to be read side by side. Files are read and
-cut as `segue prepare` does it (`segue.data.readers`): the text of a file becomes blocks up to a blank line, a record
-its field, and so on. A document of more than some 65,536 characters is encoded in parts, cut at line ends or spaces.
+In: texts, or the inputs named by the user (files, folders, `-`). Out: Documents, which return their tokens in chunks,
+with the character offsets and the line of each; and groups of them, to be read together. Files are read and split as in
+`segue prepare` (`segue.data.readers`): the text of a file is split at blank lines, a record gives its field, and so on.
+A document of more than some 65,536 characters is encoded in parts, split at line ends or spaces.
 
 A token belongs to the line of its last character, its line end included. Lines are numbered from 1 in each document.
 """
@@ -29,13 +29,13 @@ from segue.text.unicode import without_surrogates
 
 STANDARD_INPUT = "-"
 SHOWN = 1000
-"""Most characters of a text that a row shows: a line may be longer than what memory holds."""
+"""Maximum number of characters of a text in a result row, because a line may be larger than memory."""
 _STANDARD_INPUT_FILE = Path("/dev/stdin")
 _NO_LINE = 0
 
 
 class TextPart(NamedTuple):
-    """Some text of one document; what follows, up to a part that begins, belongs to the same one."""
+    """Part of a document's text; the following parts belong to the same document, up to one that begins another."""
 
     source: str
     text: str
@@ -49,15 +49,15 @@ class Tokens:
     ids: NDArray[np.int64]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
-    """Where each token begins and ends, in characters of the document."""
+    """Character offsets of the beginning and end of each token in the document."""
     lines: NDArray[np.int64]
-    """Numbers of their lines; 0 for a special token that is no part of the text."""
+    """Line numbers; 0 for a special token that is not part of the text."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def cut(self, begin: int, end: int) -> "Tokens":
-        """The tokens from `begin` up to `end`."""
+        """Return the tokens from `begin` up to `end`."""
         return Tokens(
             ids=self.ids[begin:end],
             starts=self.starts[begin:end],
@@ -67,7 +67,7 @@ class Tokens:
 
     @classmethod
     def join(cls, parts: Sequence["Tokens"]) -> "Tokens":
-        """Joins tokens that follow one another; at least one part."""
+        """Join consecutive tokens; at least one part."""
         return cls(
             ids=np.concatenate([part.ids for part in parts]),
             starts=np.concatenate([part.starts for part in parts]),
@@ -77,7 +77,7 @@ class Tokens:
 
     @classmethod
     def special(cls, ids: Sequence[int], *, at: int) -> "Tokens":
-        """Special tokens, which come from no text, at this place of it."""
+        """Return special tokens, which come from no text, at this offset."""
         place = np.full(len(ids), at, dtype=np.int64)
         lines = np.full(len(ids), _NO_LINE, dtype=np.int64)
         return cls(ids=np.array(ids, dtype=np.int64), starts=place, ends=place, lines=lines)
@@ -85,15 +85,15 @@ class Tokens:
 
 @dataclass(kw_only=True)
 class Line:
-    """A line of a document, as far as it was read."""
+    """The part of a document's line that was read."""
 
     number: int
     text: str = ""
-    """The beginning of the line."""
+    """Beginning of the line."""
     characters: int = 0
 
     def add(self, text: str) -> None:
-        """Adds text to the line."""
+        """Add text to the line."""
         self.text += text[: SHOWN - len(self.text)]
         self.characters += len(text)
 
@@ -102,7 +102,7 @@ class Line:
 
 
 def text_parts(texts: Iterable[str], *, source: str = "text") -> Iterator[TextPart]:
-    """The parts of texts, each a document. Long texts are cut as the reader of files cuts them."""
+    """Yield the parts of texts, each a document. Long texts are split like files."""
     for text in texts:
         begins = True
         held: list[str] = []
@@ -122,7 +122,7 @@ def text_parts(texts: Iterable[str], *, source: str = "text") -> Iterator[TextPa
 
 
 class TextFiles:
-    """Files, folders, globs and `-` as documents; iterate once. What is missing is an error at once."""
+    """Files, folders, globs and `-` as documents, to be iterated once. Missing files raise an error at once."""
 
     def __init__(
         self,
@@ -133,12 +133,12 @@ class TextFiles:
     ) -> None:
         self.read = read
         self.problems = Problems()
-        """What was wrong with the text so far, and how it was mended."""
+        """Problems found in the text so far, and how they were handled."""
         self.files: list[InputFile] = []
         for given in inputs:
             if str(given) == STANDARD_INPUT:
                 self.files.append(_standard_input(standard_input, self.files))
-            else:  # one at a time: what was named twice, or has the same bytes, is read twice
+            else:  # one at a time: a file that is named twice, or has the same bytes as another, is read twice
                 self.files += find_inputs([given], self.problems)
         if not self.files:
             raise DataError("at least one file is needed; got none. Name a file, or - for standard input.")
@@ -148,13 +148,13 @@ class TextFiles:
 
     @property
     def bytes_total(self) -> int | None:
-        """The size of all files on disk; None if standard input is among them."""
+        """Size of all files on disk in bytes; None if standard input is among them."""
         known = all(file.path != _STANDARD_INPUT_FILE for file in self.files)
         return sum(file.size for file in self.files) if known else None
 
     @property
     def bytes_read(self) -> int:
-        """How many of these bytes have been read."""
+        """Number of these bytes that have been read."""
         return self._done + self._position.bytes
 
     def __iter__(self) -> Iterator[TextPart]:
@@ -184,7 +184,7 @@ def _standard_input(format: Format, files: Sequence[InputFile]) -> InputFile:
 
 
 class Document:
-    """One document that is being read: gives its tokens in order, and encodes as much as it is asked for."""
+    """A document that is being read: returns its tokens in order, and encodes only as much as requested."""
 
     def __init__(
         self,
@@ -199,15 +199,15 @@ class Document:
         """Number of the document, from 1, over all inputs."""
         self.source = ""
         self.text = ""
-        """The beginning of the document."""
+        """Beginning of the document."""
         self.characters = 0
-        """How many characters have been read."""
+        """Number of characters that have been read."""
         self.tokens = 0
-        """How many tokens of its text have been encoded."""
+        """Number of tokens of its text that have been encoded."""
         self.lines: deque[Line] = deque()
-        """The lines that were read and not yet taken away, where lines are kept."""
+        """Lines that were read and not yet removed, if lines are kept."""
         self.complete = False
-        """Whether all of it is encoded."""
+        """Whether the whole document is encoded."""
         self._parts, self._tokenizer, self._keep_lines, self._closing = parts, tokenizer, keep_lines, closing
         self._line = 1
         self._fresh = True  # at the beginning of a line
@@ -216,11 +216,11 @@ class Document:
 
     @property
     def place(self) -> str:
-        """The document as messages name it."""
+        """Name of the document in messages."""
         return f"document {self.number} ({self.source})"
 
     def fill(self, count: int) -> int:
-        """Encodes until `count` tokens wait to be taken, or all that there are; returns how many wait."""
+        """Encode until `count` tokens wait to be taken, or all there are; return the number that wait."""
         while self._held < count and not self.complete:
             part = next(self._parts, None)
             if part is None:
@@ -232,11 +232,11 @@ class Document:
         return self._held
 
     def waiting(self) -> list[NDArray[np.int64]]:
-        """The ids that wait to be taken."""
+        """Return the ids that wait to be taken."""
         return [tokens.ids for tokens in self._waiting]
 
     def take(self, count: int) -> Tokens:
-        """The next `count` tokens, or all that are left."""
+        """Return the next `count` tokens, or all that are left."""
         self.fill(count)
         taken: list[Tokens] = []
         missing = min(count, self._held)
@@ -258,7 +258,7 @@ class Document:
     def _encode(self, text: str) -> Tokens:
         try:
             encoding = self._tokenizer.encode_with_offsets(text)
-        except DataError as error:  # of tokenisers that do not know every character
+        except DataError as error:  # from tokenisers that do not know every character
             raise DataError(f"{self.place}: {error}") from None
         codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
         borders = np.flatnonzero(codes == ord("\n")) + 1
@@ -286,8 +286,9 @@ class Document:
 def pools(
     parts: Iterable[TextPart], tokenizer: Tokenizer, *, limit: int, keep_lines: bool, closing: Sequence[int] = ()
 ) -> Iterator[list[Document]]:
-    """All documents, in order, in lists of whole ones that have `limit` tokens together. One that has more comes alone
-    and is encoded as it is taken, before the next list is asked for. `closing` are special tokens after each."""
+    """Yield all documents, in order, in lists of whole ones with at most `limit` tokens together. A longer one comes
+    alone and is encoded while it is taken, before the next list is requested. `closing` are special tokens after
+    each."""
     held: list[Document] = []
     size = 0
     watch = LanguageWatch(tokenizer)
@@ -302,7 +303,7 @@ def pools(
             yield [document]
         else:
             held.append(document)
-            # A document costs something even without tokens.
+            # A document has a cost even without tokens.
             size += max(1, count)
     if held:
         yield held

@@ -1,19 +1,20 @@
-"""Texts to vectors: what a model makes of a document, or of each of its lines, pooled to one vector.
+"""Text embeddings: the hidden states of a document, or of each of its lines, pooled into one vector.
 
 In: a model, its tokeniser, documents. Out: an Embedding for each document or line, in order, as they are ready.
 
 A document is read to its end, a segment at a time (`segue.infer.segments`): with memory, or in windows. A causal model
-reads from left to right. Permutation and masked models read each segment in both directions, after what they remember.
+reads from left to right. Permutation and masked models read each segment in both directions, after their memory.
 Vectors are pooled over all tokens of the document in running sums, so memory does not grow with it. A line is pooled
-over its own tokens, which were read with all that comes before them in the document; to have lines read each on its
-own, make them documents.
+over its own tokens, which were read with everything before them in the document; to have lines read separately, make
+them documents.
 
-A text of a causal or permutation model begins as after another document, with eod where the tokeniser has it; eod
-itself is not pooled. A BERT (a masked model with segment embeddings) was taught to read CLS A SEP, and does so here;
-`mean` and `max` pool CLS and SEP too, as sentence encoders made of BERTs do. With `cls`, texts are laid out as for the
-heads of fine-tuning instead: A SEP CLS, or CLS A SEP in a masked model, and the state of CLS is the vector. A CLS that
-comes first knows the first segment alone.
-A document or line without a token has a vector of zeros, so that row n of the vectors is always text n.
+A text of a causal or permutation model begins as after another document, with eod if the tokeniser has it; eod itself
+is not pooled. A BERT (a masked model with segment embeddings) was trained to read CLS A SEP, and does so here; `mean`
+and `max` also pool CLS and SEP, as sentence encoders based on BERT do. With `cls`, texts are laid out as for the heads
+of fine-tuning instead: A SEP CLS, or CLS A SEP in a masked model, and the state of CLS is the vector. A CLS that comes
+first only sees the first segment.
+
+A document or line without tokens has a vector of zeros, so that row n of the vectors is always text n.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -42,18 +43,18 @@ class EmbedSettings:
 
     by: Literal["document", "line"] = "document"
     layer: int | None = None
-    """0 are the embeddings, 1 the result of the first layer; negative ones count from the end. Left out: the last, as
-    heads read it, after the model's final normalisation if it has one."""
+    """Layer: 0 are the embeddings, 1 the result of the first layer; negative ones count from the end. Default: the
+    last, as heads read it, after the model's final normalisation if it has one."""
     pool: Pooling = "mean"
-    """How the states of the tokens become one vector; `cls` is explained above."""
+    """Pooling of the states of the tokens into one vector; `cls` is explained above."""
     normalise: bool = True
     """Whether to normalise vectors to unit length, so that dot products are cosines."""
     memory: bool = True
     """Whether a model that has memory uses it; otherwise it reads in windows."""
     segment_length: int = 512
-    """The length of a segment, in positions."""
+    """Segment length in positions."""
     batch_tokens: int = 4096
-    """Tokens that are read at a time, over all documents side by side; changes the speed and the memory only."""
+    """Tokens read at a time, over all documents of a batch; affects only speed and memory."""
 
     def __post_init__(self) -> None:
         if self.by not in ("document", "line"):
@@ -84,13 +85,13 @@ class Embedding:
 
 @dataclass
 class EmbedTotals:
-    """Running counts of what has been embedded."""
+    """Running counts of embedded texts."""
 
     documents: int = 0
     tokens: int = 0
     vectors: int = 0
     empty: int = 0
-    """How many vectors are zeros, because their texts have no token."""
+    """Number of vectors that are zero, because their texts have no tokens."""
 
 
 def embed(
@@ -102,8 +103,8 @@ def embed(
     totals: EmbedTotals | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Embedding]:
-    """The vectors of all documents (`text_parts` of texts, or `TextFiles`). `totals` are counted along; `progress` is
-    told how many more tokens were read."""
+    """Yield the vectors of all documents (`text_parts` of texts, or `TextFiles`). `totals` are updated; `progress` is
+    called with the number of tokens just read."""
     counts = EmbedTotals() if totals is None else totals
     reader = _Reader(model, tokenizer, settings)
 
@@ -127,13 +128,13 @@ def embed_texts(
     texts: Iterable[str],
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008  (it is frozen)
 ) -> NDArray[np.float32]:
-    """The vectors of texts, each a document: [texts, width]."""
+    """Return the vectors of texts, each a document: [texts, width]."""
     found = [one.vector for one in embed(model, tokenizer, text_parts(texts), settings)]
     return np.stack(found) if found else np.zeros((0, model.config.hidden_width), dtype=np.float32)
 
 
 class _Reader:
-    """Reads documents side by side and gives the states of their tokens."""
+    """Reads documents in batches and yields the states of their tokens."""
 
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, settings: EmbedSettings) -> None:
         self.config, self.settings = model.config, settings
@@ -164,7 +165,7 @@ class _Reader:
         self.plan = make_plan(model, segment_length=settings.segment_length, memory=settings.memory)
 
     def read(self, documents: list[Document]) -> Iterator[tuple[int, Tokens, Vectors]]:
-        """The states of the tokens to pool, in steps."""
+        """Yield the states of the tokens to pool, in steps."""
         memory: Memory | None = None
         for step in steps(documents, self.plan, first=self.first, predicts_next=False, full_end=True):
             batch = self._batch(step).to(self.device)
@@ -201,7 +202,7 @@ class _Reader:
 
 
 class _Vectors:
-    """Pools the states of a document, or of each of its lines."""
+    """Pooling of the states of a document, or of each of its lines."""
 
     def __init__(self, document: Document, totals: EmbedTotals, settings: EmbedSettings, *, width: int) -> None:
         self.document, self.totals, self.settings, self.width = document, totals, settings, width
@@ -250,7 +251,7 @@ class _Vectors:
 
 
 class _State:
-    """A running pool, which gives the same whether states come at once or in parts."""
+    """A running pool, which gives the same result for states at once or in parts."""
 
     def __init__(self, pool: Pooling, width: int) -> None:
         self.pool = pool

@@ -1,10 +1,10 @@
-"""A model for others to run: an encoder or a step of a stream, as ONNX or as a program of torch.export, in a folder.
+"""Export of a model: an encoder or a step of a stream, as ONNX or as a program of torch.export, in a folder.
 
-In: whatever names a model (`segue.checkpoint.find`), and settings. Out: a folder, whole or not at all, with the
-program, `export.json` that says what goes in and comes out, a card with an example, and the tokeniser. A step has
-`initial.npz` too, the state of rows that have read nothing. All numbers are float32.
+In: the path or name of a model (`segue.checkpoint.find`), and settings. Out: a folder, written atomically, with the
+program, `export.json` that describes its inputs and outputs, a card with an example, and the tokeniser. A step also has
+`initial.npz`, the state of rows that have read nothing. All numbers are float32.
 
-Nothing is written that was not run: the program computes random input, and must equal the model to 1e-4. Files of
+Nothing is written without a check: the program runs on random input, and must equal the model to 1e-4. Files of
 torch.export are written here and never read: `torch.export.load` may unpickle, so a foreign file can run code.
 """
 
@@ -44,9 +44,9 @@ DESCRIPTION, INITIAL = "export.json", "initial.npz"
 FORMAT = "segue-export-1"
 OPSET = 20
 TOLERANCE = 1e-4
-"""Largest difference between the program and the model."""
+"""Maximum difference between the program and the model."""
 LARGEST_STATE = 4 << 30
-"""Bytes of a state: it goes in and comes out at every step."""
+"""Maximum size of a state in bytes: it is an input and an output of every step."""
 
 Array: TypeAlias = NDArray[Any]
 Run: TypeAlias = Callable[[Mapping[str, Array]], list[Array]]
@@ -59,24 +59,24 @@ class ExportSettings:
     what: Literal["encoder", "step"]
     format: Literal["onnx", "torch"] = "onnx"
     memory_length: int | None = None
-    """For a step, how many earlier tokens each token sees. Default: the memory length of the model."""
+    """For a step, the number of earlier tokens that each token sees. Default: the memory length of the model."""
     rows: int | None = None
-    """For a step, how many streams it reads side by side. Default: 1."""
+    """For a step, the number of streams read together. Default: 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What was written and how it was checked."""
+    """The written files, and the result of the check."""
 
     folder: Path
     files: Mapping[str, int]
-    """The size of each file in bytes, by name."""
+    """Size of each file in bytes, by name."""
     largest_difference: float
-    """Between the program and the model, over all outputs of the random input."""
+    """Largest difference between the program and the model, over all outputs of the random input."""
     milliseconds: float
-    """Median time of a run of the program during that check."""
+    """Median time of a run of the program during that check, in milliseconds."""
     left_out: str | None
-    """The kind of a head that stood on the trunk."""
+    """Kind of the head that was left out; None if the model has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +91,12 @@ class Tensors:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A module with everything that an exporter asks for, and the numbers that `export.json` names."""
+    """A module with the arguments of the exporter, and the values for `export.json`."""
 
     module: nn.Module
     example: tuple[Tensor, ...]
     dynamic: tuple[dict[int, Any], ...] | None
-    """The dimensions of each input that may differ from call to call."""
+    """Dynamic dimensions of each input."""
     inputs: tuple[Tensors, ...]
     outputs: tuple[Tensors, ...]
     initial: Mapping[str, Array] | None
@@ -105,7 +105,7 @@ class Program:
 
 
 def export(source: str | Path, out: str | Path, settings: ExportSettings, *, replace: bool = False) -> Exported:
-    """Writes the folder `out`. With `replace`, it may be that of an earlier export."""
+    """Write the folder `out`. With `replace`, it may be that of an earlier export."""
     target = Path(out)
     check_folder(target, kind="export", replace=replace, failure=ConfigError)
     _check_settings(settings)
@@ -123,7 +123,7 @@ def export(source: str | Path, out: str | Path, settings: ExportSettings, *, rep
         measured.append(_checked(program, run))
         tokenizer = None
         if (folder / TOKENIZER).is_dir():
-            tokenizer = load_tokenizer(folder / TOKENIZER)  # refuses a broken one
+            tokenizer = load_tokenizer(folder / TOKENIZER)  # raises for a broken one
             shutil.copytree(folder / TOKENIZER, new / TOKENIZER)
         if program.initial is not None:
             np.savez_compressed(new / INITIAL, **program.initial)  # type: ignore[arg-type]  # not allow_pickle
@@ -142,7 +142,7 @@ def export(source: str | Path, out: str | Path, settings: ExportSettings, *, rep
     )
 
 
-# ------------------------------------------------------------------------------------------------ what is exported
+# -------------------------------------------------------------------------------------------------------- programs
 
 
 def _program(folder: Path, settings: ExportSettings) -> tuple[Program, str | None]:
@@ -163,7 +163,7 @@ def _program(folder: Path, settings: ExportSettings) -> tuple[Program, str | Non
 
 
 def encoder_program(trunk: Trunk) -> Program:
-    """The encoder of any model; rows and length may differ from call to call."""
+    """Return the encoder of any model; rows and length are dynamic."""
     config = trunk.config
     longest = config.learned_positions
     length = 3 if longest is None else min(3, longest)
@@ -189,7 +189,7 @@ def encoder_program(trunk: Trunk) -> Program:
 
 
 def step_program(model: LanguageModel, *, memory_length: int | None, rows: int) -> Program:
-    """One step of a causal or permutation model; all shapes are fixed."""
+    """Return one step of a causal or permutation model; all shapes are fixed."""
     config = model.config
     if memory_length is None and config.memory is None:
         raise ConfigError(
@@ -244,7 +244,7 @@ def _check_settings(settings: ExportSettings) -> None:
 def _description(
     program: Program, settings: ExportSettings, tokenizer: Tokenizer | None, difference: float, left_out: str | None
 ) -> dict[str, Any]:
-    """The content of `export.json`."""
+    """Return the content of `export.json`."""
     config = program.config
     reads_on = config.objective != "masked"
 
@@ -277,7 +277,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _packages() -> Any:
-    """The module onnxruntime; an error if something that ONNX needs is missing."""
+    """Return the module onnxruntime; raise ConfigError if a package that ONNX needs is missing."""
     try:
         import_module("onnx")
         import_module("onnxscript")
@@ -290,13 +290,13 @@ def _packages() -> Any:
 
 
 def exported_program(program: Program) -> torch.export.ExportedProgram:
-    """The program as torch.export makes it."""
+    """Return the program as exported by torch.export."""
     with torch.no_grad():
         return torch.export.export(program.module, program.example, dynamic_shapes=program.dynamic)
 
 
 def _write_onnx(program: Program, folder: Path) -> Run:
-    """Writes `model.onnx`, its weights in `model.onnx.data`; gives what runs it."""
+    """Write `model.onnx`, its weights in `model.onnx.data`; return the function that runs it."""
     runtime = _packages()
     with _quiet():
         made = torch.onnx.export(
@@ -319,7 +319,7 @@ def _write_onnx(program: Program, folder: Path) -> Run:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides the exporter's messages about itself and about packages that are not needed."""
+    """Silence the exporter's messages about itself and about optional packages."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -334,9 +334,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _write_torch(program: Program, folder: Path) -> Run:
-    """Writes `model.pt2`; gives what runs the same program as it is in memory."""
+    """Write `model.pt2`; return the function that runs the same program in memory."""
     made = exported_program(program)
-    whole = io.BytesIO()  # on a full disk, torch's own writer of files would end the process
+    whole = io.BytesIO()  # torch's own writer of files would end the process on a full disk
     torch.export.save(made, whole)
     (folder / "model.pt2").write_bytes(whole.getbuffer())
     module = made.module()
@@ -352,7 +352,8 @@ def _write_torch(program: Program, folder: Path) -> Run:
 
 
 def _checked(program: Program, run: Run) -> tuple[float, float]:
-    """The largest difference to the model and the median milliseconds of a run, if the difference is small enough."""
+    """Return the largest difference from the model and the median milliseconds of a run; raise an error if the
+    difference is too large."""
     check = _check_encoder if program.initial is None else _check_step
     seconds: list[float] = []
 
@@ -364,7 +365,7 @@ def _checked(program: Program, run: Run) -> tuple[float, float]:
 
     with torch.no_grad():
         difference = check(program, timed, np.random.default_rng(0))
-    if not difference <= TOLERANCE:  # nor NaN
+    if not difference <= TOLERANCE:  # also true for NaN
         raise CheckpointError(
             f"an exported program must equal its model to {TOLERANCE:g}; got a difference of {difference:.3g} on "
             "random input. Nothing was written. Check the weights for NaN (segue doctor), or try another --format."
@@ -373,7 +374,7 @@ def _checked(program: Program, run: Run) -> tuple[float, float]:
 
 
 def _check_encoder(program: Program, run: Run, generator: np.random.Generator) -> float:
-    """The largest difference on rows and lengths that the exporter has not seen, with padding."""
+    """Return the largest difference on rows and lengths that the exporter has not seen, with padding."""
     worst = 0.0
     longest = program.config.learned_positions or 33
     for rows, length in ((1, 1), (1, 33), (3, 10), (4, 2)):
@@ -387,7 +388,7 @@ def _check_encoder(program: Program, run: Run, generator: np.random.Generator) -
 
 
 def _check_step(program: Program, run: Run, generator: np.random.Generator) -> float:
-    """The largest difference on a stream that each side continues with its own state; in the middle, rows forget
+    """Return the largest difference on a stream that each side continues with its own state; in the middle, rows forget
     different parts."""
     assert program.initial is not None
     names = [tensors.name for tensors in program.inputs[1:]]
@@ -412,7 +413,7 @@ def _check_step(program: Program, run: Run, generator: np.random.Generator) -> f
 
 
 def _larger(worst: float, found: Array, expected: Array) -> float:
-    """The larger of the worst difference so far and this one; NaN if there is one."""
+    """Return the larger of the worst difference so far and this one; NaN if there is one."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return float("nan")
     return float(np.maximum(worst, np.abs(found.astype(np.float64) - expected.astype(np.float64)).max()))

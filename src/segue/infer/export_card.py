@@ -1,6 +1,6 @@
-"""The card of an export, `README.md`: what the program computes, what goes in and comes out, an example that runs.
+"""The card of an export, `README.md`: the computation, the inputs and outputs, and a working example.
 
-In: what `export.json` says. Out: Markdown.
+In: the content of `export.json`. Out: Markdown.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def make_export_card(description: Mapping[str, Any]) -> str:
-    """The card of an export, in Markdown."""
+    """Return the card of an export, in Markdown."""
     step, onnx = description["what"] == "step", description["file"].endswith(".onnx")
     form = f"ONNX, opset {description['opset']}" if onnx else f"a program of torch.export, torch {description['torch']}"
     sections = [

@@ -1,11 +1,11 @@
-"""The modules that are exported: an encoder, and one step of a stream, made of plain operations on known shapes.
+"""Modules for export: an encoder, and one step of a stream, built from plain operations with known shapes.
 
-In: tensors. Out: tensors; nothing is kept or written in place, and no operation depends on the values of a tensor. The
-weights are those of the model, not copied. Files are for `export`.
+In: tensors. Out: tensors; nothing is stored or written in place, and no operation depends on the values of a tensor.
+The weights are those of the model, not copied. Files are left to `export`.
 
-`Encoder` computes what the trunk computes for a segment without earlier ones. `StreamStep` computes what
-`model.streaming` computes for one token of each row. There the memory is a buffer with an end that moves; here it comes
-in and goes out, always of the same shape and right-aligned: the oldest position drops out, the new one comes last.
+`Encoder` computes the same as the trunk for a segment without memory. `StreamStep` computes the same as
+`model.streaming` for one token of each row. There the memory is a buffer with a moving end; here it is an input and an
+output, always of the same shape and right-aligned: the oldest position is dropped, the new one comes last.
 """
 
 from copy import deepcopy
@@ -31,12 +31,12 @@ from segue.model.streaming import Streamer
 
 
 class Encoder(nn.Module):
-    """ids_BQ, real_BQ -> the states of the last layer, hidden_BQD. Padding goes to the right."""
+    """Encoder ids_BQ, real_BQ -> the states of the last layer, hidden_BQD. Padding must be on the right."""
 
     def __init__(self, trunk: Trunk) -> None:
         super().__init__()
         weights = {id(parameter): parameter for parameter in trunk.parameters()}
-        self.trunk = deepcopy(trunk, weights)  # modules of its own, with the same weights
+        self.trunk = deepcopy(trunk, weights)  # separate modules with the same weights
         for stack in (self.trunk.reader, self.trunk.backward_reader):
             if stack is not None:
                 _use_definition(stack)
@@ -55,7 +55,7 @@ class Encoder(nn.Module):
 
 
 def _zeros(stack: Stack, embedded_BQD: Tensor) -> Memory | None:
-    """The memory of new rows, for models that attend to zeros; its size may depend on that of the input."""
+    """Return the memory of new rows, for models that attend to zeros; its size may depend on that of the input."""
     settings, (rows, _, width) = stack.config.memory, embedded_BQD.shape
     if settings is None or settings.initial != "zeros":
         return None
@@ -75,18 +75,18 @@ class StreamState(NamedTuple):
     key_LBHME: Tensor
     value_LBHME: Tensor
     valid_BM: Tensor
-    """True where there is something to see."""
+    """True for positions that can be seen."""
     position_B: Tensor
-    """How many tokens each row has read."""
+    """Number of tokens that each row has read."""
 
 
 class StreamStep(nn.Module):
-    """ids_B1 and the parts of a StreamState -> log p of what follows, [B, V], and the parts of the next state."""
+    """ids_B1 and the parts of a StreamState -> log p of the next token, [B, V], and the parts of the next state."""
 
     def __init__(self, model: LanguageModel, *, memory_length: int) -> None:
-        """`memory_length` is how many earlier tokens each token sees, fewer where the attention span is shorter."""
+        """`memory_length`: number of earlier tokens that each token sees; fewer if the attention span is shorter."""
         super().__init__()
-        streamer = Streamer(model, memory_length=memory_length)  # refuses what cannot be streamed
+        streamer = Streamer(model, memory_length=memory_length)  # raises for models that cannot stream
         self.memory_length, self.span = streamer.memory_length, streamer.span
         self.model = model.adjusted().eval()
         _use_definition(self.model.trunk.reader)
@@ -96,11 +96,11 @@ class StreamStep(nn.Module):
 
     @torch.no_grad()
     def initial_state(self, rows: int = 1) -> StreamState:
-        """The state of rows that have read nothing."""
+        """Return the state of rows that have read nothing."""
         return self.state_of(Streamer(self.model, memory_length=self.memory_length).new_cache(rows))
 
     def state_of(self, cache: Cache) -> StreamState:
-        """The state of rows that a Streamer with the same memory length has read."""
+        """Return the state of rows read by a Streamer with the same memory length."""
         parts = cache.tensors()
         missing = self.memory_length - parts["valid"].shape[1]
         return StreamState(
@@ -118,7 +118,7 @@ class StreamStep(nn.Module):
         hidden_BJD = stack.embed(embed_ids(self.model.trunk.vocabulary, ids_B1), position_BJ)
         valid_BK = torch.cat([valid_BM, torch.ones_like(valid_BM[:, :1])], dim=1)
         views = [View(mask_BQK=stream_mask(valid_BK, num_queries=1, span=self.span), segment_length=1)]
-        if stack.two_streams:  # the token, then the place behind it, which sees the same
+        if stack.two_streams:  # the token, then the position behind it, which sees the same
             hidden_BJD = torch.cat([hidden_BJD, stack.embed_queries(position_BJ + 1, hidden_BJD.dtype)], dim=1)
             position_BJ = torch.cat([position_BJ, position_BJ + 1], dim=1)
             views *= 2
@@ -151,7 +151,7 @@ class StreamStep(nn.Module):
         )
 
     def _terms(self, index: int, layer: Layer, num_keys: int, ahead: int) -> ScoreTerms:
-        """The score terms of one layer, seen from the token (distances K to 0) or from one place ahead (K + 1 to 1)."""
+        """Return the score terms of a layer, seen from the token (distances K to 0) or one ahead (K + 1 to 1)."""
         relative = cast(_StoredTerms, self.relative[index]).terms()
         if relative is not None:
             relative = relative.between(1 - ahead, num_keys + 2 - ahead)
@@ -189,14 +189,14 @@ class _StoredTerms(nn.Module):
 
 
 def _use_definition(stack: Stack) -> None:
-    """Lets every layer compute attention by its definition, in operations that can be exported."""
+    """Make every layer compute attention by its definition, in operations that can be exported."""
     for layer in stack.each_layer():
         layer.attention.kernel = definition.attend
 
 
 def embed_ids(vocabulary: Vocabulary, ids_BQ: Tensor) -> Tensor:
-    """The embeddings of the vocabulary without a look at the ids: every bin embeds every id, and one result is taken.
-    An id that is too large stays too large in the last bin, so that whatever runs the program refuses it."""
+    """Return the embeddings without looking at the values of ids: every bin embeds every id, and one result is
+    selected. An id that is too large stays too large in the last bin, so that the runtime refuses it."""
     bounds = vocabulary.bounds if len(vocabulary.tables) > 1 else [0, vocabulary.size]
     embedded_BQD = None
     for i, (start, stop) in enumerate(pairwise(bounds)):

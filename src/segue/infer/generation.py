@@ -1,7 +1,7 @@
-"""The generation of one text: which token comes next, what text it makes certain, and when to stop.
+"""Generation of one text: the choice of tokens, the text that becomes certain with each, and the end.
 
-In: a TokenStream that has read what comes before. Out: tokens, each with its text. A session has a Generation for each
-text that it writes; sessions that write side by side have one each.
+In: a TokenStream that has read the prompt. Out: tokens, each with its text. A session has a Generation for each text
+that it generates; sessions in a batch have one each.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,22 +18,22 @@ from segue.text.stream import StreamDecoder
 from segue.text.tokenizer import Tokenizer
 
 TAIL = 64
-"""How many ids before the text its decoding takes into account: a space may depend on them."""
+"""Number of ids before the text used in decoding it: a space may depend on them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedToken:
-    """A token that the model generated."""
+    """A generated token."""
 
     token: str
-    """The token as the tokeniser shows it; empty for text that had been held back, at the end."""
+    """The token as the tokeniser shows it; empty for held-back text at the end."""
     id: int | None
     text: str
-    """The text that has become certain with it; it may be empty, because a character may need several tokens."""
+    """Text that has become certain with this token; may be empty, because a character may need several tokens."""
     log_probability: float
-    """Natural logarithm under the model itself, whatever the settings are."""
+    """Natural log-probability under the model itself, independent of the sampling settings."""
     alternatives: tuple[tuple[str, float], ...] = ()
-    """The likeliest tokens and their log-probabilities, where they were asked for."""
+    """The likeliest tokens and their log-probabilities, if requested."""
 
 
 def make_generation(
@@ -45,7 +45,7 @@ def make_generation(
     stop: Sequence[str] = (),
     choices: Sequence[str] = (),
 ) -> "Generation":
-    """A generation for a model with `vocabulary_size` ids. It never chooses special tokens, except the ends of
+    """Return a generation for a model with `vocabulary_size` ids. It never chooses special tokens, except the ends of
     documents and paragraphs."""
     if max_tokens < 1:
         raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}. Use 1 or more.")
@@ -65,7 +65,7 @@ def make_generation(
 
 
 class Generation:
-    """Generates one text."""
+    """The generation of one text."""
 
     def __init__(
         self,
@@ -85,16 +85,16 @@ class Generation:
 
     @property
     def stopped(self) -> bool:
-        """Whether the text has ended by itself: at the end of the document, at a stop string, or with a choice."""
+        """True if the text ended by itself: at the end of the document, at a stop string, or with a choice."""
         ended = bool(self._written) and self._written[-1] == self._end
         return self.done and (ended or self._stops.found is not None or self._choices is not None)
 
     def begin(self, recent: Iterable[int]) -> None:
-        """Starts the text; `recent` are the ids before it."""
+        """Start the text; `recent` are the ids before it."""
         self._decoder = StreamDecoder(self._tokenizer, after=list(recent)[-TAIL:])
 
     def put(self, stream: TokenStream, logits_V: Tensor | None = None) -> GeneratedToken:
-        """Chooses the next token and makes it part of the stream, to be read when what follows it is needed."""
+        """Choose the next token and append it to the stream, to be read when the next prediction needs it."""
         logits_V = stream.logits() if logits_V is None else logits_V
         allowed = None if self._choices is None else self._choices.allowed(self._written)
         history = [*stream.recent, *stream.unread]
@@ -104,7 +104,7 @@ class Generation:
         text = self._stops.feed(self._decoder.feed([chosen.token]))
         if self._choices is None:
             over = chosen.token == self._end or len(self._written) >= self._max_tokens
-        else:  # a choice is written to its end
+        else:  # a choice is generated to its end
             over = not self._choices.allowed(self._written)
         self.done = over or self._stops.found is not None
         return GeneratedToken(
@@ -116,6 +116,6 @@ class Generation:
         )
 
     def finish(self) -> GeneratedToken | None:
-        """The text that was held back, when the last token has been written."""
+        """Return the text that was held back, after the last token; None if there is none."""
         text = self._stops.feed(self._decoder.finish()) + self._stops.finish()
         return GeneratedToken(token="", id=None, text=text, log_probability=0.0) if text else None

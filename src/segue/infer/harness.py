@@ -1,10 +1,10 @@
-"""A model of segue for lm-evaluation-harness: what the harness asks, answered by segue's own scoring and writing.
+"""Adapter for lm-evaluation-harness: its requests, answered by segue's own scoring and generation.
 
-In: requests of the harness. Out: log-likelihoods and texts. `register` makes the name `segue` known to the harness, so
+In: requests of the harness. Out: log-likelihoods and texts. `register` registers the name `segue` in the harness, so
 that `--model segue --model_args model=FOLDER` finds it; `segue-lm-eval` is the harness's command with that done.
 
-A log-likelihood is the sum over the tokens of a continuation as `segue.infer.score` gives them for the whole text. A
-token that reaches over the border belongs to the continuation, and so does white space at the end of a context.
+A log-likelihood is the sum over the tokens of a continuation, as `segue.infer.score` returns them for the whole text. A
+token that crosses the border belongs to the continuation, and so does white space at the end of a context.
 """
 
 import warnings
@@ -33,7 +33,7 @@ class Request(Protocol):
 
 
 class HarnessModel:
-    """The three questions that the harness asks. `register` joins it to the harness's base class."""
+    """The three request types of the harness. `register` combines it with the harness's base class."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class HarnessModel:
         batch_size: object = None,
         max_batch_size: object = None,
     ) -> None:
-        """`model` is what `segue.open` takes. `batch_size` and `max_batch_size` are passed by the harness and mean
-        nothing here: texts are read side by side up to `batch_tokens`."""
+        """`model` is an argument of `segue.open`. `batch_size` and `max_batch_size` are passed by the harness and
+        ignored: batches have up to `batch_tokens` tokens."""
         super().__init__()
         self._source = load_text_model(model)
         objective = self._source.model.config.objective
@@ -66,7 +66,7 @@ class HarnessModel:
         self._documents = ScoreSettings(by="document", segment_length=length, batch_tokens=batch_tokens)
 
     def loglikelihood(self, requests: Sequence[Request], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """For each context and continuation: the log-likelihood, and whether greedy decoding writes it."""
+        """Return for each context and continuation the log-likelihood, and whether greedy decoding generates it."""
         pairs = [_moved_space(*request.args) for request in requests]
         found: list[tuple[float, bool]] = []
         for (context, _), tokens in zip(pairs, self._token_scores([a + b for a, b in pairs]), strict=True):
@@ -77,24 +77,24 @@ class HarnessModel:
         return found
 
     def loglikelihood_rolling(self, requests: Sequence[Request], disable_tqdm: bool = False) -> list[float]:
-        """For each text: its log-likelihood as a document."""
+        """Return for each text its log-likelihood as a document."""
         texts = [request.args[0] for request in requests]
         rows = score_texts(self._source.model, self._source.tokenizer, texts, self._documents)
         return [row.log_probability for row in rows if isinstance(row, TextScore)]
 
     def generate_until(self, requests: Sequence[Request], disable_tqdm: bool = False) -> list[str]:
-        """For each context and settings: the text that the model writes, up to a stop string or the limit."""
+        """Return for each context and settings the generated text, up to a stop string or the limit."""
         return [self._written(*request.args) for request in requests]
 
     def _token_scores(self, texts: Sequence[str]) -> Iterator[list[TokenScore]]:
-        """The tokens of each text; none for a text without any."""
+        """Return the tokens of each text; an empty list for a text without any."""
         rows = score_texts(self._source.model, self._source.tokenizer, texts, self._tokens)
         tokens = (row for row in rows if isinstance(row, TokenScore))
         by_text = {number: list(own) for number, own in groupby(tokens, key=lambda token: token.document)}
         return (by_text.get(number, []) for number in range(1, len(texts) + 1))
 
     def _is_greedy(self, before: Sequence[int], ids: Sequence[int]) -> bool:
-        """Whether greedy decoding, which never writes a special token, writes these ids after those before them."""
+        """Return True if greedy decoding, which avoids special tokens, generates these ids after `before`."""
         session = self._session.fork()
         eod = session.tokenizer.specials.get("eod")
         read = [*([] if eod is None else [eod]), *before]
@@ -129,17 +129,17 @@ class HarnessModel:
 
 
 def _moved_space(context: str, continuation: str) -> tuple[str, str]:
-    """The pair with white space at the end of the context moved to the continuation, as the harness itself does."""
+    """Return the pair with white space at the end of the context moved to the continuation, as in the harness."""
     bare = context.rstrip()
     return bare, context[len(bare) :] + continuation
 
 
 def register() -> type:
-    """Makes `segue` a model of the harness; gives its class."""
+    """Register `segue` as a model of the harness; return its class."""
     try:
         base = import_module("lm_eval.api.model").LM
         registry = import_module("lm_eval.api.registry")
-        import_module("lm_eval.models")  # or the harness would not look for its own ones
+        import_module("lm_eval.models")  # otherwise the harness would not register its own models
     except ImportError:
         raise ConfigError(
             "this needs lm-evaluation-harness; it is not installed. Install it: pip install lm-eval."

@@ -1,11 +1,13 @@
-"""Gaps in a text, filled in any order by a permutation model (XLNet), which sees what is known on both sides.
+"""Infilling of gaps in a text, in any order, by a permutation model (XLNet), which sees the context on both sides.
 
-In: ids with None where a token is missing, or a text with marks where words are. Out: the ids or the text with the
-gaps filled, and for each filled place its log-probability and when it was filled. How long a gap is, the caller says.
+In: ids with None for missing tokens, or a text with markers for missing words. Out: the ids or the text with the gaps
+filled, and for each filled position its log-probability and its place in the order. The caller gives the length of a
+gap.
 
-The tokens that are known are context: they see each other and nothing that is filled in. A filled token sees them and
-what was filled before it. So filling place by place is exactly one pass under that order of factorisation, and the
-log-probabilities add up to that of all gaps given the context. Every step asks the query stream at the open places.
+The known tokens are context: they see each other and nothing that is filled in. A filled token sees them and the tokens
+filled before it. So filling position by position is exactly one pass under that factorisation order, and the
+log-probabilities add up to that of all gaps given the context. Every step queries the query stream at the open
+positions.
 """
 
 import re
@@ -30,24 +32,24 @@ from segue.text.word_pieces import WordPieceTokenizer
 from segue.text.words import WordTokenizer
 
 Order = Literal["left_to_right", "right_to_left", "random", "surest_first"]
-"""`random` takes the seed of the settings; `surest_first` takes, again after each token, the place whose likeliest
-token has the highest probability."""
+"""Order of filling: `random` uses the seed of the settings; `surest_first` chooses, again after each token, the
+position whose likeliest token has the highest probability."""
 ORDERS: tuple[Order, ...] = get_args(Order)
-# What may stand before a text to hold back the mark that a released tokeniser puts before its first word.
+# Possible prefixes of a text that suppress the space mark that a released tokeniser puts before its first word.
 _ANCHORS = ("。", ".", "a")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filled:
-    """One position that was filled."""
+    """A filled position."""
 
     position: int
-    """The index of the position in the ids."""
+    """Index of the position in the ids."""
     token: int
     log_probability: float
-    """Under the model, given the context and all that was filled before it."""
+    """Log-probability under the model, given the context and everything filled before."""
     alternatives: tuple[tuple[int, float], ...]
-    """The model's likeliest tokens there, as many as the settings ask for."""
+    """The model's likeliest tokens there, as many as the settings request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +58,11 @@ class Infilled:
 
     ids: tuple[int, ...]
     filled: tuple[Filled, ...]
-    """In the order in which they were filled."""
+    """The filled positions, in the order of filling."""
 
     @property
     def log_probability(self) -> float:
-        """The log-probability of all that was filled, given the context."""
+        """Log-probability of all filled tokens, given the context."""
         return sum(one.log_probability for one in self.filled)
 
 
@@ -69,11 +71,11 @@ class InfilledText:
     """A text without gaps."""
 
     text: str
-    """The whole text; outside the gaps it is as given."""
+    """The whole text; unchanged outside the gaps."""
     gaps: tuple[str, ...]
-    """What was written into each gap, from left to right."""
+    """Text of each gap, from left to right."""
     pieces: tuple[str, ...]
-    """The token of each filled place as it is shown to a person, in the order of filling."""
+    """Token of each filled position in readable form, in the order of filling."""
     result: Infilled
 
 
@@ -87,11 +89,11 @@ def infill(
     allowed: Mapping[int, Sequence[int]] | None = None,
     memory: Memory | None = None,
 ) -> Infilled:
-    """Fills every place that is None. An order may also be the list of these places as they are to be filled. Without
-    `settings`, each place gets the likeliest token.
+    """Fill every position that is None. An order may also be the list of these positions. Without `settings`, each
+    position gets the likeliest token.
 
-    `allowed` gives, for some places, the only ids that may come there. The repetition penalty looks at the known and
-    filled tokens that are nearest on both sides. `memory` is what was read before, of one row.
+    `allowed` gives, for some positions, the only ids that may come there. The repetition penalty considers the known
+    and filled tokens that are nearest on both sides. `memory` is that of earlier text, with one row.
     """
     _check(model, tokens)
     model.eval()
@@ -101,7 +103,7 @@ def infill(
     gaps = [place for place, token in enumerate(tokens) if token is None]
     planned = _planned(gaps, order, seed=settings.seed)
     ids_Q = torch.tensor([0 if token is None else token for token in tokens], device=device)
-    # An open place has the last rank: nothing sees its content, and it sees all that is there.
+    # An open position has the last rank: nothing sees its content, and it sees all known tokens.
     rank_Q = torch.tensor([len(gaps) if token is None else -1 for token in tokens], device=device)
     filled: list[Filled] = []
     still_open = list(gaps)
@@ -135,12 +137,12 @@ def infill_text(
     order: Order = "left_to_right",
     settings: SamplingSettings | None = None,
 ) -> InfilledText:
-    """Every `gap` in the text is filled with so many tokens: the same for all, or a number for each. They are the
+    """Fill every `gap` in the text with this many tokens: the same for all, or a number for each. They are the
     likeliest ones, unless `settings` say otherwise.
 
-    Marks without anything between them are one longer gap. Special tokens are never written. The text begins as after
-    the end of another document, where the tokeniser has eod. With pieces that begin with their space, a space before a
-    gap is written by the gap, whose first token must then begin with one.
+    Adjacent markers are one longer gap. Special tokens are never generated. The text begins as after the end of another
+    document, if the tokeniser has eod. With pieces that begin with their space, a space before a gap belongs to the
+    gap, whose first token must then begin with one.
     """
     if tokenizer.size > model.config.vocabulary.size:
         raise DataError(
@@ -166,7 +168,7 @@ def infill_text(
 
 
 def _ask(model: LanguageModel, ids_Q: Tensor, rank_Q: Tensor, asked: Sequence[int], memory: Memory | None) -> Tensor:
-    """The logits at the places asked for, from the context and what is filled; [P, V]."""
+    """Return the logits at the given positions, from the context and the filled tokens; [P, V]."""
     batch = Batch(
         ids_BQ=ids_Q[None],
         visible_BQQ=permutation_mask(rank_Q[None], rank_Q[None] >= 0),
@@ -178,7 +180,7 @@ def _ask(model: LanguageModel, ids_Q: Tensor, rank_Q: Tensor, asked: Sequence[in
 
 
 def _surest(logits_PV: Tensor, settings: SamplingSettings, only: Sequence[Sequence[int] | None]) -> int:
-    """The place whose likeliest token, of those that may come, has the highest probability under the model."""
+    """Return the index of the position whose likeliest allowed token has the highest probability under the model."""
     log_p_PV = logits_PV.double().log_softmax(dim=1)
     forbidden = [index for index, bias in settings.logit_bias.items() if bias == -torch.inf]
     log_p_PV[:, forbidden] = -torch.inf
@@ -187,7 +189,7 @@ def _surest(logits_PV: Tensor, settings: SamplingSettings, only: Sequence[Sequen
 
 
 def _near(ids_Q: Tensor, rank_Q: Tensor, place: int, settings: SamplingSettings) -> list[int]:
-    """The tokens that are there, the nearest to the place last, which are the latest for a penalty."""
+    """Return the visible tokens, the nearest to the position last, so that a penalty treats them as the latest."""
     if settings.repetition_penalty == 1:
         return []
     ids, ranks = ids_Q.tolist(), rank_Q.tolist()
@@ -196,7 +198,7 @@ def _near(ids_Q: Tensor, rank_Q: Tensor, place: int, settings: SamplingSettings)
 
 
 def _planned(gaps: Sequence[int], order: Order | Sequence[int], *, seed: int) -> list[int] | None:
-    """The places in the order of filling; None if each step decides."""
+    """Return the positions in the order of filling; None if each step decides."""
     if not isinstance(order, str):
         if sorted(order) != list(gaps):
             raise DataError(
@@ -209,7 +211,7 @@ def _planned(gaps: Sequence[int], order: Order | Sequence[int], *, seed: int) ->
     if order == "surest_first":
         return None
     if order == "random":
-        # Another kind of generator than that of the sampler, whose tokens must not depend on the same numbers.
+        # Another kind of generator than the sampler's, so that tokens do not depend on the same random numbers.
         return [int(place) for place in np.random.default_rng(seed).permutation(gaps)]
     return list(gaps) if order == "left_to_right" else list(reversed(gaps))
 
@@ -242,18 +244,18 @@ def _check(model: LanguageModel, tokens: Sequence[int | None]) -> None:
 @dataclass(frozen=True, kw_only=True)
 class _Template:
     parts: tuple[str, ...]
-    """The text before, between and after the gaps, without the spaces that the gaps write."""
+    """The text before, between and after the gaps, without the spaces that belong to the gaps."""
     tokens: tuple[int | None, ...]
     gaps: tuple[tuple[int, int], ...]
-    """Where each begins and ends in the tokens."""
+    """Begin and end of each gap in the tokens."""
     spaced: tuple[int, ...]
-    """The first places of gaps that begin with a space."""
+    """First positions of gaps that begin with a space."""
 
 
 def _template(tokenizer: Tokenizer, text: str, *, gap: str, lengths: int | Sequence[int]) -> _Template:
     if not gap:
         raise ConfigError('the marker of a gap must not be empty; got an empty text. Use "___".')
-    # Parts of the text and runs of marks in turn; the text comes first and last, and may be empty.
+    # Parts of the text and runs of markers alternate; the text comes first and last, and may be empty.
     found = re.split(f"((?:{re.escape(gap)})+)", text)
     sizes = _sizes([len(run) // len(gap) for run in found[1::2]], lengths, gap=gap)
     marks_spaces = isinstance(tokenizer, PieceTokenizer | ReleasedPieces | FastTokenizer | BytePairTokenizer)
@@ -276,7 +278,7 @@ def _template(tokenizer: Tokenizer, text: str, *, gap: str, lengths: int | Seque
 
 
 def _sizes(runs: Sequence[int], lengths: int | Sequence[int], *, gap: str) -> list[int]:
-    """How many tokens each run of marks stands for."""
+    """Return the number of tokens of each run of markers."""
     count = sum(runs)
     if not count:
         raise DataError(f"infilling needs a gap in the text; got none. Write {gap} where words are missing.")
@@ -294,7 +296,7 @@ def _sizes(runs: Sequence[int], lengths: int | Sequence[int], *, gap: str) -> li
 
 
 def _encode_part(tokenizer: Tokenizer, part: str, *, inside: bool) -> list[int]:
-    """The ids of a part; inside a text it gets no space before it that is not there."""
+    """Return the ids of a part; inside a text, no space is added before it."""
     ids: list[int] = tokenizer.encode(part).tolist()
     if not inside or not ids or part[0].isspace() or not _begins_with_space(tokenizer, ids[0]):
         return ids
@@ -315,13 +317,13 @@ def _begins_with_space(tokenizer: Tokenizer, index: int) -> bool:
 
 
 def _space_ids(tokenizer: Tokenizer, specials: set[int]) -> tuple[int, ...]:
-    """The tokens that begin with a space and have more than that."""
+    """Return the tokens that begin with a space and have more than that."""
     shown = ((index, tokenizer.token(index)) for index in range(tokenizer.size) if index not in specials)
     return tuple(index for index, token in shown if token.startswith(SPACE_MARK) and token.strip(SPACE_MARK))
 
 
 def _written(tokenizer: Tokenizer, ids: Sequence[int], start: int, end: int) -> str:
-    """The text of a gap: what its tokens add to the text before them."""
+    """Return the text of a gap: the text that its tokens add to the text before them."""
     text = tokenizer.decode(ids[:end])[len(tokenizer.decode(ids[:start])) :]
-    # Between words a space goes without saying; the text around the gap has it or not.
+    # Spaces between words are implied; the text around the gap has them or not.
     return text.strip(" ") if isinstance(tokenizer, WordTokenizer | WordPieceTokenizer) else text

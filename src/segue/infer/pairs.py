@@ -1,16 +1,16 @@
-"""How likely a model finds the two sentences of minimal pairs.
+"""Scores of minimal pairs: the log-probabilities of both sentences.
 
-In: a model, its tokeniser, pairs of sentences. Out: the log-probability of each sentence (`segue.infer.score`), every
-sentence a document of its own.
+In: a model, its tokeniser, pairs of sentences. Out: the log-probability of each sentence (`segue.infer.score`), each as
+a separate document.
 
-- causal: each token given those before it, the first one given eod, as at the beginning of a document. Where the
+- causal: each token given those before it, the first one given eod, as at the beginning of a document. If the
   tokeniser has no eod, the first token does not count.
 - masked: pseudo-likelihood, each token given all others (Salazar et al. 2020).
-- permutation: pseudo-likelihood too, or, with `orders`, the mean log-probability over so many random orders of
-  factorisation. Eod stands before the sentence in both. The sentences of a pair are predicted in the same orders if
-  they have the same number of tokens, so that what differs is the sentence.
+- permutation: also pseudo-likelihood, or, with `orders`, the mean log-probability over that many random factorisation
+  orders. Eod comes before the sentence in both. The sentences of a pair are predicted in the same orders if they have
+  the same number of tokens, so that only the sentences differ.
 
-Sentences of the same ids get the same number, to the bit: they are read once, or the number is copied.
+Sentences with the same ids get the same number, to the bit: they are read once, or the number is copied.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,15 +29,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PairSettings:
-    """How sentences are scored."""
+    """Settings for scoring pairs."""
 
     orders: int | None = None
-    """Random orders of a permutation model. Default: pseudo-likelihood in their place."""
+    """Number of random orders of a permutation model. Default: pseudo-likelihood instead."""
     seed: int = 0
-    """Decides the orders."""
+    """Random seed of the orders."""
     segment_length: int = 512
     batch_tokens: int = 4096
-    """Tokens that are read at a time; changes the speed and the memory only."""
+    """Tokens read at a time; affects only speed and memory."""
 
     def __post_init__(self) -> None:
         if self.orders is not None and self.orders < 1:
@@ -51,9 +51,9 @@ class PairScores:
     values_N2: NDArray[np.float64]
     """Scores of the first and the second sentence."""
     tokens_N2: NDArray[np.int64]
-    """How many each has."""
+    """Number of tokens of each sentence."""
     unknown: int
-    """Tokens of all sentences that the tokeniser does not know."""
+    """Number of unknown tokens in all sentences."""
 
 
 def score_pairs(
@@ -64,7 +64,7 @@ def score_pairs(
     *,
     progress: Progress | None = None,
 ) -> PairScores:
-    """The scores of all pairs. `progress` is told how many sentences were read, and of how many."""
+    """Return the scores of all pairs. `progress` is called with the number of sentences read and the total."""
     objective = model.config.objective
     if settings.orders is not None and objective != "permutation":
         raise ConfigError(
@@ -91,7 +91,7 @@ def score_pairs(
 
 
 class _Counted:
-    """Tells how many of all sentences were read."""
+    """Counter of the sentences read, which reports progress."""
 
     def __init__(self, progress: Progress | None, *, total: int) -> None:
         self.progress, self.total, self.done = progress, total, 0
@@ -105,8 +105,8 @@ class _Counted:
 def _distinct(
     tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
 ) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64], int]:
-    """The sentences that differ in their ids; which of them each pair has; their numbers of tokens; and how many tokens
-    of all pairs are unknown."""
+    """Return the sentences that differ in their ids; their indices in each pair; their numbers of tokens; and the
+    number of unknown tokens in all pairs."""
     unk = tokenizer.specials.get("unk")
     texts: list[str] = []
     tokens: list[int] = []

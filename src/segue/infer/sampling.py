@@ -1,24 +1,24 @@
-"""Sampling: chooses the next token from the logits of the model.
+"""Sampling of the next token from the logits of the model.
 
-In: the logits of one place, and the tokens before it. Out: a token and its log-probability under the model itself,
-before any setting changed it. Reading tokens, stopping and text are for others.
+In: the logits of one position, and the tokens before it. Out: a token and its log-probability under the model itself,
+before any setting changed it. Reading tokens, stopping and text are left to others.
 
-The settings act in a fixed order, that of the transformers library, and each sees only what the one before it left,
-its probabilities summing to one again:
+The settings are applied in a fixed order, that of the transformers library, and each acts on the result of the one
+before it, with renormalised probabilities:
 
 1. logit_bias is added.
-2. repetition_penalty: logits of tokens that came lately are divided by it if positive, multiplied if negative (CTRL,
+2. repetition_penalty: logits of recent tokens are divided by it if positive, multiplied if negative (CTRL,
    Keskar et al. 2019).
 3. temperature divides the logits.
 4. top_k keeps the k likeliest tokens.
-5. top_p keeps the likeliest tokens that have together at least this probability (Holtzman et al. 2020).
-6. min_p keeps the tokens that have at least this part of the probability of the likeliest one.
-7. typical keeps the tokens whose surprise, -log p, is nearest to the expected one, the entropy, and that have together
-   at least this probability (locally typical sampling, Meister et al. 2022).
+5. top_p keeps the likeliest tokens with at least this cumulative probability (Holtzman et al. 2020).
+6. min_p keeps the tokens with at least this fraction of the probability of the likeliest one.
+7. typical keeps the tokens whose surprisal, -log p, is nearest to its expectation, the entropy, with at least this
+   cumulative probability (locally typical sampling, Meister et al. 2022).
 
-Tokens of equal value stay or go together, so that nothing depends on how a sort treats them. With `greedy` only the
-first two matter. A token is found by one random number on the sum of the probabilities in the order of the ids: logits
-that differ by rounding, as those of a batch and of one row do, give the same token but for rare accidents.
+Tokens of equal value are kept or removed together, so that nothing depends on the order of a sort. With `greedy` only
+the first two matter. A token is found by one random number on the cumulative probabilities in the order of the ids:
+logits that differ by rounding, as those of a batch and of one row do, give the same token with rare exceptions.
 """
 
 import math
@@ -103,7 +103,7 @@ class SamplingSettings:
         ]
 
     def forbidding(self, ids: Iterable[int]) -> "SamplingSettings":
-        """The same settings with these tokens forbidden as well."""
+        """Return the same settings with these tokens also forbidden."""
         return replace(self, logit_bias={**self.logit_bias, **dict.fromkeys(ids, -math.inf)})
 
 
@@ -113,13 +113,13 @@ class Chosen:
 
     token: int
     log_probability: float
-    """Under the model, before any setting changed it."""
+    """Log-probability under the model, before any setting changed it."""
     alternatives: tuple[tuple[int, float], ...] = ()
-    """The model's likeliest tokens with their log-probabilities, likeliest first, as many as the settings ask for."""
+    """The model's likeliest tokens with their log-probabilities, likeliest first, as many as the settings request."""
 
 
 class Sampler:
-    """Chooses the tokens of one stream, with a random generator of its own."""
+    """Sampler of the tokens of one stream, with a separate random generator."""
 
     def __init__(self, settings: SamplingSettings, *, vocabulary_size: int) -> None:
         self.settings = settings
@@ -135,9 +135,9 @@ class Sampler:
         self._generator = torch.Generator().manual_seed(settings.seed)
 
     def choose(self, logits_V: Tensor, history: Sequence[int] = (), *, allowed: Sequence[int] | None = None) -> Chosen:
-        """The next token. `history` is what came before it, oldest first; only the repetition penalty looks at it.
+        """Choose the next token. `history` are the tokens before it, oldest first, for the repetition penalty only.
 
-        `allowed` are the only ids that may come; None: all. Every token that is drawn takes one random number.
+        `allowed` are the only ids that may come; None: all. Every sampled token takes one random number.
         """
         raw_V = self._read(logits_V)
         if self.settings.greedy:
@@ -154,7 +154,8 @@ class Sampler:
         return torch.rand((), generator=self._generator, dtype=torch.float64).item()
 
     def _read(self, logits_V: Tensor) -> Floats:
-        """The logits as an array, in float64 if they are, else in float32; refused if no choice can come of them."""
+        """Return the logits as an array, in float64 if they are, else in float32; raise DataError if no token can be
+        chosen from them."""
         if tuple(logits_V.shape) != (self.vocabulary_size,):
             raise DataError(
                 f"sampling needs logits of shape [{self.vocabulary_size}], one per token id; got "
@@ -175,8 +176,8 @@ class Sampler:
     def _scores(
         self, raw_V: Floats, history: Sequence[int], allowed: Sequence[int] | None
     ) -> tuple[Floats, NDArray[np.int64] | None]:
-        """Logits with bias and penalty: those of the allowed tokens with their ids, or those of all with None. They are
-        copied only if they change."""
+        """Return logits with bias and penalty: those of the allowed tokens with their ids, or those of all with None.
+        They are copied only if they change."""
         settings, scores = self.settings, raw_V
         if len(self._biased):
             scores = scores.astype(np.float64)
@@ -204,14 +205,14 @@ class Sampler:
     def _weights(
         self, raw_V: Floats, history: Sequence[int], allowed: Sequence[int] | None
     ) -> tuple[NDArray[np.int64] | None, NDArray[np.float64]]:
-        """Ids, ascending, and a weight in proportion to the probability of each; None: all ids. A weight may be 0."""
+        """Return ids, ascending, and weights proportional to their probabilities; None: all ids. A weight may be 0."""
         settings = self.settings
         scores, ids = self._scores(raw_V, history, allowed)
-        if settings.top_k is not None and settings.top_k < len(scores):  # first, since temperature keeps the order
+        if settings.top_k is not None and settings.top_k < len(scores):  # first, because temperature keeps the order
             place = len(scores) - settings.top_k
             kept = np.flatnonzero(scores >= np.partition(scores, place)[place])
             scores, ids = scores[kept], kept if ids is None else ids[kept]
-        with np.errstate(over="ignore"):  # under a temperature near 0 all but the likeliest go to -inf, as they should
+        with np.errstate(over="ignore"):  # near temperature 0 all but the likeliest become -inf, as intended
             weights = np.subtract(scores, scores.max(), dtype=np.float64)
             weights /= settings.temperature
         torch.from_numpy(weights).exp_()  # several times as fast as NumPy's
@@ -242,7 +243,7 @@ class Sampler:
         )
 
     def _checked(self, ids: Sequence[int], *, what: str) -> NDArray[np.int64]:
-        """Each id once, ascending."""
+        """Return the unique ids, ascending."""
         found = np.unique(np.asarray(ids, dtype=np.int64))
         if len(found) and (found[0] < 0 or found[-1] >= self.vocabulary_size):
             wrong = found[0] if found[0] < 0 else found[-1]
@@ -254,8 +255,8 @@ class Sampler:
 
 
 def _drawn(weights: NDArray[np.float64], share: float) -> int:
-    """The first place at which the weights so far are more than a share of their sum; so never one with a weight of 0.
-    Blocks of weights are summed first, because running sums of a whole vocabulary are slow."""
+    """Return the first index at which the cumulative weight exceeds a share of the sum; so never one with a weight of
+    0. Blocks of weights are summed first, because cumulative sums of a whole vocabulary are slow."""
     starts = np.arange(0, len(weights), _BLOCK)
     blocks = np.add.reduceat(weights, starts).cumsum()
     wanted = share * float(blocks[-1])
@@ -278,10 +279,10 @@ def _only(
 
 
 def _within_top_p(weights: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
-    """A token stays while those that are likelier have less than `top_p` together."""
+    """Return the mask of tokens to keep: those for which all likelier tokens have less than `top_p` together."""
     total = weights.sum()
-    # All tokens below this weight have less than 1 - top_p together, so the last that stays is not one of them.
-    # Half of it, to be safe from rounding; most of a large vocabulary then needs no sort.
+    # All tokens below this weight have less than 1 - top_p together, so the last that is kept is not one of them. Half
+    # of it, to be safe from rounding; most of a large vocabulary then needs no sort.
     large = weights[weights >= (1 - top_p) * total / (2 * len(weights))]
     falling = -np.sort(-large)
     last = int(falling.cumsum().searchsorted(top_p * total))
@@ -289,7 +290,7 @@ def _within_top_p(weights: NDArray[np.float64], top_p: float) -> NDArray[np.bool
 
 
 def _typical(weights: NDArray[np.float64], mass: float) -> NDArray[np.bool_]:
-    """A token stays while those that are more typical have less than `mass` together."""
+    """Return the mask of tokens to keep: those for which all more typical tokens have less than `mass` together."""
     probabilities = weights / weights.sum()
     surprise = -np.log(probabilities)
     distance = np.abs(surprise - (probabilities * surprise).sum())

@@ -1,9 +1,9 @@
-"""A session in a file: what it has read, in a form that only the same model goes on from.
+"""Saved sessions: the state of a session in a file that only the same model can continue.
 
-In: a TokenStream and the text that is held back. Out: one safetensors file, written whole or not at all; and back. The
-file says which format it has and which model, tokeniser and kind of weights it belongs to.
+In: a TokenStream and the text that is held back. Out: one safetensors file, written atomically; and back. The file
+names its format and the model, tokeniser and kind of weights it belongs to.
 
-Its metadata hold the sha256 of the file, as it is with zeros in the place of that sha256: every byte is covered.
+Its metadata hold the sha256 of the file, computed with zeros in place of that sha256, so every byte is covered.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _DIGEST, _NO_DIGEST = "sha256", "0" * 64
 
 
 def write_session(path: Path, stream: TokenStream, state: Unfinished, tokenizer: Tokenizer) -> None:
-    """Writes a session, whole or not at all; replaces an existing file."""
+    """Write a session atomically; an existing file is replaced."""
     kept = Kept.of(stream, state)
     header, rest = packed(kept, model=stream.streamer.fingerprint(), tokenizer=tokenizer.fingerprint())
     make_folder_of(path, failure=CheckpointError)
@@ -41,10 +41,10 @@ def write_session(path: Path, stream: TokenStream, state: Unfinished, tokenizer:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What a session has read, as a value that never changes: several sessions may go on from one."""
+    """The state of a session as an immutable value: several sessions may continue from it."""
 
     cache: Mapping[str, Tensor]
-    """As `Cache.tensors` gives it."""
+    """The result of `Cache.tensors`."""
     hidden_1D: Tensor | None
     recent: tuple[int, ...]
     unread: tuple[int, ...]
@@ -54,8 +54,8 @@ class Kept:
 
     @classmethod
     def of(cls, stream: TokenStream, text: Unfinished, cache: Mapping[str, Tensor] | None = None) -> "Kept":
-        """`cache` are tensors of their own where the stream's cache is elsewhere; else those of the stream are
-        copied."""
+        """Return the state of a stream. `cache`: copied tensors, if the stream's cache is elsewhere; otherwise those of
+        the stream are copied."""
         if cache is None:
             cache = {name: tensor.clone() for name, tensor in stream.cache.tensors().items()}
         return cls(
@@ -70,17 +70,17 @@ class Kept:
 
     @property
     def tokens(self) -> int:
-        """How many tokens it has read and written."""
+        """Number of tokens read and generated."""
         return self.count + len(self.unread)
 
     @property
     def size(self) -> int:
-        """In bytes, about."""
+        """Approximate size in bytes."""
         tensors = [*self.cache.values(), *([] if self.hidden_1D is None else [self.hidden_1D])]
         return sum(t.nbytes for t in tensors) + 16 * (len(self.recent) + len(self.unread)) + 4 * len(self.text.text)
 
     def stream(self, streamer: Streamer, *, window: int | None) -> TokenStream:
-        """A stream that goes on from here."""
+        """Return a stream that continues from here."""
         stream = TokenStream(streamer, window=window)
         stream.cache.restore(dict(self.cache))
         stream.hidden_1D = self.hidden_1D
@@ -91,7 +91,7 @@ class Kept:
 
 
 def packed(kept: Kept, *, model: str, tokenizer: str) -> tuple[bytes, memoryview]:
-    """The two parts of the file. `model` and `tokenizer` are their fingerprints."""
+    """Return the two parts of the file. `model` and `tokenizer` are their fingerprints."""
     tensors = {name: tensor.cpu().contiguous() for name, tensor in kept.cache.items()}
     tensors["recent"] = torch.tensor(kept.recent, dtype=torch.long)
     tensors["unread"] = torch.tensor(kept.unread, dtype=torch.long)
@@ -108,8 +108,8 @@ def packed(kept: Kept, *, model: str, tokenizer: str) -> tuple[bytes, memoryview
 
 
 def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> tuple[bytes, memoryview]:
-    """The two parts of the file, the first with the checksum of both. The same session always gives the same bytes:
-    safetensors writes metadata in a random order, so the header is written anew."""
+    """Return the two parts of the file, the first with the checksum of both. The same session always gives the same
+    bytes: safetensors writes metadata in a random order, so the header is rewritten."""
     data = save(tensors, metadata=metadata | {_DIGEST: _NO_DIGEST})
     start = 8 + int.from_bytes(data[:8], "little")
     rest = memoryview(data)[start:]
@@ -123,7 +123,7 @@ def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> tuple[bytes,
 
 
 def _own_digest(header: bytes, rest: bytes | memoryview, digest: str) -> str:
-    """The sha256 of a file whose header names this one, with zeros in its place."""
+    """Return the sha256 of a file whose header contains `digest`, with zeros in its place."""
     found = hashlib.sha256(header.replace(digest.encode(errors="replace"), _NO_DIGEST.encode()))
     found.update(rest)
     return found.hexdigest()
@@ -132,7 +132,7 @@ def _own_digest(header: bytes, rest: bytes | memoryview, digest: str) -> str:
 def read_session(
     path: Path, streamer: Streamer, tokenizer: Tokenizer, *, window: int | None
 ) -> tuple[TokenStream, Unfinished]:
-    """Reads a session: its stream and the text that was held back."""
+    """Return the stream of a saved session and the text that was held back."""
     if not path.is_file():
         raise CheckpointError(f"a saved session must be a file; {path} is not one. Check the path.")
     metadata = read_header(path).metadata
@@ -154,8 +154,8 @@ def unpacked(
     fingerprints: Mapping[str, str],
     window: int | None,
 ) -> Kept:
-    """The session that `packed` made bytes of, for the model and tokeniser with these `fingerprints`; `name` is what an
-    error calls it."""
+    """Return the session from the bytes of `packed`, for the model and tokeniser with these `fingerprints`; `name` is
+    used in errors."""
     metadata = header_of(Path(name), data).metadata
     _check_format(name, metadata)
     found = _unpacked(name, data, metadata, streamer, fingerprints, size=tokenizer.size, window=window)
@@ -204,7 +204,7 @@ def _unpacked(
 
 
 def _verify(name: str, data: bytes, digest: str) -> None:
-    """Refuses bytes that are not those that were written."""
+    """Raise CheckpointError for bytes that do not match their digest."""
     start = 8 + int.from_bytes(data[:8], "little")
     if len(digest) != len(_NO_DIGEST) or _own_digest(data[:start], memoryview(data)[start:], digest) != digest:
         raise CheckpointError(

@@ -1,20 +1,20 @@
-"""How likely a model finds texts: the log-probability of every token, and its sums over lines and documents.
+"""Scores of texts under a model: the log-probability of every token, and its sums over lines and documents.
 
 In: a model, its tokeniser, documents. Out: a row for each token, line or document, in order, as they are ready.
 
 - causal: each token given those before it in its document, as far as memory reaches (`segue.infer.segments`).
 - permutation: each token given memory, and those before it in an order of its segment: forward, backward, random, or
-  one that is given. An order never goes beyond a segment. The product over a text is its probability under that order.
-  With `pseudo`, each token given all others of its window, as a masked model has it.
-- masked: each token given all others of its window: a pseudo-likelihood, which is no probability of the text and is
-  compared with nothing but itself. It has no memory, and takes a reading of the window for each token.
+  a given one. An order never extends beyond a segment. The product over a text is its probability under that order.
+  With `pseudo`, each token given all others of its window, as in a masked model.
+- masked: each token given all others of its window: a pseudo-likelihood, which is not a probability of the text and can
+  only be compared with other pseudo-likelihoods. It uses no memory, and needs a forward pass of the window per token.
 
-A text of a causal or permutation model begins as after the end of another document, with the special token eod where
-the tokeniser has it. Without it, the first token has no probability in a causal model, and does not count. That a text
-ends where it does is not scored.
+A text of a causal or permutation model begins as after the end of another document, with the special token eod if the
+tokeniser has it. Without it, the first token has no probability in a causal model, and does not count. The end of a
+text is not scored.
 
 Log-probabilities are natural. They are rounded to 2**-32, so that sums of them are exact: tokens, lines and documents
-add up to the same number, in whatever order (up to two million nats; above, to sixteen digits).
+add up to the same number, in any order (up to two million nats; above, to sixteen digits).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,11 +47,11 @@ from segue.text.tokenizer import Tokenizer
 By = Literal["token", "line", "document"]
 Order = Literal["forward", "backward", "random"]
 _LOGITS = 2**23
-"""Largest number of logits that are computed together, to see whether a token was the likeliest."""
+"""Maximum number of logits computed together, to determine the likeliest tokens."""
 
 
 Scored: TypeAlias = tuple[int, Tokens, Found]
-"""A row of a batch, some of its tokens, and what was found of them."""
+"""A row of a batch, some of its tokens, and their scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,18 +60,18 @@ class ScoreSettings:
 
     by: By = "document"
     order: Order | Sequence[int] = "forward"
-    """The order of factorisation, for permutation models. A sequence lists the positions of a document, counted from 0,
-    in the order in which they are predicted: every document then has that many tokens and fits into a segment."""
+    """Factorisation order, for permutation models. A sequence lists the positions of a document, counted from 0, in the
+    order in which they are predicted: every document must then have that many tokens and fit into a segment."""
     seed: int = 0
-    """The seed for random orders; each document and segment has an order of its own."""
+    """Seed for random orders; each document and segment has a different order."""
     pseudo: bool = False
     """Whether a permutation model predicts each token from all others of its window; a masked model always does."""
     segment_length: int = 512
-    """The length of a segment, in positions."""
+    """Segment length in positions."""
     batch_tokens: int = 4096
-    """Tokens that are read at a time, over all documents side by side; changes the speed and the memory only."""
+    """Tokens read at a time, over all documents of a batch; affects only speed and memory."""
     likeliest: bool = False
-    """Whether to say of each token if it was the likeliest; takes a pass over the vocabulary for each."""
+    """Whether to report for each token if it was the likeliest; takes a pass over the vocabulary for each."""
 
     def __post_init__(self) -> None:
         if self.by not in ("token", "line", "document"):
@@ -97,8 +97,8 @@ def score(
     totals: ScoreTotals | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[ScoreRow]:
-    """The rows of all documents (`text_parts` of texts, or `TextFiles`). `totals` are counted along; `progress` is told
-    how many more tokens were read."""
+    """Yield the rows of all documents (`text_parts` of texts, or `TextFiles`). `totals` are updated; `progress` is
+    called with the number of tokens just read."""
     counts = ScoreTotals() if totals is None else totals
     scorer = _Scorer(model, tokenizer, settings)
     shown = cache(tokenizer.token)
@@ -125,7 +125,7 @@ def score_texts(
     texts: Iterable[str],
     settings: ScoreSettings = ScoreSettings(),  # noqa: B008  (it is frozen)
 ) -> Iterator[ScoreRow]:
-    """The rows of texts, each a document."""
+    """Yield the rows of texts, each a document."""
     return score(model, tokenizer, text_parts(texts), settings)
 
 
@@ -133,7 +133,7 @@ def score_texts(
 
 
 class _Scorer:
-    """Reads documents side by side and gives log-probabilities."""
+    """Reads documents in batches and yields log-probabilities."""
 
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, settings: ScoreSettings) -> None:
         self.settings, self.objective = settings, model.config.objective
@@ -157,7 +157,7 @@ class _Scorer:
         self.plan: ReadingPlan = make_plan(model, segment_length=settings.segment_length, memory=not self.pseudo)
 
     def read(self, documents: list[Document]) -> Iterator[Scored]:
-        """The log-probabilities of all their tokens, in steps."""
+        """Yield the log-probabilities of all tokens, in steps."""
         memory: Memory | None = None
         causal = self.objective == "causal"
         first = None if self.objective == "masked" else self.eod
@@ -183,7 +183,7 @@ class _Scorer:
     def _likelihood(
         self, step: Step, batch: Batch | None, memory: Memory | None, *, remember: bool
     ) -> tuple[Found, Memory | None]:
-        """What is found of each token that is known or new; of the first, a causal model finds nothing."""
+        """Return the scores of each known or new token; NaN for the first token in a causal model."""
         if batch is None:
             nothing_BQ = np.zeros(step.ids_BQ.shape, dtype=np.bool_) if self.settings.likeliest else None
             return Found(np.full(step.ids_BQ.shape, np.nan), nothing_BQ), None
@@ -197,7 +197,7 @@ class _Scorer:
         return Found(values_BQ, likeliest_BQ), result.memory
 
     def _likeliest(self, output: Output, batch: Batch) -> NDArray[np.bool_] | None:
-        """Whether no other token is likelier than each target, in its place."""
+        """Return True for each target that no other token is likelier than at its position."""
         if not self.settings.likeliest:
             return None
         assert batch.targets is not None
@@ -212,7 +212,7 @@ class _Scorer:
         return np.asarray(torch.cat(parts).view(batch.targets.shape).cpu().numpy())
 
     def _ordered(self, step: Step, documents: list[Document]) -> Batch:
-        """What is known comes first in the order, what is new as it is wished, padding last."""
+        """Return a batch with known tokens first in the order, new ones in the requested order, padding last."""
         width = step.ids_BQ.shape[1]
         order_BQ = np.tile(np.arange(width), (len(step.tokens), 1))
         for number, (row, tokens) in enumerate(zip(step.rows, step.tokens, strict=True)):
@@ -242,7 +242,7 @@ class _Scorer:
         return given
 
     def _pseudo(self, step: Step) -> Found:
-        """Each new token from all others that are there: a row for each, in which it is masked, or seen by none."""
+        """Score each new token from all others of its window: a row for each, with it masked or seen by none."""
         values_BQ = np.zeros(step.ids_BQ.shape)
         likeliest_BQ = np.zeros(step.ids_BQ.shape, dtype=np.bool_) if self.settings.likeliest else None
         real_BQ = step.real_BQ
@@ -276,7 +276,7 @@ class _Scorer:
 
 
 def _next_tokens(step: Step) -> Batch | None:
-    """A batch in which each token is predicted from those before it; None if no row has two tokens."""
+    """Return a batch in which each token is predicted from those before it; None if no row has two tokens."""
     if step.ids_BQ.shape[1] < 2:
         return None
     real_BQ = torch.from_numpy(step.real_BQ)

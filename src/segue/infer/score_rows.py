@@ -1,7 +1,7 @@
-"""What `segue.infer.score` gives: a row for each token, line or document, with sums that are exact.
+"""Result rows of `segue.infer.score`: one for each token, line or document, with exact sums.
 
-In: the log-probabilities of the tokens of a document, as they are found. Out: `TokenScore` and `TextScore`, in order.
-Log-probabilities are rounded to 2**-32, so that tokens, lines and documents add up to the same number.
+In: the log-probabilities of the tokens of a document, as they are computed. Out: `TokenScore` and `TextScore`, in
+order. Log-probabilities are rounded to 2**-32, so that tokens, lines and documents add up to the same number.
 """
 
 import math
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from segue.infer.documents import Document, Tokens
 
 UNIT = 2.0**-32
-"""What log-probabilities are multiples of."""
+"""Resolution of log-probabilities: all are multiples of it."""
 
 
 class Found(NamedTuple):
-    """What a model finds of some tokens."""
+    """Scores of some tokens."""
 
     values: NDArray[np.float64]
-    """Log-probabilities; NaN: there is none."""
+    """Log-probabilities; NaN if undefined."""
     likeliest: NDArray[np.bool_] | None
-    """Whether no other token was likelier; None: not asked for."""
+    """True if no other token was likelier; None: not requested."""
 
     def cut(self, begin: int, end: int | None) -> "Found":
-        """Those of some of the tokens."""
+        """Return the scores of the tokens from `begin` up to `end`."""
         return Found(self.values[begin:end], None if self.likeliest is None else self.likeliest[begin:end])
 
 
@@ -81,14 +81,14 @@ ScoreRow: TypeAlias = TokenScore | TextScore
 
 @dataclass
 class ScoreTotals:
-    """Sums over all that was scored so far."""
+    """Sums over everything scored so far."""
 
     documents: int = 0
     characters: int = 0
     tokens: int = 0
     scored: int = 0
     units: int = 0
-    """The log-probability, in multiples of UNIT."""
+    """Log-probability in multiples of UNIT."""
     empty: int = 0
     """Number of documents without tokens."""
 
@@ -138,7 +138,7 @@ class _Sum:
 
 
 class DocumentRows:
-    """Makes one row for a document, at its end."""
+    """Maker of one row for a document, at its end."""
 
     def __init__(self, document: Document, totals: ScoreTotals) -> None:
         self.document, self.totals, self.sum = document, totals, _Sum()
@@ -162,7 +162,7 @@ class DocumentRows:
 
 
 class LineRows:
-    """Makes a row for each line, when a token of a later line comes."""
+    """Maker of a row for each line, completed by a token of a later line."""
 
     def __init__(self, document: Document, totals: ScoreTotals) -> None:
         self.whole = DocumentRows(document, totals)
@@ -190,7 +190,7 @@ class LineRows:
 
 
 class TokenRows:
-    """Makes a row for each token."""
+    """Maker of a row for each token."""
 
     def __init__(self, document: Document, totals: ScoreTotals, shown: Callable[[int], str]) -> None:
         self.whole = DocumentRows(document, totals)
@@ -227,7 +227,7 @@ def _bits(units: int, scored: int, characters: int) -> float | None:
 
 
 def summed(tokens: Sequence[TokenScore], *, document: int, text: str, characters: int) -> TextScore:
-    """The row of a text that has these tokens."""
+    """Return the row of a text with these tokens."""
     there = [token for token in tokens if token.log_probability is not None]
     units = sum(round((token.log_probability or 0.0) / UNIT) for token in there)
     asked = bool(there) and all(token.likeliest is not None for token in there)

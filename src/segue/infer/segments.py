@@ -1,12 +1,12 @@
-"""Documents of any length through a model, side by side, a segment at a time.
+"""Documents of any length through a model, in batches, a segment at a time.
 
-In: a model and documents of tokens. Out: steps, each a segment of every document that is not yet at its end, and rows
-made of them in the order of the documents. What is computed from a segment is for `score` and `embed`.
+In: a model and documents of tokens. Out: steps, each a segment of every document that has not ended, and result rows in
+the order of the documents. The computation for a segment is left to `score` and `embed`.
 
-With memory, each segment is read once, after what the model remembers. In a causal model a token then sees itself and
-the tokens that memory has room for, however the text is cut: the attention span is set so. A token of another model
-sees its segment and what is remembered. Without memory (or with learned positions, which end) the text is read in
-windows: half of each repeats what came before, and only the rest counts.
+With memory, each segment is read once, after the memory. In a causal model a token then sees itself and as many tokens
+as memory has room for, however the text is split: the attention span is set to that. A token of another model sees its
+segment and the memory. Without memory (or with learned positions, which are limited) the text is read in windows: half
+of each repeats the window before, and only the rest counts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,23 +26,23 @@ Chunk = TypeVar("Chunk", contravariant=True)
 Result = TypeVar("Result")
 Value = TypeVar("Value")
 POOL = 8
-"""How many batches are read ahead, to group documents of similar length."""
+"""Number of batches read ahead, to group documents of similar length."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingPlan:
-    """How a model reads documents: with memory, or in windows."""
+    """The way a model reads documents: with memory, or in windows."""
 
     model: LanguageModel
     length: int
-    """The length of a segment or window, in positions."""
+    """Length of a segment or window in positions."""
     context: int
-    """How many positions of a window repeat the window before it."""
+    """Number of positions of a window that repeat the window before it."""
     has_memory: bool
 
 
 def make_plan(model: LanguageModel, *, segment_length: int, memory: bool = True) -> ReadingPlan:
-    """The plan for a model as it is, or without its `memory`."""
+    """Return the plan for a model, with or without its `memory`."""
     if segment_length < 1:
         raise ConfigError(f"segment_length must be at least 1; got {segment_length}. Try 512.")
     config = model.config
@@ -50,7 +50,7 @@ def make_plan(model: LanguageModel, *, segment_length: int, memory: bool = True)
     length = segment_length if limit is None else min(segment_length, limit)
     if config.memory is None or not memory or limit is not None:
         alone = model if config.memory is None else model.adjusted(memory=None)
-        # A causal window has to begin with a token that is known, or its first one would have no probability.
+        # A causal window has to begin with a known token, or its first one would have no probability.
         least = 1 if config.objective == "causal" else 0
         context = max(least, window_overlap(length))
         return ReadingPlan(model=alone.eval(), length=length, context=context, has_memory=False)
@@ -63,34 +63,35 @@ def make_plan(model: LanguageModel, *, segment_length: int, memory: bool = True)
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The next segment of the documents that are not at their end."""
+    """The next segment of the documents that have not ended."""
 
     number: int
-    """The number of the step, from 0."""
+    """Index of the step, from 0."""
     rows: list[int]
-    """The numbers of the documents that are read."""
+    """Indices of the documents that are read."""
     kept: list[int]
     """Their rows in the step before; in the first step, all rows."""
     tokens: list[Tokens]
     """The new tokens of each document."""
     known: int
-    """How many positions of each row come before what is new: a special token, or what a window repeats."""
+    """Number of positions of each row before the new tokens: a special token, or the repeated part of a window."""
     ids_BQ: NDArray[np.int64]
     """Known tokens, new tokens, then padding."""
     real_BQ: NDArray[np.bool_]
-    """True for all but padding."""
+    """False for padding."""
 
 
 def steps(
     documents: Sequence[Document], plan: ReadingPlan, *, first: int | None, predicts_next: bool, full_end: bool = False
 ) -> Iterator[Step]:
-    """Reads every document to its end, step by step.
+    """Read every document to its end, step by step.
 
-    `first` is a special token before each. With `predicts_next` the model reads all but the last of a step, to predict
-    what follows, and reads that one in the next step. With `full_end` and memory, the last segment but one takes the
-    remainder, so that the last is full; the last window has half of one before it in any case."""
+    `first` is a special token before each. With `predicts_next` the model reads all but the last token of a step, to
+    predict the next ones, and reads that one in the next step. With `full_end` and memory, the last segment but one
+    takes the remainder, so that the last is full; the last window has half a window before it in any case.
+    """
     full_end = full_end and plan.has_memory
-    # Of each row that goes on, what it reads again. Only rows that filled their step go on: all have the same length.
+    # The ids that each continuing row reads again. Only rows that filled their step continue: all have the same length.
     carried = np.full((len(documents), 0 if first is None else 1), first or 0, dtype=np.int64)
     rows = kept = [row for row, document in enumerate(documents) if document.fill(1)]
     carried = carried[rows]
@@ -115,7 +116,7 @@ def _next_share(document: Document, room: int, *, full_end: bool) -> int:
 
 
 def recalled(memory: Memory | None, step: Step) -> Memory | None:
-    """The memory of the rows that this step reads."""
+    """Return the memory of the rows that this step reads."""
     if memory is None:
         return None
     memory = memory.compact()
@@ -123,7 +124,7 @@ def recalled(memory: Memory | None, step: Step) -> Memory | None:
 
 
 def batches(documents: Sequence[Document], plan: ReadingPlan, *, batch_tokens: int) -> Iterator[list[int]]:
-    """Groups of documents to read side by side: of similar length, so that there is little padding."""
+    """Yield groups of documents to read together, of similar length, so that there is little padding."""
     order = sorted(range(len(documents)), key=lambda number: -documents[number].tokens)
     begin = 0
     while begin < len(order):
@@ -134,13 +135,13 @@ def batches(documents: Sequence[Document], plan: ReadingPlan, *, batch_tokens: i
 
 
 class RowMaker(Protocol[Chunk, Row]):
-    """Makes the result rows of a document from what was computed for its tokens, a chunk at a time."""
+    """Maker of the result rows of a document from the values computed for its tokens, a chunk at a time."""
 
     def add(self, tokens: Tokens, chunk: Chunk) -> Iterable[Row]:
-        """The rows that this chunk completes."""
+        """Return the rows that this chunk completes."""
 
     def finish(self) -> Iterable[Row]:
-        """The remaining rows."""
+        """Return the remaining rows."""
 
 
 def in_order(
@@ -151,8 +152,8 @@ def in_order(
     read: Callable[[list[Document]], Iterator[tuple[int, Tokens, Value]]],
     begin: Callable[[Document], RowMaker[Value, Result]],
 ) -> Iterator[Result]:
-    """The rows of all documents, in their order. `read` gives what comes of the tokens of some documents. What a
-    document that is alone gives is handed on at once."""
+    """Yield the rows of all documents, in order. `read` yields the values for the tokens of some documents. Rows of a
+    document that is alone in its pool are yielded at once."""
     for pool in pools:
         makers = [begin(document) for document in pool]
         if len(pool) == 1:

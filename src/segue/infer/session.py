@@ -1,15 +1,15 @@
 """A session: the state of one stream of text through a model. It reads text of any length at constant cost per token,
 generates, scores, forks and saves.
 
-In: text. Out: text, scores. Ids are the business of `token_stream`, which token comes next that of `sampling`.
+In: text. Out: text, scores. Ids are handled in `token_stream`, the choice of tokens in `sampling`.
 
-How text becomes ids: text that is fed in several pieces is one text, so `feed("ab")` is `feed("a")` then `feed("b")`.
-What may still change with the next piece is held back (`StreamEncoder` says what). `stream`, `score` and `search` end
-the text: what is held back is read as it is, and what comes next begins a new piece of text in the same memory.
+Encoding: text that is fed in several pieces is one text, so `feed("ab")` is `feed("a")` then `feed("b")`. The part that
+the next piece may still change is held back (see `StreamEncoder`). `stream`, `score` and `search` end the text: the
+held-back part is read as it is, and the next input begins a new piece of text in the same memory.
 
-A session begins as after the end of another document: where the tokeniser has a mark for that, eod, it is read first.
+A session begins as after the end of another document: if the tokeniser has a token for that, eod, it is read first.
 
-One thread at a time uses a session (`turns`); forks are sessions of their own.
+One thread at a time uses a session (`turns`); forks are separate sessions.
 """
 
 import math
@@ -43,10 +43,9 @@ _LONGEST_MEMORY = 1_000_000
 def open_session(
     source: str | Path, *, memory_length: int | None = None, int8: bool = False, device: str = "cpu"
 ) -> "Session":
-    """Opens a session with a model: a model folder, a run folder, a checkpoint of another library, or a name on the
-    Hub.
+    """Open a session with a model: a model folder, a run folder, a checkpoint of another library, or a name on the Hub.
 
-    `memory_length` is the memory length in tokens, by default as in training. `int8` quantises the weights to 8 bits: a
+    `memory_length` is the memory length in tokens. Default: as in training. `int8` quantises the weights to 8 bits: a
     quarter of the memory, faster on a CPU, with nearly the same results.
     """
     return Session(load_text_model(source), memory_length=memory_length, int8=int8, device=device)
@@ -127,27 +126,28 @@ class Session:
 
     @property
     def reach(self) -> int:
-        """Number of latest tokens that can affect what follows: with memory, layers times memory length, plus one."""
+        """Number of latest tokens that can affect the prediction: with memory, layers times memory length, plus one."""
         return self._stream.reach
 
     def shares_weights_with(self, other: "Session") -> bool:
-        """Whether both sessions share the same weights in memory, because one was forked from the other or both from a
-        third."""
+        """Return True if both sessions share the same weights in memory, because one was forked from the other or both
+        from a third."""
         return self._streamer is other._streamer
 
     @property
     def waiting(self) -> str:
-        """Text that was fed but not read yet, because what follows may change its tokens."""
+        """Text that was fed but not read yet, because the next input may change its tokens."""
         return self._encoder.waiting
 
     # ------------------------------------------------------------------------------------------- reading and writing
 
     def feed(self, text: str | Iterable[str], *, progress: Callable[[int, int], None] | None = None) -> int:
-        """Read text of any length, whole or in parts, as a continuation of what was fed before.
+        """Read text of any length, whole or in parts, as a continuation of the text fed before.
 
-        For a long text, the model reads only the last tokens, those that can affect what follows (`reach`); the results
-        are those of reading all of it, up to rounding. Returns the number of tokens skipped. `progress` is called with
-        the number of tokens read and the total. An interruption loses no input: the model reads the rest when needed.
+        For a long text, the model reads only the last tokens, those that can affect its predictions (`reach`); the
+        results are those of reading all of it, up to rounding. Returns the number of tokens skipped. `progress` is
+        called with the number of tokens read and the total. An interruption loses no input: the model reads the rest
+        when needed.
         """
         with self._turns.changing():
             return self._feed(text, progress)
@@ -183,12 +183,12 @@ class Session:
         choices: Sequence[str] = (),
     ) -> Iterator[str]:
         """Read the prompt, then generate text, yielded as it becomes certain and never in half characters. The session
-        reads what it generates, and continues from there.
+        reads the generated text, and continues from there.
 
-        Generation ends after `max_tokens`, at the end of the document if the tokeniser has a mark for it, or at a
+        Generation ends after `max_tokens`, at the end of the document if the tokeniser has a token for it, or at a
         `stop` string, which is not yielded, although the session has read the token that completed it. With `choices`,
         exactly one of these texts is generated, whatever `max_tokens` is. The loop may be left early: the session has
-        then read what was yielded, and the tokens of text still held back.
+        then read the yielded text, and the tokens of text still held back.
         """
         written = self.write(prompt, max_tokens=max_tokens, sampling=sampling, stop=stop, choices=choices)
         return (one.text for one in written if one.text)
@@ -218,7 +218,7 @@ class Session:
         stop: Sequence[str] = (),
         choices: Sequence[str] = (),
     ) -> Generation:
-        """The generation of one text with these settings, which are checked before anything is read."""
+        """Return the generation of one text with these settings, which are checked before anything is read."""
         return make_generation(
             self.tokenizer,
             vocabulary_size=self._streamer.model.config.vocabulary.size,
@@ -229,8 +229,8 @@ class Session:
         )
 
     def ready(self, turn: Turn | None = None) -> TokenStream:
-        """The token stream, with all text read and the next token predicted. With a `turn`, the session is locked until
-        it is over."""
+        """Return the token stream, with all text read and the next token predicted. With a `turn`, the session is
+        locked until it is over."""
         with self._turns.changing():
             self._ready()
             if turn is not None:
@@ -324,7 +324,7 @@ class Session:
     # ------------------------------------------------------------------------------------------ copies, files, start
 
     def fork(self) -> "Session":
-        """A copy of the session with the same history. The two are independent, and may be used in different
+        """Return a copy of the session with the same history. The two are independent, and may be used in different
         threads."""
         other = object.__new__(Session)
         other.tokenizer, other._streamer = self.tokenizer, self._streamer
@@ -356,10 +356,10 @@ class Session:
             self._encoder = StreamEncoder(self.tokenizer, state=state)
             self._stream = stream
 
-    # ------------------------------------------------------------------------------------------------------- inside
+    # ---------------------------------------------------------------------------------------------------- internals
 
     def _begin(self) -> None:
-        """Starts the session as if another document had just ended."""
+        """Start the session as if another document had just ended."""
         eod = self.tokenizer.specials.get("eod")
         if eod is not None and self.tokens_read == 0:
             self._stream.put([eod])

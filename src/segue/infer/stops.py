@@ -1,8 +1,8 @@
-"""Texts that end a stream: what is certain goes out, what may become a stop string waits.
+"""Stop strings: text that is certain is passed on, text that may become a stop string waits.
 
-In: text, a piece at a time. Out: the text before the first stop string. How pieces are cut makes no difference: the
-stop that is complete first counts, and of those that are complete at the same character the longest. The stop itself
-and all after it are dropped. Where text comes from, and what ends with it, is the caller's business.
+In: text, a piece at a time. Out: the text before the first stop string. The division into pieces makes no difference:
+the stop string that is complete first counts, and of those complete at the same character the longest. The stop string
+and everything after it are dropped. The source of the text and the consequences of a stop are up to the caller.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from segue.text.unicode import without_surrogates
 
 
 class StopStrings:
-    """Watches one stream for stop strings. Without any, all text passes."""
+    """Watcher of one stream for stop strings. Without any, all text passes."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         if isinstance(strings, str):
@@ -35,7 +35,7 @@ class StopStrings:
         return self._found
 
     def feed(self, text: str) -> str:
-        """The text that is certain now: it is before any stop string. After a stop there is none."""
+        """Return the text that is certain now: it is before any stop string. After a stop there is none."""
         if self._found is not None:
             return ""
         text = self._waiting + text
@@ -50,12 +50,12 @@ class StopStrings:
         return text[:certain]
 
     def finish(self) -> str:
-        """The text that still waited: the stream is over, and it has become no stop string."""
+        """Return the text that still waited, at the end of the stream."""
         rest, self._waiting = self._waiting, ""
         return rest
 
 
 def _begun(text: str, string: str) -> int:
-    """How many characters at the end of the text are the beginning of the string, but not all of it."""
+    """Return the number of characters at the end of the text that are a proper prefix of the string."""
     longest = min(len(text), len(string) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(string[:size])), 0)

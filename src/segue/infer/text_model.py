@@ -1,7 +1,7 @@
-"""A model with the tokeniser that belongs to it: what everything here that reads text starts from.
+"""A model with its tokeniser: the starting point of everything that reads text.
 
-In: whatever names a model (`segue.checkpoint.find`). Out: the language model, its tokeniser and the length of the
-segments it was trained on.
+In: the path or name of a model (`segue.checkpoint.find`). Out: the language model, its tokeniser and the segment length
+of its training.
 """
 
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from segue.text.files import load_tokenizer
 from segue.text.tokenizer import Tokenizer
 
 SEGMENT_LENGTH = 512
-"""The segment length of a model that does not say on which it was trained."""
+"""Segment length of a model whose folder does not name that of its training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextModel:
-    """A language model that reads text."""
+    """A language model with its tokeniser."""
 
     model: LanguageModel
     tokenizer: Tokenizer
     segment_length: int
 
     def reach(self) -> tuple[int, int | None]:
-        """How many earlier tokens each token of a stream sees, and the window of a model without memory."""
+        """Return the number of earlier tokens that each token of a stream sees, and the window without memory."""
         memory, positions = self.model.config.memory, self.model.config.learned_positions
         if memory is None or positions is not None:
             window = positions or self.segment_length
@@ -38,7 +38,7 @@ class TextModel:
 
 
 def load_text_model(source: str | Path) -> TextModel:
-    """From a model folder, a run folder, a checkpoint of another library, or a name on the hub."""
+    """Load a model folder, a run folder, a checkpoint of another library, or a name on the hub."""
     folder = model_folder(find(source))
     tokenizer_place = tokenizer_folder(source, folder)
     model = load_folder(folder)
@@ -52,7 +52,7 @@ def load_text_model(source: str | Path) -> TextModel:
 
 
 def segment_length_of(folder: Path) -> int:
-    """The segment length that a model was trained on; where its folder does not say, as long as its positions allow."""
+    """Return the segment length of a model's training; if it is unknown, as long as its positions allow."""
     config = load_config(folder / CONFIG)
     if config.data is not None:
         return config.data.segment_length

@@ -1,11 +1,11 @@
-"""One reader of ids: what it has read, and what it expects next. Text is for `session`.
+"""A stream of ids: the state of a reader, and its prediction of the next id. Text is left to `session`.
 
-In: ids. Out: logits of what comes next, or log-probabilities of ids as they are read. A model with memory reads without
-end. A model without memory reads windows: when a window is full, the latter half of it is read again as the beginning
-of the next one. Where windows begin follows from the number of ids alone, not from how they came.
+In: ids. Out: logits of the next id, or log-probabilities of ids as they are read. A model with memory reads without
+limit. A model without memory reads windows: when a window is full, the latter half of it is read again as the beginning
+of the next one. The window borders depend only on the number of ids, not on how they were passed.
 
-Of many ids that come at once, those that nothing later can see are not read: with memory all but the receptive field of
-the model, without memory all but the last window. Positions count on over them.
+Of many ids passed at once, those that can no longer affect the prediction are skipped: with memory all but the
+receptive field of the model, without memory all but the last window. Positions still count them.
 """
 
 from collections import deque
@@ -22,18 +22,18 @@ from segue.model.segmenting import before_last_window, window_overlap
 from segue.model.streaming import Streamer
 
 RECENT = 1024
-"""How many of the latest ids are known, for penalties on repetition and for decoding."""
+"""Number of latest ids stored, for repetition penalties and for decoding."""
 _MANY = 4096
-"""Ids that may wait beyond those that matter, so that they are not sorted out one by one."""
+"""Number of unread ids beyond the relevant ones that are tolerated, so that they are not skipped one by one."""
 _MOST_NUMBERS = 1 << 22
-"""How many logits exist at a time at most."""
+"""Maximum number of logits at a time."""
 
 
 class TokenStream:
-    """A streamer, the cache of what it has read, and the state that predicts what follows."""
+    """A streamer, its cache, and the state that predicts the next id."""
 
     def __init__(self, streamer: Streamer, *, window: int | None) -> None:
-        """`window` is for models without memory: how many ids are read before a new window begins."""
+        """`window`: for models without memory, the number of ids read before a new window begins."""
         self.streamer = streamer
         self.window = window
         self.cache = streamer.new_cache()
@@ -41,14 +41,14 @@ class TokenStream:
         """The state that predicts the next id; None: nothing has been read."""
         self.recent: deque[int] = deque(maxlen=max(RECENT, window or 0))
         self.count = 0
-        """How many ids have been read."""
+        """Number of ids read."""
         self.place = 0
-        """How many ids of the current window have been read."""
+        """Number of ids of the current window that have been read."""
         self.unread: list[int] = []
-        """Ids that are part of the stream and have not been through the model: not yet needed."""
+        """Ids of the stream that have not been through the model, because they were not needed yet."""
 
     def copy(self) -> "TokenStream":
-        """Another stream that has read the same."""
+        """Return an independent copy of the stream."""
         other = TokenStream(self.streamer, window=self.window)
         other.cache = self.cache.select([0])
         other.hidden_1D = self.hidden_1D
@@ -58,20 +58,21 @@ class TokenStream:
 
     @property
     def reach(self) -> int:
-        """How many of the latest ids can matter to what follows."""
+        """Number of latest ids that can affect the prediction."""
         return self.streamer.receptive_field if self.window is None else self.window
 
     def put(self, ids: Sequence[int] | NDArray[np.int64]) -> int:
-        """Makes ids part of the stream, to be read when what follows them is needed. Returns how many ids were skipped
-        because nothing later can see them."""
+        """Append ids to the stream, to be read when the next prediction needs them. Returns the number of ids skipped
+        because they can no longer affect it."""
         self.unread.extend(np.asarray(ids, dtype=np.int64).tolist())
         return self.skip() if len(self.unread) >= 2 * self.reach + _MANY else 0
 
     def read(
         self, ids: Sequence[int] | NDArray[np.int64] = (), *, progress: Callable[[int, int], None] | None = None
     ) -> int:
-        """Reads what was left unread, then these, but for those that nothing later can see: says how many. `progress`
-        is told how many have been read, and of how many. After an interruption, the rest is left unread."""
+        """Read the unread ids, then these, except for those that can no longer affect the prediction; return the number
+        of ids skipped. `progress` is called with the number read and the total. After an interruption, the rest stays
+        unread."""
         skipped = self.put(ids)
         skipped += self.skip()
         total = len(self.unread)
@@ -81,15 +82,14 @@ class TokenStream:
         return skipped
 
     def reading(self) -> Iterator[int]:
-        """Reads all that is unread, a stretch at a time: says how many ids each had. What comes after is left unread
-        when nobody asks for it."""
+        """Read all unread ids in chunks; yield the size of each. The rest stays unread if iteration stops."""
         before = self.count
         for _ in self._read(list(self.unread), every=False):
             yield self.count - before
             before = self.count
 
     def skip(self) -> int:
-        """Gives up the first of the unread ids, where nothing later can see them. Says how many."""
+        """Drop the first of the unread ids, those that can no longer affect the prediction; return their number."""
         count = len(self.unread)
         if self.window is None:
             skipped = count - self.reach
@@ -104,11 +104,11 @@ class TokenStream:
         if skipped <= 0:
             return 0
         self.note(self.unread[:skipped])
-        self.place = self.window  # full, so that the next one begins with what was noted last
+        self.place = self.window  # full, so that the next window begins with the ids noted last
         return skipped
 
     def score(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
-        """Reads ids; gives the log-probability of each, given all before it. NaN where there is nothing before it."""
+        """Read ids; return the log-probability of each, given all before it. NaN if there is nothing before it."""
         self.read()
         wanted = np.asarray(ids, dtype=np.int64).tolist()
         found = np.full(len(wanted), np.nan)
@@ -118,8 +118,8 @@ class TokenStream:
         return found
 
     def predicting_each(self, ids: list[int]) -> Iterator[tuple[int, Tensor]]:
-        """Reads ids, a stretch at a time, when nothing is unread. For each stretch: the place of an id, and the states
-        that predict it and those after it. The first id of all has none where nothing was read before it."""
+        """Read ids in chunks; nothing may be unread. Yields for each chunk the index of an id, and the states that
+        predict it and those after it. The very first id has none if nothing was read before it."""
         assert not self.unread
         done = 0
         before_1D = self.hidden_1D
@@ -132,7 +132,7 @@ class TokenStream:
             done += len(states_PD)
 
     def predicting(self) -> Tensor:
-        """The state that predicts the next id: hidden_1D."""
+        """Return the state that predicts the next id: hidden_1D."""
         self.read()
         if self.hidden_1D is None:
             raise DataError(
@@ -142,14 +142,14 @@ class TokenStream:
         return self.hidden_1D
 
     def logits(self) -> Tensor:
-        """The logits of the next id: logits_V."""
+        """Return the logits of the next id: logits_V."""
         return self.streamer.logits(self.predicting())[0]
 
     def make_room(self, count: int) -> None:
-        """Begins a new window now if this one has no room for so many ids. Nothing to do for a model with memory."""
+        """Begin a new window now if this one has no room for `count` ids. Does nothing for a model with memory."""
         if self.window is None:
             return
-        room = self.window // 2  # a new window has at least this much
+        room = self.window // 2  # a new window has at least this much room
         if count > room:
             raise DataError(
                 f"a model without memory can generate at most {room} further tokens here; got {count}. Ask for fewer, "
@@ -161,11 +161,11 @@ class TokenStream:
 
     @property
     def window_is_full(self) -> bool:
-        """Whether a new window must begin before anything else is read."""
+        """True if a new window must begin before anything else is read."""
         return self.window is not None and self.place >= self.window
 
     def begin_window(self) -> None:
-        """Reads the latter half of the window again, as the beginning of the next one."""
+        """Read the latter half of the window again, as the beginning of the next one."""
         assert self.window is not None
         again = list(self.recent)[-min(len(self.recent), window_overlap(self.window)) :]
         cache = self.streamer.new_cache()
@@ -175,16 +175,16 @@ class TokenStream:
         self.cache, self.place = cache, len(again)
 
     def note(self, ids: Sequence[int]) -> None:
-        """Records that these ids have been read."""
+        """Record that these ids have been read."""
         self.recent.extend(ids)
         self.count += len(ids)
         self.place += len(ids)
         self.unread = self.unread[len(ids) :]
 
-    # ------------------------------------------------------------------------------------------------------ inside
+    # --------------------------------------------------------------------------------------------------- internals
 
     def _read(self, ids: list[int], *, every: bool) -> Iterator[Tensor]:
-        """Reads ids a few at a time; gives the states that predict what follows all of them, or the last one."""
+        """Read ids in chunks; yield the states that predict the next id after each, or only after the last one."""
         done = 0
         while done < len(ids):
             if self.window_is_full:

@@ -1,8 +1,8 @@
-"""Who may use a session: one thread at a time. A second one is refused, so that nothing is mixed or lost.
+"""Locks of sessions: one thread at a time. A second one is refused, so that no state is mixed or lost.
 
-`changing` is for what reads or writes, `looking` for what only copies: several may look at a time. A session that
-writes token by token has a Turn from the first token to the last: between two tokens, too, other threads are refused,
-and where several sessions write in a batch, which then has their state, everybody is.
+`changing` is for reading and writing, `looking` for copying, which several threads may do at a time. A session that
+generates token by token holds a Turn from the first token to the last: other threads are refused between two tokens,
+too. While sessions generate in a batch, which then holds their state, all callers are refused.
 """
 
 import threading
@@ -14,13 +14,13 @@ from segue.errors import DataError
 
 
 class Turn:
-    """The turn of a text that is being written. It ends when `over` is set, or when nobody refers to it any more."""
+    """The turn of a text being generated. It ends when `over` is set, or when it is no longer referenced."""
 
     def __init__(self, *, batched: bool = False) -> None:
         self.batched = batched
-        """Whether the session writes in a batch with others."""
+        """Whether the session generates in a batch with others."""
         self.thread = threading.get_ident()
-        """The thread that wrote last."""
+        """The thread that generated last."""
         self.over = False
 
 
@@ -35,7 +35,7 @@ class Turns:
 
     @contextmanager
     def changing(self, turn: Turn | None = None) -> Iterator[None]:
-        """Excludes every other use meanwhile. `turn` is for the caller whose turn it is."""
+        """Exclude every other use in this context. `turn`: the turn of the caller, if it holds one."""
         mine = False
         try:  # all of it, because Ctrl-C may come at any point
             with self._guard:
@@ -50,7 +50,7 @@ class Turns:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Excludes changes meanwhile; others may look too."""
+        """Exclude changes in this context; several threads may look at a time."""
         me = object()
         try:
             with self._guard:
@@ -61,7 +61,7 @@ class Turns:
             self._looking.discard(me)
 
     def give(self, turn: Turn) -> None:
-        """Gives the session to a text that is written from now on; to be called inside `changing`."""
+        """Give the session to a text that is generated from now on; call inside `changing`."""
         self._turn = weakref.ref(turn)
 
     def _check(self, turn: Turn | None, *, free: bool) -> None:

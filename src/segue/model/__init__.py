@@ -41,7 +41,7 @@ __all__ = ["Batch", "LanguageModel", "Memory", "Output", "Trunk"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads torch only when something that needs it is used: `named` does without."""
+    """Import a submodule on first use, so that `named` can be used without loading torch."""
     if name not in _HOME:
         raise AttributeError(f"module 'segue.model' has no attribute {name!r}")
     return getattr(import_module(f"segue.model.{_HOME[name]}"), name)

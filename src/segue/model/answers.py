@@ -1,4 +1,4 @@
-"""Heads that answer with a span of the text: a simple one, and XLNet's with beams and answerability.
+"""Heads for span extraction: independent start and end scores, and XLNet's beam search with answerability.
 
 Besides the letters of `segue.model`: A candidate starts and Z candidate ends of each start.
 """
@@ -39,7 +39,7 @@ class SimpleAnswer:
 
 
 class SimpleAnswerer(nn.Module):
-    """A start and an end score for each token."""
+    """Head with a start and an end score for each token."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -55,14 +55,14 @@ class SimpleAnswerer(nn.Module):
         allowed_BQ: Tensor | None = None,
         spans: Spans | None = None,
     ) -> SimpleAnswer:
-        """`allowed_BQ`: where an answer may start or end; left out, anywhere."""
+        """Return the scores. `allowed_BQ`: positions where an answer may start or end. Default: all."""
         output: Output = self.trunk(batch, memory)
         return replace(self.judge(output.hidden_BQD, allowed_BQ=allowed_BQ, spans=spans), memory=output.memory)
 
     def judge(
         self, hidden_BQD: Tensor, *, allowed_BQ: Tensor | None = None, spans: Spans | None = None
     ) -> SimpleAnswer:
-        """Answers from hidden states, for example those of whole documents."""
+        """Return the scores for hidden states, for example those of whole documents."""
         start, end = self.bounds(hidden_BQD).unbind(-1)
         start, end = _only(start, allowed_BQ), _only(end, allowed_BQ)
         loss = None
@@ -73,7 +73,7 @@ class SimpleAnswerer(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class BeamAnswer:
-    """The best starts, the best ends of each, and whether there is an answer at all.
+    """The best starts, the best ends of each, and the answerability of the question.
 
     Beams hold log-probabilities. In training (`spans` given) the beams are None, and the end
     scores are those after the gold start.
@@ -81,9 +81,9 @@ class BeamAnswer:
 
     start_logits_BQ: Tensor
     end_logits: Tensor
-    """[B, Q] after the gold start, or [B, A, Q] after each start of the beam."""
+    """End scores [B, Q] after the gold start, or [B, A, Q] after each start of the beam."""
     impossible_B: Tensor
-    """Logit that the text has no answer."""
+    """Logit of "the text has no answer"."""
     start_index_BA: Tensor | None = None
     start_log_probability_BA: Tensor | None = None
     end_index_BAZ: Tensor | None = None
@@ -93,7 +93,7 @@ class BeamAnswer:
 
 
 class BeamAnswerer(nn.Module):
-    """XLNet's: the end depends on the start, and answerability on where a start is expected and on CLS."""
+    """XLNet's head: the end depends on the start; answerability depends on the expected start and on CLS."""
 
     def __init__(self, config: ModelConfig, *, num_starts: int = 5, num_ends: int = 5) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class BeamAnswerer(nn.Module):
         allowed_BQ: Tensor | None = None,
         spans: Spans | None = None,
     ) -> BeamAnswer:
-        """`cls_B`: the position of CLS. `allowed_BQ`: where an answer may start or end; left out, anywhere."""
+        """Return the scores. `cls_B`: position of CLS. `allowed_BQ`: where an answer may start or end. Default: all."""
         output: Output = self.trunk(batch, memory)
         answer = self.judge(output.hidden_BQD, cls_B=cls_B, allowed_BQ=allowed_BQ, spans=spans)
         return replace(answer, memory=output.memory)
@@ -128,7 +128,7 @@ class BeamAnswerer(nn.Module):
     def judge(
         self, hidden_BQD: Tensor, *, cls_B: Tensor, allowed_BQ: Tensor | None = None, spans: Spans | None = None
     ) -> BeamAnswer:
-        """Answers from hidden states, for example those of whole documents."""
+        """Return the scores for hidden states, for example those of whole documents."""
         start_BQ = _only(self.start(hidden_BQD).squeeze(-1), allowed_BQ)
         impossible_B = self._impossible(hidden_BQD, start_BQ, cls_B)
         if spans is not None:
@@ -158,7 +158,7 @@ class BeamAnswerer(nn.Module):
         )
 
     def _ends(self, hidden_BQD: Tensor, start_BA: Tensor) -> Tensor:
-        """End scores [B, A, Q] after each start."""
+        """Return the end scores [B, A, Q] after each start."""
         start_BAD = hidden_BQD.gather(1, start_BA[:, :, None].expand(-1, -1, hidden_BQD.shape[2]))
         rows, starts, length = *start_BA.shape, hidden_BQD.shape[1]
         pair = torch.cat(

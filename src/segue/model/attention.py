@@ -1,7 +1,7 @@
 """Multi-head attention over a segment and its memory: the parameters around `kernels.attend`.
 
-Keys and values are projected once from the context (memory, then segment) and serve both streams of two-stream
-attention. The biases u, v and s come as an argument, because a stack may share them among its layers.
+Keys and values are projected once from the context (memory, then segment) and shared by both streams of two-stream
+attention. The biases u, v and s are passed as an argument, because a stack may share them among its layers.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ from segue.model.positions import RelativeTerms, rotate
 
 
 class ScoreBiases(nn.Module):
-    """The learned biases of the score: u on content, v on positions, s on segments, each where it is used. With
-    `tied`, u is v, too; with `zeros`, u and v begin as zeros."""
+    """Learned biases of the score: u for content, v for positions, s for segments, each only if it is used. With
+    `tied`, u also serves as v; with `zeros`, u and v are initialised to zero."""
 
     def __init__(
         self,
@@ -41,19 +41,19 @@ class ScoreBiases(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class PositionInputs:
-    """The positional inputs of one segment that all layers share."""
+    """The positional inputs of one segment, shared by all layers."""
 
     encoding: Tensor | None = None
     """Encoded distances, for relative positional encodings."""
     rotation_2KE: Tensor | None = None
     """Angles of the positions, for rotary encodings."""
     reversed_B: Tensor | None = None
-    """Rows that take the second of two signs in `encoding`."""
+    """Rows that use the second of two signs in `encoding`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Keys, values and score terms of one layer: all that the queries of either stream need to attend."""
+    """Keys, values and score terms of one layer, shared by the queries of both streams."""
 
     key_BKHE: Tensor
     value_BKHE: Tensor
@@ -61,10 +61,10 @@ class Context:
 
 
 class Attention(nn.Module):
-    """The projections of one layer, its heads, and the terms of its score."""
+    """Multi-head attention of one layer: projections and score terms."""
 
     kernel: Kernel | None = None
-    """The kernel to compute with; None: the fastest that can."""
+    """The kernel to use. None: the fastest that supports the inputs."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Attention(nn.Module):
         self.segment_2HE = nn.Parameter(torch.zeros(2, num_heads, head_width)) if segments else None
 
     def context(self, source_BKD: Tensor, *, positions: PositionInputs, biases: ScoreBiases | None) -> Context:
-        """The keys, values and score terms that memory and segment give."""
+        """Return the keys, values and score terms of memory and segment."""
         relative = self.relative_terms(positions.encoding)
         if relative is not None and positions.reversed_B is not None:
             relative = relative.for_rows(positions.reversed_B)
@@ -96,18 +96,18 @@ class Attention(nn.Module):
         return Context(key_BKHE=key_BKHE, value_BKHE=value_BKHE, terms=self.terms(relative, biases))
 
     def relative_terms(self, encoding: Tensor | None) -> RelativeTerms | None:
-        """The terms of encoded distances; None where the model has no relative positional encoding."""
+        """Return the terms of encoded distances; None if the model has no relative positional encoding."""
         return None if self.relative is None else cast(RelativeTerms, self.relative(encoding))
 
     def keys_and_values(self, source_BKD: Tensor, rotation_2: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The key and the value of each position; they do not depend on who attends to it."""
+        """Return the key and the value of each position, which do not depend on the query."""
         key_BKHE = self._heads(self.key(source_BKD))
         if rotation_2 is not None:
             key_BKHE = rotate(key_BKHE, rotation_2)
         return key_BKHE, self._heads(self.value(source_BKD))
 
     def terms(self, relative: RelativeTerms | None, biases: ScoreBiases | None) -> ScoreTerms:
-        """All terms of the score besides query times key."""
+        """Return all terms of the score besides query times key."""
         return ScoreTerms(
             relative=relative,
             content_bias_HE=None if biases is None else biases.content_HE,
@@ -117,7 +117,7 @@ class Attention(nn.Module):
         )
 
     def forward(self, hidden_BQD: Tensor, context: Context, *, view: View, positions: PositionInputs) -> Tensor:
-        """Attention of one stream over the context."""
+        """Return the attention output of one stream over the context."""
         rotation_2 = None
         if positions.rotation_2KE is not None:
             segment = positions.rotation_2KE[:, positions.rotation_2KE.shape[1] - view.segment_length :]
@@ -142,11 +142,11 @@ class Attention(nn.Module):
         extend: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
         terms: Callable[[int, int], ScoreTerms],
     ) -> Tensor:
-        """Attention of a stream, whose earlier keys and values are kept: the content stream of new tokens, and behind
-        it in the same tensor the query stream, if there is a second view.
+        """Return the attention output of new tokens in a stream with cached keys and values: the content stream,
+        followed in the same tensor by the query stream if there is a second view.
 
         `extend` takes the keys and values of the new tokens and returns those of all positions up to them.
-        `terms(num_keys, ahead)` gives the score terms, seen from the tokens or from one place ahead of them.
+        `terms(num_keys, ahead)` returns the score terms for queries at the tokens or one position ahead of them.
         """
         count = views[0].segment_length
         new_key_BQHE, new_value_BQHE = self.keys_and_values(
@@ -169,7 +169,7 @@ class Attention(nn.Module):
         return cast(Tensor, self.out(mixed_BJHE.flatten(2)))
 
     def queries(self, hidden_BQD: Tensor, rotation_2: Tensor | None) -> Tensor:
-        """The query of each position."""
+        """Return the query of each position."""
         query_BQHE = self._heads(self.query(hidden_BQD))
         return query_BQHE if rotation_2 is None else rotate(query_BQHE, rotation_2)
 

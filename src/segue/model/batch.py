@@ -1,6 +1,6 @@
-"""The input and the output of a model: a Batch goes in, an Output comes out.
+"""The input and the output of a model: Batch and Output.
 
-Both are immutable records of tensors. What None means is said beside each field.
+Both are immutable records of tensors. The meaning of None is given beside each field.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -15,25 +15,26 @@ from segue.model.memory import Memory
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """One segment of each row, with its targets and everything that decides who sees whom."""
+    """One segment of each row, with its targets and everything that determines visibility."""
 
     ids_BQ: Tensor
     targets: Tensor | None = None
     """Tokens to predict, [B, Q], or [B, P] with `predicted_BP`; None: no loss."""
     target_mask: Tensor | None = None
-    """Which targets count; None: all."""
+    """True for targets that count; None: all."""
     real_BQ: Tensor | None = None
     """True for tokens, False for padding; None: no padding."""
     starts_B: Tensor | None = None
-    """Rows that start a new document, so forget what came before; None: none does."""
+    """True for rows that start a new document and so forget their memory; None: none does."""
     segments_BQ: Tensor | None = None
-    """Segment ids (A 0, B 1, CLS 2, ...) for models that tell segments apart; None: all the same."""
+    """Segment ids (A 0, B 1, CLS 2, ...) for models with segment encodings; None: all the same."""
     visible_BQQ: Tensor | None = None
-    """Permutation: may the token at q see the content at k? None: every token sees every other, none is predicted."""
+    """Permutation objective: True if the token at q may see the content at k. None: every token sees every other, none
+    is predicted."""
     predicted_BP: Tensor | None = None
     """Positions whose tokens are predicted, for the permutation and masked objectives; None: none or all."""
     reversed_B: Tensor | None = None
-    """Rows whose text runs backwards, so distances change sign; None: none."""
+    """True for rows whose text runs backwards, so that distances change sign; None: none."""
 
     def __post_init__(self) -> None:
         for name, given in vars(self).items():
@@ -74,23 +75,23 @@ class Batch:
                 )
 
     def to(self, *args: Any, **kwargs: Any) -> "Batch":
-        """The batch with every tensor moved or cast, as `Tensor.to` does."""
+        """Return the batch with every tensor moved or cast by `Tensor.to`."""
         present = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: v.to(*args, **kwargs) for k, v in present.items() if v is not None})
 
     def rows(self, start: int, stop: int) -> "Batch":
-        """The rows from `start` up to `stop`."""
+        """Return the rows from `start` up to `stop`."""
         present = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: v[start:stop] for k, v in present.items() if v is not None})
 
     def count_targets(self) -> int:
-        """How many targets count."""
+        """Return the number of targets that count."""
         if self.target_mask is not None:
             return int(self.target_mask.sum())
         return 0 if self.targets is None else self.targets.numel()
 
     def backwards(self) -> "Batch":
-        """The same segment from its end to its start, for the backward reader."""
+        """Return the segment in reverse order, for the backward reader."""
         return Batch(
             ids_BQ=self.ids_BQ.flip(1),
             real_BQ=None if self.real_BQ is None else self.real_BQ.flip(1),
@@ -100,13 +101,13 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """Hidden states and the next memory, as a trunk returns them."""
+    """Hidden states and the next memory: the result of a trunk."""
 
     hidden_BQD: Tensor
     """The final state at every position (content stream)."""
     predicted_BPD: Tensor | None
-    """The state at every predicted position (query stream, where there is one); None without any."""
+    """The state at every predicted position (of the query stream, if there is one); None if nothing is predicted."""
     layers: tuple[Tensor, ...]
     """Embeddings, then the result of each layer, each [B, Q, D]."""
     memory: Memory | None
-    """The memory for the next segment; None if the model has no memory, or was told not to remember."""
+    """The memory for the next segment; None if the model has no memory, or with `remember=False`."""

@@ -1,7 +1,7 @@
-"""From a config to the parts of a model, and to the weights they start with.
+"""Construction of a model's parts from a config, and initialisation of their weights.
 
 This is the only place that knows the kinds of positions: `stack` puts the parts together, and the rest of the model
-asks the parts, not the config. Modules declare the roles of their parameters (`roles`), and `initialise` draws the
+queries the parts, not the config. Modules declare the roles of their parameters (`roles`), and `initialise` draws the
 weights by role.
 """
 
@@ -41,7 +41,7 @@ from segue.model.positions import (
 
 
 def absolute_encoding(config: ModelConfig) -> AbsoluteEncoding | None:
-    """The encoding that is added to the embeddings, for absolute positions."""
+    """Return the encoding that is added to the embeddings; None unless positions are absolute."""
     positions = config.positions
     if not isinstance(positions, AbsolutePositions):
         return None
@@ -54,7 +54,7 @@ def absolute_encoding(config: ModelConfig) -> AbsoluteEncoding | None:
 
 
 def layer_encodings(config: ModelConfig) -> nn.ModuleList:
-    """The encodings that are added to the input of each layer (Al-Rfou et al. 2018); empty for other positions."""
+    """Return the encodings added to the input of each layer (Al-Rfou et al. 2018); empty for other positions."""
     positions = config.positions
     if not isinstance(positions, PerLayerPositions):
         return nn.ModuleList()
@@ -64,7 +64,7 @@ def layer_encodings(config: ModelConfig) -> nn.ModuleList:
 
 
 def rotary_encoding(config: ModelConfig) -> RotaryEncoding | None:
-    """The encoding that turns queries and keys, for rotary positions."""
+    """Return the encoding that rotates queries and keys; None unless positions are rotary."""
     positions = config.positions
     if not isinstance(positions, RotaryPositions):
         return None
@@ -72,7 +72,7 @@ def rotary_encoding(config: ModelConfig) -> RotaryEncoding | None:
 
 
 def distance_encoding(config: ModelConfig) -> nn.Module | None:
-    """The encoding of distances that all layers share, for relative positions."""
+    """Return the encoding of distances that all layers share; None unless positions are relative."""
     match config.positions:
         case XLPositions(clamp_distance=clamp, biases=biases):
             return SinusoidalDistances(
@@ -92,7 +92,7 @@ def distance_encoding(config: ModelConfig) -> nn.Module | None:
 
 
 def relative_terms(config: ModelConfig) -> nn.Module | None:
-    """The module by which a layer turns encoded distances into terms of its attention."""
+    """Return the module with which a layer turns encoded distances into terms of its attention."""
     heads, head_width = config.num_heads, config.resolved_head_width
     match config.positions:
         case XLPositions(biases="buckets", bias_init=init):
@@ -110,7 +110,7 @@ def relative_terms(config: ModelConfig) -> nn.Module | None:
 
 
 def score_biases(config: ModelConfig) -> nn.ModuleList:
-    """The learned biases of the score, one module per layer, or one that all layers share; empty without biases."""
+    """Return the learned biases of the score, one module per layer, or one for all layers; empty without biases."""
     positions, segment = config.positions, config.segments == "relative"
     xl = positions if isinstance(positions, XLPositions) else None
     vectors = xl is not None and xl.biases in ("vectors", "tied")
@@ -133,7 +133,7 @@ def score_biases(config: ModelConfig) -> nn.ModuleList:
 
 
 def layer(config: ModelConfig) -> Layer:
-    """One layer."""
+    """Build one layer."""
     attention = Attention(
         width=config.width,
         num_heads=config.num_heads,
@@ -160,14 +160,14 @@ def layer(config: ModelConfig) -> Layer:
 
 
 Role = Literal["weight", "projection", "bias"]
-"""How a parameter starts: normal with `init_std`, normal with `projection_init_std`, or zero."""
+"""Initialisation of a parameter: normal with `init_std`, normal with `projection_init_std`, or zero."""
 
 
 def initialise(part: nn.Module, config: ModelConfig, role: Role | None = None) -> None:
-    """Sets the initial weights of a module and all its parts.
+    """Initialise the weights of a module and all its submodules.
 
-    A module names the roles of its parameters and parts in `roles`, where they are not plain weights. The bias of a
-    linear layer is a bias; LayerNorm stays as PyTorch makes it, ones and zeros.
+    A module names the roles of its parameters and submodules in `roles`, if they are not plain weights. The bias of a
+    linear layer is a bias; LayerNorm keeps PyTorch's initial values, ones and zeros.
     """
     if isinstance(part, nn.LayerNorm):
         return
@@ -186,13 +186,13 @@ def initialise(part: nn.Module, config: ModelConfig, role: Role | None = None) -
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """Models built in this context have shapes but no numbers and take no memory; a checkpoint may fill them."""
+    """Build models with shapes but no numbers in this context: they take no memory, and a checkpoint may fill them."""
     with torch.device("meta"), _NothingDrawn():
         yield
 
 
 class _NothingDrawn(TorchFunctionMode):
-    """PyTorch imports its compiler, which takes seconds, to draw random numbers for tensors that hold none."""
+    """Skips random initialisation: PyTorch would import its compiler for it, which takes seconds, to no effect."""
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -1,12 +1,12 @@
 """The key-value cache of a stream: keys and values of the latest tokens in every layer, in buffers of fixed size.
 
 A Memory holds the inputs of the layers, from which keys and values are projected again for every segment. That is right
-for training, where weights change and gradients may flow. A stream reads a token at a time with weights that stay, so
-it keeps the projections. The cache is written in place and never grows.
+for training, where weights change and gradients may flow. A stream reads a token at a time with fixed weights, so it
+stores the projections. The cache is written in place and never grows.
 
-The latest positions of all rows end at the same place. New ones are written behind them; when the buffer is full, the
-latest are copied to its beginning, once in many tokens. The buffer is so large that they never overlap with their copy:
-whatever interrupts it loses nothing. Rows of different age differ in what is valid.
+The latest positions of all rows end at the same index. New ones are written behind them; when the buffer is full, the
+latest are copied to its beginning, once in many tokens. The buffer is large enough that source and destination never
+overlap, so an interruption loses nothing. Rows of different age differ in which positions are valid.
 
 Besides the letters of `segue.model`: C positions of the buffer.
 """
@@ -20,7 +20,7 @@ from segue.errors import DataError
 
 
 class Cache:
-    """Keys and values of B rows. At most `length` earlier positions are seen; the buffer has room for more."""
+    """Keys and values of B rows. At most `length` earlier positions are visible; the buffer has room for more."""
 
     def __init__(
         self,
@@ -37,16 +37,16 @@ class Cache:
         capacity = 2 * length + most_at_once
         shape = (layers, rows, num_heads, capacity, head_width)
         self.most_at_once = most_at_once
-        """How many positions may be added at a time."""
+        """Maximum number of positions added at a time."""
         self.length = length
-        """How many earlier positions a token sees at most."""
+        """Maximum number of earlier positions that a token sees."""
         self.key_LBHCE = torch.zeros(shape, device=device, dtype=dtype)
         self.value_LBHCE = torch.zeros(shape, device=device, dtype=dtype)
         self.valid_BC = torch.zeros(rows, capacity, dtype=torch.bool, device=device)
         self.position_B = torch.zeros(rows, dtype=torch.long, device=device)
-        """How many tokens each row has read."""
+        """Number of tokens that each row has read."""
         self.end = 0
-        """Where the latest positions end."""
+        """End index of the latest positions."""
 
     @property
     def rows(self) -> int:
@@ -54,16 +54,16 @@ class Cache:
 
     @property
     def capacity(self) -> int:
-        """How many positions the buffer has room for."""
+        """Number of positions in the buffer."""
         return self.valid_BC.shape[1]
 
     @property
     def used(self) -> int:
-        """How many earlier positions there are, valid or not."""
+        """Number of earlier positions, valid or not."""
         return min(self.end, self.length)
 
     def make_room(self, count: int) -> None:
-        """Moves the latest positions to the beginning of the buffer if there is no room behind them."""
+        """Move the latest positions to the beginning of the buffer if there is no room behind them."""
         assert count <= self.most_at_once
         if self.end + count > self.capacity:
             used = self.used
@@ -76,7 +76,7 @@ class Cache:
         self.valid_BC[:, self.end :] = False
 
     def make_way(self, lag_B: Sequence[int]) -> None:
-        """Shifts the positions of each row to the right by `lag_B[row]`, as its next token comes that much later."""
+        """Shift the positions of each row to the right by `lag_B[row]`, the amount of padding before its next token."""
         for row, lag in enumerate(lag_B):
             if lag:
                 start = self.end - self.used
@@ -86,22 +86,22 @@ class Cache:
                 self.valid_BC[row, start : start + lag] = False
 
     def put(self, layer: int, key_BQHE: Tensor, value_BQHE: Tensor, *, real_BQ: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Writes keys and values behind the latest positions, without moving the end; returns those of all positions
-        that can be seen, the new ones last: [B, K, H, E] each."""
+        """Write keys and values behind the latest positions, without moving the end; return those of all visible
+        positions, the new ones last: [B, K, H, E] each."""
         stop = self.end + key_BQHE.shape[1]
         views = []
         for buffer_LBHCE, new_BQHE in ((self.key_LBHCE, key_BQHE), (self.value_LBHCE, value_BQHE)):
             buffer_BHCE, new_BHQE = buffer_LBHCE[layer], new_BQHE.transpose(1, 2)
             if real_BQ is None:
                 buffer_BHCE[:, :, self.end : stop] = new_BHQE
-            else:  # where a row has no token, it may have an earlier position
+            else:  # a row without a token there may have an earlier position there
                 here = buffer_BHCE[:, :, self.end : stop]
                 buffer_BHCE[:, :, self.end : stop] = torch.where(real_BQ[:, None, :, None], new_BHQE, here)
             views.append(buffer_BHCE[:, :, self.end - self.used : stop].transpose(1, 2))
         return views[0], views[1]
 
     def advance(self, count: int, *, real_BQ: Tensor | None) -> None:
-        """Moves the end behind the new positions, once all layers have put theirs."""
+        """Move the end behind the new positions, after all layers have written theirs."""
         new = self.valid_BC[:, self.end : self.end + count]
         if real_BQ is None:
             new.fill_(True)
@@ -112,14 +112,14 @@ class Cache:
         self.end += count
 
     def visible(self, count: int, *, real_BQ: Tensor | None) -> Tensor:
-        """Which positions are valid, the next `count` included: valid_BK."""
+        """Return the mask of valid positions, the next `count` included: valid_BK."""
         past_BM = self.valid_BC[:, self.end - self.used : self.end]
         if real_BQ is None:
             return torch.cat([past_BM, past_BM.new_ones(self.rows, count)], dim=1)
         return torch.cat([past_BM, self.valid_BC[:, self.end : self.end + count] | real_BQ], dim=1)
 
     def select(self, rows: Sequence[int] | Tensor) -> "Cache":
-        """A copy of these rows, in this order; a row may come more than once."""
+        """Return a copy of these rows, in this order; a row may occur more than once."""
         index = torch.as_tensor(rows, device=self.valid_BC.device)
         start = self.end - self.used
         new = self._like(rows=len(index))
@@ -132,7 +132,7 @@ class Cache:
 
     @staticmethod
     def join(parts: Sequence["Cache"]) -> "Cache":
-        """A copy with the rows of several caches of one model, one after the other, whatever their age."""
+        """Return a copy with the rows of several caches of one model, of any age, one after the other."""
         first = parts[0]
         shapes = {(*part.key_LBHCE.shape[0:1], *part.key_LBHCE.shape[2:], part.length) for part in parts}
         if len(shapes) != 1:
@@ -154,8 +154,7 @@ class Cache:
         return new
 
     def first(self, rows: int) -> "Cache":
-        """The first rows, in the same memory: what is written to the one is in the other. Where their positions end is
-        each one's own."""
+        """Return the first rows as a view that shares memory. Each cache has a separate end."""
         part = object.__new__(Cache)
         part.most_at_once, part.length, part.end = self.most_at_once, self.length, self.end
         part.key_LBHCE, part.value_LBHCE = self.key_LBHCE[:, :rows], self.value_LBHCE[:, :rows]
@@ -163,7 +162,7 @@ class Cache:
         return part
 
     def shift(self, count: int) -> None:
-        """Moves all positions to the right by `count`; those before them are not valid. There must be room."""
+        """Shift all positions to the right by `count`; the positions before them become invalid. There must be room."""
         assert self.end + count <= self.capacity
         for buffer in (self.key_LBHCE, self.value_LBHCE):
             buffer[:, :, :, count : count + self.end] = buffer[:, :, :, : self.end].clone()
@@ -172,8 +171,8 @@ class Cache:
         self.end += count
 
     def put_row(self, row: int, tensors: dict[str, Tensor]) -> None:
-        """Replaces a row by what `tensors` or `row_tensors` gave of another cache of the model, with no more positions
-        than there are here."""
+        """Replace a row by the result of `tensors` or `row_tensors` of another cache of the model, which must not have
+        more positions than this one."""
         start = self.end - tensors["valid"].shape[1]
         assert start >= 0
         self.key_LBHCE[:, row, :, start : self.end] = tensors["key"][:, 0]
@@ -183,7 +182,7 @@ class Cache:
         self.position_B[row] = tensors["position"][0]
 
     def row_tensors(self, row: int) -> dict[str, Tensor]:
-        """A copy of one row, from its first valid position on: a cache of its own can be restored from it."""
+        """Return a copy of one row, from its first valid position on; a separate cache can be restored from it."""
         valid = self.valid_BC[row, self.end - self.used : self.end]
         count = len(valid) - int(valid.int().argmax()) if bool(valid.any()) else 0
         now, here = slice(self.end - count, self.end), slice(row, row + 1)
@@ -195,7 +194,7 @@ class Cache:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors to save: the latest positions only."""
+        """Return the tensors to save: only the latest positions."""
         now = slice(self.end - self.used, self.end)
         return {
             "key": self.key_LBHCE[:, :, :, now],
@@ -205,7 +204,7 @@ class Cache:
         }
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Restores what `tensors` returned, in a new cache of the same model."""
+        """Restore the result of `tensors` in a new cache of the same model."""
         self.end = tensors["valid"].shape[1]
         self.key_LBHCE[:, :, :, : self.end] = tensors["key"]
         self.value_LBHCE[:, :, :, : self.end] = tensors["value"]

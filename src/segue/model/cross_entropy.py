@@ -1,9 +1,9 @@
-"""Hidden states and targets -> the sum of weight * -log p(target), for vocabularies so large that the logits of a
-batch would be the largest tensor of a training step.
+"""Memory-efficient cross-entropy: the sum of weight * -log p(target) from hidden states and targets, for vocabularies
+so large that the logits of a batch would be the largest tensor of a training step.
 
-There are logits for one chunk of rows at a time. All that is wanted of them is known while they are there, gradients
-included: with p = softmax(logits), d sum / d logits = weight * (p - onehot(target)). So the forward pass computes
-the gradients too, and the backward pass only hands them out: no logits are kept, and none are computed twice.
+Logits exist for one chunk of rows at a time. Everything needed from them can be computed then, gradients included: with
+p = softmax(logits), d sum / d logits = weight * (p - onehot(target)). So the forward pass also computes the gradients,
+and the backward pass only returns them: no logits are stored, and none are computed twice.
 
 Besides the letters of `segue.model`: C rows of a chunk.
 """
@@ -19,9 +19,9 @@ from segue.model.kernels import library
 from segue.model.uncompiled import uncompiled
 
 CHUNK_BYTES = 2**26
-"""Size of the logits of one chunk: 500 rows of 32,000 tokens. With half of it, products with the weight are slower."""
+"""Bytes of logits per chunk: 500 rows of 32,000 tokens. With half of it, products with the weight are slower."""
 NATIVE_CHUNK_BYTES = 2**24
-"""The same for the native kernel, whose logits take half the bytes and should stay in the cache."""
+"""Bytes of logits per chunk for the native kernel, whose logits take half the bytes and should stay in the cache."""
 LEAST_ROWS = 64
 
 
@@ -29,10 +29,10 @@ LEAST_ROWS = 64
 def weighted_nll(
     hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, targets_N: Tensor, weights_N: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The sum of weights_N * nll_N, and nll_N = -log softmax(hidden W^T + bias)[target].
+    """Return the sum of weights_N * nll_N, and nll_N = -log softmax(hidden W^T + bias)[target].
 
-    The sum can be differentiated once, for hidden, weight and bias; nll_N has no gradient. Products are in the dtype of
-    autocast where that is on, what is summed up in float32 at least.
+    The sum can be differentiated once, for hidden, weight and bias; nll_N has no gradient. Products use the dtype of
+    autocast if that is on; sums are accumulated in float32 or more.
     """
     assert not weights_N.requires_grad, "weights_N are constants"
     parameters = (hidden_ND, weight_VD, bias_V)
@@ -58,7 +58,7 @@ class _WeightedNll(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: FunctionCtx, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         gradients: tuple[Tensor | None, ...] = ctx.saved_tensors  # type: ignore[attr-defined]
-        if scale.device.type != "cpu" or float(scale) != 1:  # elsewhere to ask would make the device wait
+        if scale.device.type != "cpu" or float(scale) != 1:  # comparing would synchronise other devices
             gradients = tuple(None if x is None else x * scale for x in gradients)
         return *gradients, None, None
 
@@ -96,7 +96,7 @@ def _natively(
     *,
     wanted: tuple[bool, bool, bool],
 ) -> _Result:
-    """Products in bfloat16, everything between them in the native kernel, from float32 inputs."""
+    """Compute the result from float32 inputs, with products in bfloat16 and the rest in the native kernel."""
     size = len(weight_VD)
     gradients = [torch.zeros_like(x) if any(wanted) else None for x in (hidden_ND, weight_VD, bias_V)]
     d_hidden_ND, d_weight_VD, d_bias_V = gradients
@@ -130,7 +130,7 @@ def _chunk_by_chunk(
     *,
     wanted: tuple[bool, bool, bool],
 ) -> _Result:
-    """The gradients that are wanted; total and nll_N are the same whichever they are."""
+    """Compute the result with the wanted gradients only; total and nll_N do not depend on the choice."""
     inputs = (hidden_ND, weight_VD, bias_V)
     precise = torch.promote_types(weight_VD.dtype, torch.float32)
     gradients = [
@@ -163,7 +163,7 @@ def _chunk_by_chunk(
 
 
 def _nll_and_error(logits_CV: Tensor, target_C1: Tensor) -> tuple[Tensor, Tensor]:
-    """-log p(target), and p - onehot(target), which takes the place of the logits."""
+    """Return -log p(target), and p - onehot(target), which overwrites the logits."""
     top_C1, target_logit_C1 = logits_CV.amax(dim=1, keepdim=True), logits_CV.gather(1, target_C1)
     p_CV = torch.softmax(logits_CV, dim=1, out=logits_CV)
     # log sum exp(logits) = top logit - log p(top), where p(top) is at least 1 / V: nothing underflows.
@@ -173,7 +173,7 @@ def _nll_and_error(logits_CV: Tensor, target_C1: Tensor) -> tuple[Tensor, Tensor
 
 
 def _cast(value: Tensor) -> Tensor:
-    """The value as autocast would cast it, if that is on."""
+    """Return the value cast as autocast would, if that is on."""
     device = value.device.type
     on = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     return value.to(torch.get_autocast_dtype(device)) if on and value.dtype != torch.float64 else value
@@ -187,6 +187,6 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def _rows(count: int, *, size: int, itemsize: int, most_bytes: int) -> int:
-    """Rows of a chunk: all chunks about equal, none with much more than `most_bytes` of logits."""
+    """Return the rows per chunk: chunks of about equal size, none with much more than `most_bytes` of logits."""
     most = max(LEAST_ROWS, most_bytes // (size * itemsize))
     return max(1, math.ceil(count / math.ceil(max(1, count) / most)))

@@ -1,6 +1,6 @@
-"""Token embeddings and the softmax: ids to vectors, hidden states to probabilities.
+"""Token embeddings and the adaptive softmax: ids to vectors, hidden states to probabilities.
 
-A vocabulary is cut into bins at its cutoffs, frequent tokens first; without cutoffs there is one bin, and the
+A vocabulary is split into bins at its cutoffs, frequent tokens first; without cutoffs there is one bin, and the
 adaptive softmax is a plain one. Bin 0 is predicted directly, beside one "cluster" for each further bin; a token
 of bin i has the probability of cluster i times its probability inside the bin. Every token has a bias.
 
@@ -20,11 +20,11 @@ from segue.errors import DataError
 from segue.model.cross_entropy import weighted_nll
 
 Bin: TypeAlias = Callable[[Tensor], Tensor]
-"""A product with the weights of a bin, which gives its logits."""
+"""The product with the weights of a bin, which returns its logits."""
 
 
 class Vocabulary(nn.Module):
-    """ids_BQ -> embedded_BQD, from one table, or from one per bin where bins shrink."""
+    """Embedding ids_BQ -> embedded_BQD, from one table, or from one per bin if bins shrink."""
 
     roles: ClassVar = {"projections": "projection"}
 
@@ -48,7 +48,7 @@ class Vocabulary(nn.Module):
         """Bin i holds the ids from bounds[i] up to bounds[i + 1]."""
         self.bin_widths = [table_width // shrink**i for i in range(len(cutoffs) + 1)]
         self.projected = [w != width or (shrink > 1 and project_first_bin) for w in self.bin_widths]
-        """Whether a projection stands between bin i and the model, on either side."""
+        """Whether there is a projection between bin i and the model, on either side."""
         self.tables = token_tables(self.bounds, self.bin_widths, shrink=shrink)
         self.projections = nn.ParameterDict(
             {str(i): torch.zeros(width, self.bin_widths[i]) for i in range(len(self.tables)) if self.projected[i]}
@@ -68,7 +68,7 @@ class Vocabulary(nn.Module):
         return embedded_ND.view(*ids_BQ.shape, self.width) * self.scale
 
     def projection(self, bin_index: int) -> Tensor:
-        """The input projection [D, width of the bin] that serves this bin."""
+        """Return the input projection [D, width of the bin] of this bin."""
         return cast(Tensor, self.projections["0" if self.shrink == 1 else str(bin_index)])
 
     def _embed(self, ids: Tensor, bin_index: int) -> Tensor:
@@ -76,7 +76,7 @@ class Vocabulary(nn.Module):
         return F.linear(embedded, self.projection(bin_index)) if self.projected[bin_index] else embedded
 
     def _check(self, ids_BQ: Tensor) -> None:
-        if ids_BQ.device.type == "cpu":  # elsewhere it would make the device wait
+        if ids_BQ.device.type == "cpu":  # on other devices the check would force a synchronisation
             lowest, highest = int(ids_BQ.min()), int(ids_BQ.max())
             if lowest < 0 or highest >= self.size:
                 wrong = lowest if lowest < 0 else highest
@@ -87,7 +87,7 @@ class Vocabulary(nn.Module):
 
 
 class AdaptiveSoftmax(nn.Module):
-    """Hidden states to log-probabilities: a plain softmax if the vocabulary has no cutoffs."""
+    """Softmax from hidden states to log-probabilities; a plain one if the vocabulary has no cutoffs."""
 
     roles: ClassVar = {"projections": "projection", "token_biases": "bias", "cluster_bias": "bias"}
 
@@ -122,7 +122,8 @@ class AdaptiveSoftmax(nn.Module):
             self.cluster_bias = nn.Parameter(torch.zeros(self.num_clusters))
 
     def logits(self, hidden: Tensor, vocabulary: Vocabulary, *, bins: Sequence[Bin] | None = None) -> Tensor:
-        """[..., D] -> [..., V], with softmax(logits) = the probabilities (log-probabilities, if adaptive)."""
+        """Return logits [..., V] for hidden states [..., D], with softmax(logits) = the probabilities
+        (log-probabilities, if adaptive)."""
         if bins is None:
             bins = [partial(F.linear, weight=weight, bias=bias) for weight, bias in self.bins(vocabulary)]
         head, *tails = bins
@@ -137,14 +138,14 @@ class AdaptiveSoftmax(nn.Module):
         return torch.cat(parts, dim=-1)
 
     def nll(self, hidden: Tensor, targets: Tensor, vocabulary: Vocabulary) -> Tensor:
-        """-log p(target) for hidden [..., D] and targets [...], in the order of the tokens; it has no gradient."""
+        """Return -log p(target) for hidden [..., D] and targets [...], in the order of the tokens, without gradient."""
         with torch.no_grad():
             return self.weighted_nll(hidden, targets, torch.ones_like(targets, dtype=hidden.dtype), vocabulary)[1]
 
     def weighted_nll(
         self, hidden: Tensor, targets: Tensor, weights: Tensor, vocabulary: Vocabulary
     ) -> tuple[Tensor, Tensor]:
-        """The sum of weight * -log p(target), for training, and -log p(target) as in `nll`."""
+        """Return the sum of weight * -log p(target), for training, and -log p(target) as in `nll`."""
         hidden_ND, targets_N, weights_N = hidden.flatten(0, -2), targets.flatten(), weights.flatten()
         column_N, tail_rows = targets_N, []
         for i, (start, stop) in enumerate(pairwise(self.bounds[1:]), start=1):
@@ -161,7 +162,7 @@ class AdaptiveSoftmax(nn.Module):
         return total, nll_N.view(targets.shape)
 
     def _cluster_column(self, i: int) -> int:
-        """Where the head holds cluster i = 1, 2, ...: after the tokens of bin 0, in one order or the other."""
+        """Return the column of cluster i = 1, 2, ... in the head, after the tokens of bin 0, in `cluster_order`."""
         forward = self.cluster_order == "forward"
         return self.bounds[1] + (i - 1 if forward else self.num_clusters - i)
 
@@ -172,10 +173,10 @@ class AdaptiveSoftmax(nn.Module):
         return hidden @ (self.projections[str(i)] if own else vocabulary.projection(i))
 
     def bins(self, vocabulary: Vocabulary) -> list[tuple[Tensor, Tensor]]:
-        """Weight and bias of the head (tokens of bin 0, then clusters), then of each further bin."""
+        """Return weight and bias of the head (tokens of bin 0, then clusters), then of each further bin."""
         tables = list(vocabulary.tables if self.tables is None else self.tables)
         biases = list(self.token_biases)
-        if self.num_clusters and self.shrink == 1:  # one split: its gradient is put together once, not once a bin
+        if self.num_clusters and self.shrink == 1:  # one split, so that its gradient is joined once
             tables, biases = (list(x[0].split(_bin_sizes(self.bounds))) for x in (tables, biases))
         if self.num_clusters:
             tables[0] = torch.cat([tables[0], self.cluster_weight])
@@ -184,7 +185,7 @@ class AdaptiveSoftmax(nn.Module):
 
 
 def token_tables(bounds: list[int], bin_widths: list[int], *, shrink: int) -> nn.ParameterList:
-    """One table for all tokens, or one for each bin where bins shrink."""
+    """Return one table for all tokens, or one for each bin if bins shrink."""
     if shrink == 1:
         return nn.ParameterList([torch.zeros(bounds[-1], bin_widths[0])])
     sizes = _bin_sizes(bounds)

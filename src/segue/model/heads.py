@@ -1,7 +1,7 @@
-"""Heads on a trunk that judge whole sequences or single tokens.
+"""Heads for sequence classification, token tagging and sequence scoring.
 
-Every head takes a Batch and a Memory and returns logits, a loss if it was given labels, and the next Memory; or it
-judges the DocumentStates of whole documents with `logits` and `cost`. Span answers, which need more, are in `answers`.
+Every head takes a Batch and a Memory and returns logits, a loss if labels are given, and the next Memory; or it takes
+the DocumentStates of whole documents in `logits` and `cost`. Heads for span answers are in `answers`.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from segue.model.trunk import Trunk
 
 @dataclass(frozen=True, kw_only=True)
 class HeadOutput:
-    """Logits in the shape that the head says, the loss if labels were given, and the next memory."""
+    """Logits in the shape given by the head, the loss if labels were given, and the next memory."""
 
     logits: Tensor
     loss: Tensor | None
@@ -32,8 +32,8 @@ class HeadOutput:
 
 
 class Summary(nn.Module):
-    """One vector for a sequence: its first or last real token, the mean of its real tokens, or what a learned
-    query attends to; then, if `projected`, a dense layer with tanh."""
+    """Pooling of a sequence into one vector: its first or last real token, the mean of its real tokens, or attention by
+    a learned query; then, if `projected`, a dense layer with tanh."""
 
     def __init__(
         self, config: ModelConfig, *, kind: Literal["first", "last", "mean", "attention"], projected: bool
@@ -88,8 +88,8 @@ class Summary(nn.Module):
 
 
 class Pool(nn.Module):
-    """One vector for a document from those of its segments: the last, their mean, their maximum, or their mean weighted
-    by a learned query. For a single segment all give the same."""
+    """Pooling of the vectors of a document's segments into one: the last, the mean, the maximum, or the mean weighted
+    by a learned query. All are the same for a single segment."""
 
     def __init__(self, config: ModelConfig, *, kind: Literal["last", "mean", "max", "attention"]) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Pool(nn.Module):
 
 
 class SequenceClassifier(nn.Module):
-    """A class (`logits` [B, classes]), several at once, or a number for each sequence."""
+    """Classifier with one class (`logits` [B, classes]), several classes, or a number for each sequence."""
 
     def __init__(
         self,
@@ -136,19 +136,19 @@ class SequenceClassifier(nn.Module):
         initialise(self.classifier, config)
 
     def forward(self, batch: Batch, memory: Memory | None = None, *, labels: Tensor | None = None) -> HeadOutput:
-        """Labels: classes [B]; or 0/1 [B, classes] for several at once; or numbers [B]."""
+        """Return the logits. `labels`: classes [B]; or 0/1 [B, classes] for several at once; or numbers [B]."""
         output: Output = self.trunk(batch, memory)
         logits = self.classifier(self.summary(output.hidden_BQD, batch.real_BQ))
         loss = None if labels is None else self.cost(logits, labels)
         return HeadOutput(logits=logits, loss=loss, memory=output.memory)
 
     def logits(self, reading: DocumentStates | GroupedStates) -> Tensor:
-        """Logits of whole documents, [B, classes]."""
+        """Return the logits of whole documents, [B, classes]."""
         result_BC: Tensor = self.classifier(self.pool(*reading.summaries(self.summary)))
         return result_BC
 
     def cost(self, logits: Tensor, labels: Tensor, *, weight_C: Tensor | None = None) -> Tensor:
-        """The mean loss of the rows; `weight_C` is the weight of each class."""
+        """Return the mean loss of the rows; `weight_C` is the weight of each class."""
         match self.task:
             case "single":
                 return F.cross_entropy(logits, labels, weight=weight_C, reduction="sum") / len(labels)
@@ -159,7 +159,7 @@ class SequenceClassifier(nn.Module):
 
 
 class TokenTagger(nn.Module):
-    """A class for each token: `logits` [B, Q, tags]."""
+    """Classifier with a class for each token: `logits` [B, Q, tags]."""
 
     def __init__(self, config: ModelConfig, *, num_tags: int) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class TokenTagger(nn.Module):
         tags_BQ: Tensor | None = None,
         tagged_BQ: Tensor | None = None,
     ) -> HeadOutput:
-        """`tagged_BQ` says which tokens count; left out, all that are not padding."""
+        """Return the logits. `tagged_BQ`: True for tokens that count. Default: all that are not padding."""
         output: Output = self.trunk(batch, memory)
         logits = self.classifier(output.hidden_BQD)
         if tags_BQ is None:
@@ -184,20 +184,20 @@ class TokenTagger(nn.Module):
         return HeadOutput(logits=logits, loss=loss, memory=output.memory)
 
     def logits(self, reading: DocumentStates | GroupedStates) -> Tensor:
-        """Logits of every token of whole documents, [B, T, tags]; padding is on the right."""
+        """Return the logits of every token of whole documents, [B, T, tags]; padding is on the right."""
         hidden_BTD, _ = reading.tokens()
         return cast(Tensor, self.classifier(hidden_BTD))
 
     def cost(
         self, logits: Tensor, tags_BT: Tensor, tagged_BT: Tensor | None, *, weight_C: Tensor | None = None
     ) -> Tensor:
-        """The mean loss of the tokens that count; `weight_C` is the weight of each tag."""
+        """Return the mean loss of the tokens that count; `weight_C` is the weight of each tag."""
         nll_BT = F.cross_entropy(logits.transpose(1, 2), tags_BT, reduction="none", weight=weight_C)
         return masked_mean(nll_BT, tagged_BT)
 
 
 class SequenceScorer(nn.Module):
-    """A score for each of several sequences of one question: options to choose from, or documents to rank.
+    """Head with a score for each of several sequences of one question: options to choose from, or documents to rank.
 
     Rows come question by question, `group` sequences each; `logits` is [questions, group].
     """
@@ -222,7 +222,7 @@ class SequenceScorer(nn.Module):
     def forward(
         self, batch: Batch, memory: Memory | None = None, *, group: int, labels: Tensor | None = None
     ) -> HeadOutput:
-        """Labels: the right option [questions], or grades of relevance [questions, group] for ranking."""
+        """Return the scores. `labels`: the right option [questions], or grades [questions, group] for ranking."""
         rows = batch.ids_BQ.shape[0]
         if rows % group:
             raise DataError(f"rows must come in groups of {group}; got {rows} rows. Pad or drop the last question.")
@@ -232,15 +232,15 @@ class SequenceScorer(nn.Module):
         return HeadOutput(logits=scores, loss=loss, memory=output.memory)
 
     def logits(self, reading: DocumentStates | GroupedStates) -> Tensor:
-        """A score for each of the documents, [B]."""
+        """Return a score for each document, [B]."""
         return cast(Tensor, self.scorer(self.pool(*reading.summaries(self.summary)))).squeeze(-1)
 
     def cost(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The loss of scores [questions, group]."""
+        """Return the loss of scores [questions, group]."""
         match self.loss:
             case "choice":
                 return F.cross_entropy(scores, labels)
-            case "pointwise":  # relevant or not, each document by itself
+            case "pointwise":  # relevant or not, each document separately
                 return F.binary_cross_entropy_with_logits(scores, (labels > 0).to(scores.dtype))
             case "pairwise":  # every pair of a question in which one is more relevant: log(1 + exp(worse - better))
                 better = labels[:, :, None] > labels[:, None, :]

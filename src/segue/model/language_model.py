@@ -1,6 +1,6 @@
-"""Trunk and softmax: a language model for the causal, permutation and masked objectives, and batches made for it.
+"""Language model: trunk and softmax for the causal, permutation and masked objectives, and batches made for it.
 
-Which loss a training run minimises, and on what data, is for `train` and `data`.
+The choice of the loss and of the data in training is left to `train` and `data`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,13 +27,13 @@ BACKWARD_READER = "trunk.backward_reader."
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelOutput:
-    """The trunk's output and, where the batch has targets, the loss."""
+    """The trunk's output and, if the batch has targets, the loss."""
 
     output: Output
     nll: Tensor | None
-    """-log p of each target, in the shape of `batch.targets`; without gradient, which the loss has."""
+    """-log p of each target, in the shape of `batch.targets`, without gradient; the loss has the gradient."""
     loss: Tensor | None
-    """Mean over the targets that count, auxiliary losses added; zero if none counts."""
+    """Mean over the targets that count, with auxiliary losses added; zero if none counts."""
 
     @property
     def memory(self) -> Memory | None:
@@ -41,7 +41,7 @@ class LanguageModelOutput:
 
 
 class LanguageModel(nn.Module):
-    """Trunk and softmax, for the causal, permutation and masked objectives alike."""
+    """Trunk and softmax, for the causal, permutation and masked objectives."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -66,8 +66,9 @@ class LanguageModel(nn.Module):
     def forward(
         self, batch: Batch, memory: Memory | None = None, *, progress: float | None = None, remember: bool = True
     ) -> LanguageModelOutput:
-        """`progress`, from 0 to 1, is the part of the training that is done: it adds the auxiliary losses of a
-        model that has them. None leaves them out. Without `remember`, no memory is made: this segment is the last."""
+        """Return the output and the loss. `progress`, from 0 to 1, is the completed part of the training: it adds the
+        auxiliary losses of a model that has them. None leaves them out. Without `remember`, no memory is made, for the
+        last segment."""
         output: Output = self.trunk(batch, memory, remember=remember)
         if batch.targets is None:
             return LanguageModelOutput(output=output, nll=None, loss=None)
@@ -82,29 +83,29 @@ class LanguageModel(nn.Module):
         return LanguageModelOutput(output=output, nll=nll, loss=loss)
 
     def logits(self, hidden: Tensor, *, bins: Sequence[Bin] | None = None) -> Tensor:
-        """[..., D] -> [..., V]; for an adaptive softmax these are log-probabilities. `bins`, the products with
-        `softmax.bins`, save repeated calls the work of joining the tables of an adaptive softmax."""
+        """Return logits [..., V] for hidden states [..., D]; log-probabilities for an adaptive softmax. `bins`, the
+        products with `softmax.bins`, save repeated calls the work of joining the tables of an adaptive softmax."""
         hidden = hidden if self.transform is None else self.transform(hidden)
         return self.softmax.logits(hidden, self.trunk.vocabulary, bins=bins)
 
     def loss(self, hidden: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The mean of -log p(target) over the targets that count, and -log p(target) as in `nll`."""
+        """Return the mean of -log p(target) over the targets that count, and -log p(target) as in `nll`."""
         hidden = hidden if self.transform is None else self.transform(hidden)
         weights = mean_weights(hidden, targets, mask)
         return self.softmax.weighted_nll(hidden, targets, weights, self.trunk.vocabulary)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """-log p(target) for hidden [..., D] and targets [...], without gradient."""
+        """Return -log p(target) for hidden [..., D] and targets [...], without gradient."""
         hidden = hidden if self.transform is None else self.transform(hidden)
         return self.softmax.nll(hidden, targets, self.trunk.vocabulary)
 
     def new_memory(self, rows: int) -> Memory | None:
-        """The memory of rows that have read nothing; None if the model has no memory."""
+        """Return the initial memory of `rows` rows; None if the model has no memory."""
         return self.trunk.new_memory(rows)
 
     def adjusted(self, **settings: Any) -> Self:
-        """The same weights, not copied, under other settings: a longer memory for evaluation, say, or only the reader
-        that reads forward."""
+        """Return a model with the same weights, not copied, under other settings: for example a longer memory for
+        evaluation, or only the forward reader."""
         with shapes_only():
             other = type(self)(changed(self.config, **settings))
         weights = self.state_dict()
@@ -128,14 +129,14 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of the values that count; zero, not NaN, if none does."""
+    """Return the mean of the values that count; zero, not NaN, if none does."""
     if mask is None:
         return values.mean()
     return (values * mask).sum() / mask.sum().clamp(min=1)
 
 
 def mean_weights(hidden: Tensor, targets: Tensor, mask: Tensor | None) -> Tensor:
-    """The weight of each target in a mean over those that count, so that the mean is a weighted sum."""
+    """Return the weight of each target in a mean over those that count, so that the mean is a weighted sum."""
     counts = torch.ones_like(targets) if mask is None else mask
     counts = counts.to(torch.promote_types(hidden.dtype, torch.float32))
     return counts / counts.sum().clamp(min=1)
@@ -156,10 +157,11 @@ class Transform(nn.Module):
 
 
 class AuxiliaryClassifiers(nn.Module):
-    """Al-Rfou et al. 2018: every layer predicts, not only the last, and further tokens, not only the next.
+    """Auxiliary losses of Al-Rfou et al. 2018: every layer predicts, not only the last, and further tokens, not only
+    the next.
 
-    Each layer and each target has a classifier of its own. Layer l of n counts until l / 2n of the training is
-    done; further targets weigh one half. The next token from the last layer is the main loss, not made here.
+    Each layer and each target has a separate classifier. Layer l of n counts until l / 2n of the training is
+    done; further targets weigh one half. The next token from the last layer is the main loss, not computed here.
     """
 
     def __init__(self, config: ModelConfig, settings: AuxiliaryConfig) -> None:
@@ -201,7 +203,8 @@ class AuxiliaryClassifiers(nn.Module):
 
 
 def order_batch(ids_BQ: Tensor, order_BQ: Tensor, *, real_BQ: Tensor | None = None) -> Batch:
-    """Every token predicted from those before it in any order of factorisation (permutation objective).
+    """Return a batch in which every token is predicted from those before it in a factorisation order (permutation
+    objective).
 
     `order_BQ[b, n]` is the position predicted n-th. The sum of the nll is -log p(row) under that order.
     """
@@ -230,11 +233,12 @@ def conditional_batch(
     source_real_BX: Tensor | None = None,
     target_real_BT: Tensor | None = None,
 ) -> Batch:
-    """Source, then target, through one trunk, with the loss on the target alone (translation, replies). X is the length
-    of the sources, T that of the targets.
+    """Return a batch of source, then target, through one trunk, with the loss on the target alone (translation,
+    replies). X is the length of the sources, T that of the targets.
 
     A causal model reads both from left to right. A permutation model reads the source in both directions, and
-    predicts the target left to right. Padding moves to the right end of the row, and goes where no row has a token.
+    predicts the target left to right. Padding moves to the right end of the row; columns that are padding in every row
+    are dropped.
     """
     if config.objective == "masked":
         raise DataError(

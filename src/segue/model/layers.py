@@ -1,4 +1,4 @@
-"""One layer: attention, feed-forward, residuals and LayerNorm around each, over one stream or two."""
+"""The Transformer layer: attention, feed-forward, residuals and LayerNorm around each, over one stream or two."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ Activation = Literal["relu", "gelu", "gelu_tanh"]
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:
-    """Applies an activation: `gelu` is exact, `gelu_tanh` its approximation in the original XLNet and GPT code."""
+    """Apply an activation: `gelu` is exact, `gelu_tanh` its approximation in the original XLNet and GPT code."""
     match activation:
         case "relu":
             return F.relu(x)
@@ -41,8 +41,8 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """One Transformer layer over a segment and its memory. With `norm_first`, LayerNorm comes before each sub-layer
-    (and is applied to the memory too); otherwise it follows the residual sum."""
+    """A Transformer layer over a segment and its memory. With `norm_first`, LayerNorm comes before each sub-layer (and
+    is applied to the memory, too); otherwise it follows the residual sum."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Layer(nn.Module):
         positions: PositionInputs,
         biases: ScoreBiases | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Both streams read the same context: the content stream and its memory."""
+        """Return both streams after the layer. Both attend to the same context: the memory and the content stream."""
         source_BKD = content_BQD if memory_BMD is None else torch.cat([memory_BMD, content_BQD], dim=1)
         if self.norm_first:
             source_BKD = self.attention_norm(source_BKD)
@@ -86,7 +86,7 @@ class Layer(nn.Module):
         return self.around(content_BQD, read), query_BPD
 
     def around(self, hidden_BQD: Tensor, read: Callable[[Tensor], Tensor]) -> Tensor:
-        """The layer around an attention that `read` computes: residual sums, norms, dropout and feed-forward."""
+        """Apply residual sums, norms, dropout and feed-forward around the attention that `read` computes."""
         if self.norm_first:
             hidden_BQD = hidden_BQD + self.dropout(read(self.attention_norm(hidden_BQD)))
             hidden_BQD = hidden_BQD + self.feed_forward(self.feed_forward_norm(hidden_BQD))

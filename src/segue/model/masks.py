@@ -1,7 +1,7 @@
 """Attention masks: every mask of training, streaming, export and evaluation is made here. True = may attend.
 
-In: lengths, ranks, orders, and what is valid in a memory or cache. Out: masks of shape [Q, K], [B, Q, K] or [B, Q, Q].
-How they are applied is for `kernels`.
+In: lengths, ranks, orders, and the validity of a memory or cache. Out: masks of shape [Q, K], [B, Q, K] or [B, Q, Q].
+Their application is left to `kernels`.
 """
 
 import torch
@@ -13,9 +13,10 @@ from segue.model.positions import take_positions
 def causal_mask(
     *, num_queries: int, num_keys: int, span: int | None = None, device: torch.device | None = None
 ) -> Tensor:
-    """Queries are the last positions of the keys; each sees itself and what is to its left: mask_QK.
+    """Return the causal mask: queries are the last positions of the keys; each sees itself and the keys to its left:
+    mask_QK.
 
-    With a span, it sees exactly the `span` latest of these, itself included (fewer where fewer exist).
+    With a span, it sees exactly the `span` latest of these, itself included (fewer if fewer exist).
     """
     query_Q1 = torch.arange(num_keys - num_queries, num_keys, device=device)[:, None]
     key_1K = torch.arange(num_keys, device=device)[None, :]
@@ -33,7 +34,7 @@ def segment_masks(
     visible_BQQ: Tensor | None = None,
     predicted_BP: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """The masks of a segment after its memory: of the content stream, and of the query stream at `predicted_BP`.
+    """Return the masks of a segment after its memory: of the content stream, and of the query stream at `predicted_BP`.
 
     Every token sees valid memory, and the real tokens of the segment that direction, span and `visible_BQQ` allow. In
     the content stream a position sees itself as well, padding included, so that no row of the mask is empty; in the
@@ -55,9 +56,9 @@ def segment_masks(
 
 
 def stream_mask(valid_BK: Tensor, *, num_queries: int, span: int, real_BQ: Tensor | None = None) -> Tensor:
-    """The mask of the latest `num_queries` positions of a stream, from those that are valid: mask_BQK.
+    """Return the mask of the latest `num_queries` positions of a stream, from the valid ones: mask_BQK.
 
-    Where `real_BQ` says that a row has no token, its query sees one key, so that no row of the mask is empty.
+    If `real_BQ` marks a query as padding, it sees one key, so that no row of the mask is empty.
     """
     num_keys, device = valid_BK.shape[1], valid_BK.device
     mask_BQK = valid_BK[:, None]
@@ -69,13 +70,14 @@ def stream_mask(valid_BK: Tensor, *, num_queries: int, span: int, real_BQ: Tenso
 
 
 def mask_without(at_B: Tensor, *, length: int) -> Tensor:
-    """Visibility where every token sees all others but the one at `at_B[b]`, which nobody sees: visible_BQQ."""
+    """Return visible_BQQ, in which every token sees all others except the one at `at_B[b]`, which none sees."""
     position_Q = torch.arange(length, device=at_B.device)
     return (position_Q != at_B[:, None])[:, None].expand(-1, length, -1)
 
 
 def permutation_mask(rank_BQ: Tensor, target_BQ: Tensor) -> Tensor:
-    """Visibility under a factorisation order: visible_BQQ[b, i, j] = may the token at i see the content at j.
+    """Return the visibility under a factorisation order: visible_BQQ[b, i, j] = may the token at i see the content at
+    j.
 
     `rank_BQ` is each token's place in the order; context tokens have rank -1: all see them, and they see only
     each other. A token sees those of lower rank. Targets do not see themselves; other tokens do.
@@ -86,5 +88,5 @@ def permutation_mask(rank_BQ: Tensor, target_BQ: Tensor) -> Tensor:
 
 
 def order_to_rank(order_BQ: Tensor) -> Tensor:
-    """`order_BQ[b, n]` is the position predicted n-th; the result is the n of each position."""
+    """Return the n of each position, given `order_BQ[b, n]`, the position predicted n-th."""
     return order_BQ.argsort(dim=1)

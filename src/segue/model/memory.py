@@ -1,9 +1,9 @@
-"""The memory of segment-level recurrence: a value that goes into a model and comes out, never hidden on a module.
+"""The memory of segment-level recurrence: a value passed into a model and returned, never hidden on a module.
 
-A memory has a fixed shape. Row by row, the valid positions are the latest ones (right-aligned), so the distance
+A memory has a fixed shape. In each row, the valid positions are the latest ones (right-aligned), so the distance
 from a query to a memory position follows from its index alone, and rows of different age share a batch. Each
 position holds the *input* of each layer there: keys and values are projected from it again, so that it is
-exact whatever the position encoding is.
+exact for any positional encoding.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ class Memory:
 
     hidden_LBMD: Tensor
     valid_BM: Tensor
-    """True where there is something to attend to."""
+    """True for positions that can be attended to."""
     position_B: Tensor
-    """How many tokens each row has read since it started: absolute positions go on from here."""
+    """Number of tokens that each row has read since it started: absolute positions continue from here."""
     graph_segments: int = 0
-    """Through how many segments gradients flow back from here."""
+    """Number of segments through which gradients flow back from here."""
 
     @classmethod
     def empty(
@@ -42,7 +42,7 @@ class Memory:
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> "Memory":
-        """A memory of zeros, ignored by attention unless `valid`."""
+        """Return a memory of zeros, ignored by attention unless `valid`."""
         remedy = "Use a shorter model.memory.length (--memory-length), or fewer rows."
         check_room(layers * rows * length * width, what="the memory", remedy=remedy, device=device)
         return cls(
@@ -53,7 +53,7 @@ class Memory:
 
     @classmethod
     def join(cls, parts: Sequence["Memory"]) -> "Memory":
-        """The rows of several memories of the same shape, one after the other."""
+        """Return the rows of several memories of the same shape, one after the other."""
         return cls(
             hidden_LBMD=torch.cat([part.hidden_LBMD for part in parts], dim=1),
             valid_BM=torch.cat([part.valid_BM for part in parts]),
@@ -70,11 +70,11 @@ class Memory:
         return self.valid_BM.shape[1]
 
     def detach(self) -> "Memory":
-        """The same memory without its graph, so that no gradient flows through it."""
+        """Return the same memory without its graph, so that no gradient flows through it."""
         return replace(self, hidden_LBMD=self.hidden_LBMD.detach(), graph_segments=0)
 
     def reset(self, starts_B: Tensor, *, valid: bool = False) -> "Memory":
-        """The memory with the rows where `starts_B` is True as new."""
+        """Return the memory with the rows where `starts_B` is True reset."""
         return replace(
             self,
             hidden_LBMD=self.hidden_LBMD.masked_fill(starts_B[None, :, None, None], 0.0),
@@ -83,7 +83,7 @@ class Memory:
         )
 
     def select(self, rows: Sequence[int] | Tensor) -> "Memory":
-        """The memory of these rows, in this order; a row may come more than once."""
+        """Return the memory of these rows, in this order; a row may occur more than once."""
         index = torch.as_tensor(rows, device=self.valid_BM.device)
         return replace(
             self,
@@ -93,7 +93,7 @@ class Memory:
         )
 
     def resized(self, length: int) -> "Memory":
-        """The latest `length` positions; where there are fewer, invalid ones go before them."""
+        """Return the latest `length` positions, padded on the left with invalid ones."""
         missing = max(0, length - self.length)
         return replace(
             self,
@@ -102,11 +102,11 @@ class Memory:
         )
 
     def compact(self) -> "Memory":
-        """The memory without the oldest positions that are valid in no row."""
+        """Return the memory without the oldest positions that are valid in no row."""
         return self.resized(int(self.valid_BM.sum(dim=1).max()) if self.length else 0)
 
     def to(self, *args: Any, **kwargs: Any) -> "Memory":
-        """The memory moved or cast as `Tensor.to` does; only the hidden states change dtype."""
+        """Return the memory moved or cast by `Tensor.to`; only the hidden states change dtype."""
         hidden = self.hidden_LBMD.to(*args, **kwargs)
         return replace(
             self,
@@ -116,12 +116,12 @@ class Memory:
         )
 
     def then(self, inputs_LBQD: Tensor, *, real_BQ: Tensor | None, length: int) -> "Memory":
-        """The memory after a segment with these layer inputs: the latest `length` real positions of each row."""
+        """Return the memory after a segment with these layer inputs: the latest `length` real positions of each row."""
         rows, new = inputs_LBQD.shape[1:3]
         real = torch.ones(rows, new, dtype=torch.bool, device=inputs_LBQD.device) if real_BQ is None else real_BQ
         hidden = torch.cat([self.hidden_LBMD, inputs_LBQD], dim=2)
         valid = torch.cat([self.valid_BM, real], dim=1)
-        if real_BQ is not None:  # move padding to the left of everything, so that distances stay true
+        if real_BQ is not None:  # move padding to the left of everything, so that distances stay correct
             order_BK = valid.long().argsort(dim=1, stable=True)
             hidden = hidden.gather(2, order_BK[None, :, :, None].expand_as(hidden))
             valid = valid.gather(1, order_BK)
@@ -134,7 +134,7 @@ class Memory:
         )
 
     def check(self, *, layers: int, rows: int, width: int) -> None:
-        """Raises unless the memory fits a model of that shape and a batch of that many rows."""
+        """Raise DataError unless the memory fits a model of that shape and a batch of that many rows."""
         if self.rows != rows:
             raise DataError(
                 f"a memory must have a row for each row of the batch; got {self.rows} and {rows}. "

@@ -1,6 +1,6 @@
-"""The named models: each is a config over the one trunk, and nothing hangs on its name.
+"""The named models: each is a config for the common trunk, and no behaviour depends on its name.
 
-Sizes and settings are those of the papers and of the released checkpoints; docs/differences.md says who does what.
+Sizes and settings are those of the papers and of the released checkpoints; docs/differences.md compares them.
 """
 
 import difflib
@@ -23,7 +23,7 @@ class NamedModel:
     """Whether transformers can express it, if it is a Transformer-XL or an XLNet."""
 
     def parameters(self) -> int:
-        """Number of parameters of the language model."""
+        """Return the number of parameters of the language model."""
         return parameter_count(self.config)
 
 
@@ -38,19 +38,20 @@ _ELMO = "Peters et al. 2018, arXiv 1802.05365"
 
 
 def transformer_xl(*, vocabulary_size: int, memory_length: int, **settings: Any) -> ModelConfig:
-    """A causal model with memory and the relative positional encoding with u and v."""
+    """Return the config of a Transformer-XL: causal, with memory and the relative positional encoding with u and v."""
     vocabulary = {"size": vocabulary_size, "scale": True} | settings.pop("vocabulary", {})
     memory = {"length": memory_length} | settings.pop("memory", {})
     return model_config(vocabulary=vocabulary, memory=memory, **settings)
 
 
 def _released_transformer_xl(**settings: Any) -> ModelConfig:
-    """As the TensorFlow code made it: memory starts as zeros, and LayerNorm has the smaller epsilon."""
+    """Return the config of a TensorFlow release: memory starts as zeros, LayerNorm has the smaller epsilon."""
     return transformer_xl(memory={"initial": "zeros"}, norm_epsilon=1e-12, **settings)
 
 
 def xlnet(*, vocabulary_size: int = 32000, **settings: Any) -> ModelConfig:
-    """Two-stream attention over permutations, relative segments, untied biases, memory as in its pretraining."""
+    """Return the config of an XLNet: two-stream attention over permutations, relative segments, untied biases, memory
+    as in its pretraining."""
     defaults: dict[str, Any] = {
         "positions": {"kind": "xl", "shared_biases": False},
         "memory": {"length": 384, "reuse_length": 256},
@@ -67,7 +68,8 @@ def xlnet(*, vocabulary_size: int = 32000, **settings: Any) -> ModelConfig:
 
 
 def vanilla(*, vocabulary_size: int = 256, **settings: Any) -> ModelConfig:
-    """Al-Rfou et al.: a causal model without memory, with learned positions in every layer and auxiliary losses."""
+    """Return the config of Al-Rfou et al.: a causal model without memory, with learned positions in every layer and
+    auxiliary losses."""
     defaults: dict[str, Any] = {
         "positions": {"kind": "per_layer", "max_length": 512},
         "auxiliary": {"targets": 2},
@@ -78,7 +80,7 @@ def vanilla(*, vocabulary_size: int = 256, **settings: Any) -> ModelConfig:
 
 
 def gpt(*, vocabulary_size: int = 40478, **settings: Any) -> ModelConfig:
-    """A causal model without memory, with learned absolute positions."""
+    """Return the config of a GPT: causal, without memory, with learned absolute positions."""
     defaults: dict[str, Any] = {
         "positions": {"kind": "absolute", "encoding": "learned", "max_length": 512},
         "activation": "gelu_tanh",
@@ -89,7 +91,7 @@ def gpt(*, vocabulary_size: int = 40478, **settings: Any) -> ModelConfig:
 
 
 def bert(*, vocabulary_size: int = 30522, **settings: Any) -> ModelConfig:
-    """A masked model that reads in both directions, with learned absolute positions and segments."""
+    """Return the config of a BERT: masked, bidirectional, with learned absolute positions and segments."""
     defaults: dict[str, Any] = {
         "positions": {"kind": "absolute", "encoding": "learned", "max_length": 512},
         "segments": "absolute",
@@ -132,7 +134,7 @@ _UNTIED: dict[str, Any] = {"kind": "xl", "shared_biases": False}
 
 @cache
 def named_models() -> dict[str, NamedModel]:
-    """All named models, by name."""
+    """Return all named models, by name."""
     return {
         "transformer-xl-wt103-base": NamedModel(
             config=transformer_xl(vocabulary_size=267735, memory_length=150, vocabulary=_WT103_WORDS, **_WT103_BASE),
@@ -244,7 +246,7 @@ def named_models() -> dict[str, NamedModel]:
 
 
 def named(name: str) -> ModelConfig:
-    """The config of a named model; `segue models` lists them."""
+    """Return the config of a named model; `segue models` lists them."""
     models = named_models()
     if name not in models:
         nearest = difflib.get_close_matches(str(name), models, n=1, cutoff=0.3)

@@ -1,11 +1,10 @@
-"""Positional encodings: distances, the relative shift, and what each kind of encoding makes of them.
+"""Positional encodings: distances, the relative shift, and the modules of each kind of encoding.
 
 For relative positional encodings, a stack encodes the distances of a segment once (`SinusoidalDistances` and the like),
 and each layer turns that encoding into `RelativeTerms`, which enter the attention score and its result. Rotary and
-absolute encodings work on positions rather than distances and come last. Which of them a model has is decided in
-`build`.
+absolute encodings work on positions rather than distances and come last. `build` chooses the encoding of a model.
 
-Distances run from K down to 1 - Q (to 0 where nobody looks right), so that column c stands for distance K - c.
+Distances run from K down to 1 - Q (to 0 if attention is causal), so that column c stands for distance K - c.
 For the query at position i of the segment, key j is at distance M + i - j, that is in column Q - i + j: each
 row needs the same columns, one further left for each query. `relative_shift` reads them.
 """
@@ -23,28 +22,28 @@ class RelativeTerms:
     """The terms that relative positions add to attention in one layer, for each distance."""
 
     key_SRHE: Tensor | None = None
-    """Multiplied with the query, as a key is."""
+    """Multiplied with the query, like a key."""
     bias_SRH: Tensor | None = None
     """Added to the scaled score."""
     value_SRHE: Tensor | None = None
     """Added to the values."""
     content_XHE: Tensor | None = None
-    """Multiplied with the keys, as u is: a vector for each of X buckets of distances."""
+    """Multiplied with the keys, like u: a vector for each of X buckets of distances."""
     bucket_SR: Tensor | None = None
-    """The bucket of each distance, where there is `content_XHE`."""
+    """The bucket of each distance, if there is `content_XHE`."""
 
     @property
     def keys_alone(self) -> bool:
-        """Whether the terms are keys of distances, which every kernel knows, and nothing else."""
+        """True if the terms are keys of distances only, which every kernel supports."""
         return self.bias_SRH is None and self.value_SRHE is None and self.content_XHE is None
 
     def for_rows(self, reversed_B: Tensor) -> "RelativeTerms":
-        """Chooses the terms of each row from those of (forward, backward)."""
+        """Return the terms of each row, chosen from those of (forward, backward)."""
         sign_B = reversed_B.long()
         return self._map(lambda x: x[sign_B])
 
     def between(self, start: int, stop: int) -> "RelativeTerms":
-        """The terms of the distances in the columns from `start` up to `stop`."""
+        """Return the terms of the distances in the columns from `start` up to `stop`."""
         return self._map(lambda x: x[:, start:stop])
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "RelativeTerms":
@@ -61,7 +60,7 @@ class RelativeTerms:
 
 
 def token_positions(ids_BQ: Tensor, real_BQ: Tensor | None, start_B: Tensor | None = None) -> Tensor:
-    """The absolute position of each token: how many real tokens its row had before it, `start_B` among them."""
+    """Return the absolute position of each token: the number of real tokens before it, `start_B` included."""
     if real_BQ is None:
         position_BQ = torch.arange(ids_BQ.shape[1], device=ids_BQ.device).expand_as(ids_BQ)
     else:
@@ -70,7 +69,7 @@ def token_positions(ids_BQ: Tensor, real_BQ: Tensor | None, start_B: Tensor | No
 
 
 def take_positions(x_BQX: Tensor, at_BP: Tensor) -> Tensor:
-    """The vectors of each row at the given positions: [B, P, X]."""
+    """Return the vectors of each row at the given positions: [B, P, X]."""
     return x_BQX.gather(1, at_BP[:, :, None].expand(-1, -1, x_BQX.shape[2]))
 
 
@@ -78,26 +77,26 @@ def take_positions(x_BQX: Tensor, at_BP: Tensor) -> Tensor:
 
 
 def distances(*, num_queries: int, num_keys: int, bidirectional: bool, device: torch.device | None = None) -> Tensor:
-    """The distances of a segment in descending order: distance_R."""
+    """Return the distances of a segment in descending order: distance_R."""
     lowest = 1 - num_queries if bidirectional else 0
     return torch.arange(num_keys, lowest - 1, -1, device=device)
 
 
 def relative_shift(x_BHQR: Tensor, *, num_keys: int) -> Tensor:
-    """From one column per distance to one column per key: result[..., i, j] = x[..., i, Q - i + j].
+    """Convert one column per distance to one column per key: result[..., i, j] = x[..., i, Q - i + j].
 
     Row i starts one column further left than row i - 1. In a flat view that is a constant stride of R - 1, so
-    dropping the first Q numbers and folding the rest into rows of R - 1 lines the keys up, without arithmetic.
-    Where the distances stop at 0, the entries of keys to the right hold numbers of the next row: mask them.
+    dropping the first Q numbers and folding the rest into rows of R - 1 aligns the keys, without arithmetic.
+    If the distances stop at 0, the entries of keys to the right hold numbers of the next row: mask them.
     """
     *lead, Q, R = x_BHQR.shape
     return x_BHQR.reshape(*lead, Q * R)[..., Q:].view(*lead, Q, R - 1)[..., :num_keys]
 
 
 def relative_unshift(x_BHQK: Tensor, *, num_distances: int) -> Tensor:
-    """The inverse: from one column per key to one column per distance, zero where no key has it.
+    """Invert `relative_shift`: from one column per key to one column per distance, zero where no key has it.
 
-    Where the distances stop at 0, entries of keys to the right must be zero (they have no column).
+    If the distances stop at 0, entries of keys to the right must be zero (they have no column).
     """
     *lead, Q, K = x_BHQK.shape
     wide = nn.functional.pad(x_BHQK, (0, num_distances - 1 - K))
@@ -105,7 +104,7 @@ def relative_unshift(x_BHQK: Tensor, *, num_distances: int) -> Tensor:
 
 
 def distance_columns(at_BQ: Tensor, *, segment_length: int, num_keys: int) -> Tensor:
-    """For queries at any positions of the segment: the column of each key's distance, column_BQK."""
+    """Return the column of each key's distance for queries at any positions of the segment: column_BQK."""
     key_K = torch.arange(num_keys, device=at_BQ.device)
     return (segment_length - at_BQ)[:, :, None] + key_K
 
@@ -114,7 +113,7 @@ def distance_columns(at_BQ: Tensor, *, segment_length: int, num_keys: int) -> Te
 
 
 def sinusoid(position: Tensor, *, width: int, dtype: torch.dtype) -> Tensor:
-    """sin(p w_n) for all frequencies w_n = 10000^(-2n / width), then cos(p w_n): halves, not interleaved."""
+    """Return sin(p w_n) for all frequencies w_n = 10000^(-2n / width), then cos(p w_n): halves, not interleaved."""
     exact = torch.float64 if dtype == torch.float64 else torch.float32
     exponent = torch.arange(0, width, 2, device=position.device, dtype=exact) / width
     angle = position[..., None].to(exact) * (1.0 / 10000**exponent)
@@ -122,13 +121,13 @@ def sinusoid(position: Tensor, *, width: int, dtype: torch.dtype) -> Tensor:
 
 
 BUCKETS = (*range(1, 9), 12, 16, 24, 32, 48, 64, 96, 128)
-"""Where buckets of distances begin, after that of 0: one for each distance up to 8, then two for each doubling."""
+"""Lower bounds of the buckets of distances after that of 0: each distance up to 8, then two per doubling."""
 NUM_BUCKETS = 2 * len(BUCKETS) + 1
-"""For distances to the left, 0 and to the right."""
+"""Number of buckets for distances to the left, 0 and to the right."""
 
 
 def distance_buckets(distance: Tensor) -> Tensor:
-    """The number of the bucket of each distance; those to the right come last."""
+    """Return the index of each distance's bucket; those to the right come last."""
     bounds = torch.tensor(BUCKETS, device=distance.device)
     found = (distance.abs()[..., None] >= bounds).sum(dim=-1)
     return torch.where(distance < 0, found + len(BUCKETS), found)
@@ -136,7 +135,7 @@ def distance_buckets(distance: Tensor) -> Tensor:
 
 class SinusoidalDistances(nn.Module):
     """Transformer-XL: distance_SR -> encoding_SRD, the matrix R of the papers, shared by all layers. With `buckets`,
-    there is one more column: the number of the distance's bucket."""
+    there is one more column: the index of the distance's bucket."""
 
     signed = True
     """Whether distances to the left and to the right have different encodings."""
@@ -183,7 +182,7 @@ class PlainDistances(nn.Module):
         return distance_SR.to(dtype)
 
 
-# ------------------------------------------------------------------------------- what a layer makes of a distance
+# -------------------------------------------------------------------------------------- relative terms of a layer
 
 
 class XLTerms(nn.Module):
@@ -200,8 +199,7 @@ class XLTerms(nn.Module):
 
 
 class BucketTerms(nn.Module):
-    """Transformer-XL with u and v for each bucket of distances: W_r R, u k and v W_r R. The last is a number for each
-    distance."""
+    """Transformer-XL with u and v for each bucket of distances: W_r R, u k, and the scalars v W_r R."""
 
     def __init__(self, *, width: int, num_heads: int, head_width: int, zeros: bool) -> None:
         super().__init__()
@@ -268,8 +266,8 @@ class AlibiTerms(nn.Module):
 
 
 def alibi_slopes(num_heads: int) -> list[float]:
-    """2^(-8/n), 2^(-16/n), ... for n heads, a power of two; else those of the power below, then every other
-    one of the power above (Press et al. 2021, as their code does it)."""
+    """Return 2^(-8/n), 2^(-16/n), ... for n heads, a power of two; otherwise the slopes of the next lower power, then
+    every other slope of the next higher one (Press et al. 2021, as in their code)."""
     power = 2 ** (num_heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (n + 1) / power) for n in range(power)]
     between = [2.0 ** (-4.0 * (n + 1) / power) for n in range(0, 2 * power, 2)]
@@ -280,7 +278,7 @@ def alibi_slopes(num_heads: int) -> list[float]:
 
 
 class RotaryEncoding(nn.Module):
-    """Su et al. 2021: cosines and sines of the angle by which each pair of a head is turned, [2, ..., E / 2]."""
+    """Su et al. 2021: cosines and sines of the rotation angle of each pair of a head, [2, ..., E / 2]."""
 
     def __init__(self, *, head_width: int, base: float) -> None:
         super().__init__()
@@ -288,29 +286,29 @@ class RotaryEncoding(nn.Module):
         self.base = base
 
     def forward(self, *, num_keys: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """The angles of the positions of a segment and its memory, counted from 0: [2, K, E / 2]."""
+        """Return the angles of the positions of a segment and its memory, counted from 0: [2, K, E / 2]."""
         exact = torch.float64 if dtype == torch.float64 else torch.float32
         exponent = torch.arange(0, self.head_width, 2, device=device, dtype=exact) / self.head_width
         angle = torch.arange(num_keys, device=device, dtype=exact)[:, None] * self.base**-exponent
         return torch.stack([angle.cos(), angle.sin()]).to(dtype)
 
     def at(self, position_BQ: Tensor, dtype: torch.dtype) -> Tensor:
-        """The angles of positions of any size: [2, B, Q, E / 2]. Only differences between positions count in a score,
-        so a stream may go on counting; angles are computed in float64, which is exact for millions of turns."""
+        """Return the angles of positions of any size: [2, B, Q, E / 2]. Only differences between positions count in a
+        score, so a stream may keep counting; angles are computed in float64, which is exact for millions of turns."""
         exponent = torch.arange(0, self.head_width, 2, device=position_BQ.device, dtype=torch.float64)
         angle = position_BQ[..., None].double() * self.base ** -(exponent / self.head_width)
         return torch.stack([angle.cos(), angle.sin()]).to(dtype)
 
 
 def rotate(x_BQHE: Tensor, rotation_2: Tensor) -> Tensor:
-    """Turns the pairs (x[e], x[e + E/2]); rotation is [2, Q, E/2], or [2, B, Q, E/2]."""
+    """Rotate the pairs (x[e], x[e + E/2]); rotation is [2, Q, E/2], or [2, B, Q, E/2]."""
     cos, sin = rotation_2[0].unsqueeze(-2), rotation_2[1].unsqueeze(-2)
     first, second = x_BQHE.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 class AbsoluteEncoding(nn.Module):
-    """position_BQ -> the vector that is added there: from a learned table, or sinusoids where there is no table."""
+    """position_BQ -> the vector to add: from a learned table, or sinusoids if there is no table."""
 
     def __init__(self, *, width: int, max_length: int | None, count_from_end: bool = False) -> None:
         super().__init__()

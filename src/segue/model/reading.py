@@ -1,12 +1,11 @@
 """Documents of any length through a trunk: segment by segment, with memory, rows of different length in one batch.
 
-In: a trunk and documents (ids). Out: DocumentStates, the hidden states of every token, from which heads make their
-answers.
+In: a trunk and documents (ids). Out: DocumentStates, the hidden states of every token, the input of the heads.
 
-A document is cut into segments from its end, so that the last segment is full and the first takes the remainder: what
-is read last, where XLNet has its CLS, always has a whole segment of its own text beside it. How a document is cut does
-not depend on the other rows. Without memory, segments may overlap. A row joins the batch with its first segment;
-padding is on the right of each segment.
+A document is split into segments from its end, so that the last segment is full and the first takes the remainder: the
+tokens read last, where XLNet has its CLS, always have a whole segment of text beside them. The segmentation of a
+document does not depend on the other rows. Without memory, segments may overlap. A row joins the batch with its first
+segment; padding is on the right of each segment.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,11 +27,11 @@ from segue.model.trunk import Trunk
 
 @dataclass(frozen=True, kw_only=True)
 class TokenDocument:
-    """One text as the ids that a model reads."""
+    """A text as the ids that a model reads."""
 
     ids: NDArray[np.int64]
     segments: NDArray[np.int64]
-    """Segment ids (A 0, B 1, CLS 2), for models that tell segments apart."""
+    """Segment ids (A 0, B 1, CLS 2), for models with segment encodings."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -40,7 +39,7 @@ class TokenDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentStates:
-    """The hidden states of some documents. Rows stand longest first, so that each segment has the first rows."""
+    """The hidden states of some documents. Rows are sorted, longest first: each segment has the first rows."""
 
     hidden: tuple[Tensor, ...]
     """The states of each segment, first to last: [rows, Q, D]."""
@@ -52,9 +51,9 @@ class DocumentStates:
     """Row n of the documents is row `order[n]` here."""
     segment_length: int
     overlap: int
-    """How many tokens a segment repeats of the one before."""
+    """Number of tokens that a segment repeats of the one before."""
     memory: Memory | None
-    """The memory for what may follow, with the rows as they stand here; None if the model has none."""
+    """The memory for a continuation, with the rows in this order; None if the model has none."""
 
     @property
     def tokens_read(self) -> int:
@@ -62,11 +61,11 @@ class DocumentStates:
 
     @property
     def positions_computed(self) -> int:
-        """How many positions went through the model, padding included."""
+        """Number of positions that went through the model, padding included."""
         return sum(real.numel() for real in self.real)
 
     def summaries(self, summary: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """One vector a segment, [B, N, D], and which of them there are, [B, N]: the last N segments of each row."""
+        """Return one vector per segment, [B, N, D], and which exist, [B, N]: the last N segments of each row."""
         rows = len(self.lengths)
         vectors, there = [], []
         for hidden, real in zip(self.hidden, self.real, strict=True):
@@ -77,7 +76,7 @@ class DocumentStates:
         return torch.stack(vectors, dim=1)[order], torch.stack(there, dim=1)[order]
 
     def tokens(self) -> tuple[Tensor, Tensor]:
-        """Every token in its place, [B, T, D], and which are real, [B, T]; padding is on the right."""
+        """Return the states of all tokens, [B, T, D], and a mask of the real ones, [B, T]; padding is on the right."""
         device = self.hidden[0].device
         count, widths = len(self.hidden), [hidden.shape[1] for hidden in self.hidden]
         bases = np.cumsum([0] + [hidden.shape[0] * hidden.shape[1] for hidden in self.hidden])[:-1]
@@ -96,14 +95,14 @@ class DocumentStates:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedStates:
-    """The states of documents that were read in groups, in their own order again."""
+    """The states of documents that were read in groups, in the original order."""
 
     parts: tuple[DocumentStates, ...]
     order: NDArray[np.int64]
-    """Document n is row `order[n]` of all parts, one after the other."""
+    """Document n is row `order[n]` of all parts, concatenated."""
 
     def summaries(self, summary: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Summaries of all segments of each document, in order."""
+        """Return the summaries of all segments of each document, in order."""
         found = [part.summaries(summary) for part in self.parts]
         most = max(there_BN.shape[1] for _, there_BN in found)
         vectors = torch.cat([F.pad(vector, (0, 0, most - vector.shape[1], 0)) for vector, _ in found])
@@ -112,7 +111,7 @@ class GroupedStates:
         return vectors[order], there[order]
 
     def tokens(self) -> tuple[Tensor, Tensor]:
-        """States of all tokens of each document, in order."""
+        """Return the states of all tokens of each document, in order."""
         found = [part.tokens() for part in self.parts]
         most = max(real_BT.shape[1] for _, real_BT in found)
         hidden = torch.cat([F.pad(hidden_BTD, (0, 0, 0, most - hidden_BTD.shape[1])) for hidden_BTD, _ in found])
@@ -130,11 +129,11 @@ def read_documents(
     gradient_segments: int | None = None,
     remember: bool = False,
 ) -> DocumentStates:
-    """Reads every document to its end. `overlap`: each segment repeats so many tokens of the one before, for trunks
-    without memory; a token's states are those of the segment where it is new. `gradient_segments`: only the last so
-    many segments have a gradient, the ones before are read for their memory; left out, all have one, and how far it
-    goes back through memory is for `model.memory.backprop_segments`. `remember`: whether a memory of the last segment
-    is wanted too."""
+    """Read every document to its end. `overlap`: number of tokens that each segment repeats of the one before, for
+    trunks without memory; a token's states are those of the segment where it is new. `gradient_segments`: only the last
+    segments, this many, have a gradient; earlier ones are read for their memory. Default: all have one, and
+    `model.memory.backprop_segments` limits its flow through memory. `remember`: whether to return a memory of the last
+    segment, too."""
     if not documents or not all(len(document) for document in documents):
         raise DataError("documents must have at least one token each; got an empty one, or none. Drop empty texts.")
     lengths = np.array([len(document) for document in documents], dtype=np.int64)
@@ -146,7 +145,7 @@ def read_documents(
     memory: Memory | None = None
     hidden, real = [], []
     for number in range(count):
-        left = count - number  # segments to read, this one included
+        left = count - number  # segments left to read, this one included
         parts = [(document, own[-left]) for document, own in zip(documents, spans, strict=True) if len(own) >= left]
         batch = _batch(trunk, parts)
         constant = gradient_segments is not None and number < count - gradient_segments
@@ -170,7 +169,7 @@ def read_documents(
 
 
 def _batch(trunk: Trunk, parts: Sequence[tuple[TokenDocument, Span]]) -> Batch:
-    """One segment of each document, padded on the right."""
+    """Return one segment of each document, padded on the right."""
     device = next(trunk.parameters()).device
     width = max(len(span) for _, span in parts)
     ids, real = pad_rows([document.ids[span.start : span.stop] for document, span in parts], width=width)
@@ -183,7 +182,7 @@ def _batch(trunk: Trunk, parts: Sequence[tuple[TokenDocument, Span]]) -> Batch:
 
 
 def _joined(trunk: Trunk, memory: Memory | None, *, rows: int) -> Memory | None:
-    """The memory of the rows so far, and that of the rows that begin here."""
+    """Return the memory of the rows so far, extended by that of the rows that begin here."""
     if memory is None or memory.rows == rows:
         return memory
     new = trunk.new_memory(rows - memory.rows)

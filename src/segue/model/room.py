@@ -1,6 +1,6 @@
-"""Whether a model fits into the memory of the machine: asked before anything is allocated for it.
+"""Check that a model fits into the machine's memory, before anything is allocated for it.
 
-A system that promises more memory than it has lets the allocation pass and ends the process later, without a word.
+A system that overcommits memory lets the allocation pass and kills the process later, without a message.
 """
 
 import os
@@ -12,12 +12,12 @@ import torch
 from segue.errors import ConfigError
 
 ALWAYS = 2**28
-"""Bytes that any machine has on which torch runs: less is not checked."""
+"""Bytes that any machine running torch has: smaller needs are not checked."""
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def machine_memory() -> int:
-    """Bytes that the process may have at most: what the machine has, or less where a limit is set."""
+    """Return the maximum memory of the process in bytes: that of the machine, or a lower limit if one is set."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         soft, _ = resource.getrlimit(kind)
@@ -31,8 +31,8 @@ def machine_memory() -> int:
 
 
 def check_room(numbers: int, *, what: str, remedy: str, device: torch.device | None = None) -> None:
-    """Refuses what needs more than there is; `numbers` are of torch's default type, and on its default device if no
-    other is named."""
+    """Raise ConfigError if this many numbers need more memory than there is. They have torch's default dtype and are on
+    its default device, if no other is given."""
     device = torch.get_default_device() if device is None else device
     needed = numbers * torch.get_default_dtype().itemsize
     if device.type == "meta" or needed < ALWAYS:

@@ -1,8 +1,8 @@
-"""One reader of a model: embeddings, positions, layers and memory. All models share it.
+"""The reader of a model: embeddings, positions, layers and memory. All models share it.
 
 In: embedded tokens, a Batch and a Memory. Out: an Output with the next Memory. Training, streaming (`streaming`) and
 export take the same steps: they embed, run the layers (`run_layers`) and finish, and differ only in where a layer finds
-the keys and values of earlier segments. The vocabulary, and a second reader where there is one, belong to `trunk`.
+the keys and values of earlier segments. The vocabulary, and a second reader if there is one, belong to `trunk`.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ from segue.model.memory import Memory
 from segue.model.positions import RelativeTerms, distances, take_positions, token_positions
 
 Streams: TypeAlias = tuple[Tensor, Tensor | None]
-"""The content stream, and the query stream where there is one."""
+"""The content stream, and the query stream if there is one."""
 LayerCall: TypeAlias = Callable[[int, Layer, Tensor, Tensor | None], Streams]
-"""Takes both streams through one layer, given its index."""
+"""A function that takes both streams through one layer, given its index."""
 StreamAttention: TypeAlias = Callable[[int, Layer, Tensor], Tensor]
-"""The attention of one layer for states that stand side by side in one tensor, given its index."""
+"""The attention of one layer for both streams concatenated in one tensor, given the layer's index."""
 
 
 class Stack(nn.Module):
@@ -51,23 +51,22 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(build.layer(config) for _ in range(config.num_layers))
         self.final_norm = nn.LayerNorm(width, eps=config.norm_epsilon) if config.final_norm else None
         self.recompute = False
-        """Whether training computes the inside of each layer again in the backward pass, to save memory."""
+        """Whether training recomputes the inside of each layer in the backward pass, to save memory."""
 
     @property
     def two_streams(self) -> bool:
-        """Whether the model predicts with a query stream (two-stream attention)."""
+        """True if the model predicts with a query stream (two-stream attention)."""
         return self.mask_embedding_D is not None
 
     def forward(self, embedded_BQD: Tensor, batch: Batch, memory: Memory | None, *, remember: bool) -> Output:
-        """Checks the batch and reads it after the memory; see `read`."""
+        """Check the batch and read it after the memory; see `read`."""
         self._check(batch, memory)
         memory = self._recall(batch, memory)
         _check_padding(batch, memory)
         return self.read(embedded_BQD, batch, memory, remember=remember)
 
     def read(self, embedded_BQD: Tensor, batch: Batch, memory: Memory | None, *, remember: bool) -> Output:
-        """Reads a segment after exactly this memory. Nothing here depends on the values of tensors, so that it can be
-        exported."""
+        """Read a segment after exactly this memory. Can be exported: nothing depends on the values of tensors."""
         position_BQ = self.positions(batch.ids_BQ, batch.real_BQ, None if memory is None else memory.position_B)
         content_view, query_view = self._views(batch, memory)
         num_keys = content_view.mask_BQK.shape[2]
@@ -123,7 +122,7 @@ class Stack(nn.Module):
         at_BP: Tensor | None,
         call: LayerCall,
     ) -> Streams:
-        """Takes both streams through all layers, each by `call`, and adds the positional encodings of the layers."""
+        """Take both streams through all layers, each by `call`, and add the positional encodings of the layers."""
         for index, layer in enumerate(self.each_layer()):
             if len(self.per_layer):
                 added_BQD = self.per_layer[index](position_BQ, content_BQD.dtype)
@@ -134,8 +133,8 @@ class Stack(nn.Module):
         return content_BQD, query_BPD
 
     def run_stream(self, hidden_BJD: Tensor, position_BJ: Tensor, attention: StreamAttention) -> Tensor:
-        """Takes states through all layers with an attention of the caller, who keeps keys and values. Both streams
-        stand side by side in one tensor, so that the weights are read once."""
+        """Take states through all layers with an attention of the caller, who caches keys and values. Both streams are
+        concatenated in one tensor, so that the weights are read once."""
 
         def call(index: int, layer: Layer, states_BJD: Tensor, _: Tensor | None) -> Streams:
             return layer.around(states_BJD, partial(attention, index, layer)), None
@@ -143,15 +142,15 @@ class Stack(nn.Module):
         return self.run_layers(hidden_BJD, None, position_BQ=position_BJ, at_BP=None, call=call)[0]
 
     def each_layer(self) -> list[Layer]:
-        """The layers, first to last."""
+        """Return the layers, first to last."""
         return [cast(Layer, layer) for layer in self.layers]
 
     def biases_of(self, index: int) -> ScoreBiases | None:
-        """The biases of the score in one layer, which may be shared by all."""
+        """Return the biases of the score in one layer, which all layers may share."""
         return cast(ScoreBiases, self.biases[index % len(self.biases)]) if len(self.biases) else None
 
     def embed(self, embedded_BQD: Tensor, position_BQ: Tensor, segments_BQ: Tensor | None = None) -> Tensor:
-        """The input of the content stream: embedded tokens with absolute positions and segments, where there are."""
+        """Return the input of the content stream: embedded tokens, with absolute positions and segments if any."""
         if self.absolute is not None:
             embedded_BQD = embedded_BQD + self.absolute(position_BQ, embedded_BQD.dtype)
         if self.segment_embedding is not None:
@@ -162,8 +161,8 @@ class Stack(nn.Module):
         return cast(Tensor, self.dropout(embedded_BQD))
 
     def embed_queries(self, position_BP: Tensor, dtype: torch.dtype) -> Tensor:
-        """The input of the query stream, which knows where it is but not what is there: one vector for all positions,
-        and its absolute position if any."""
+        """Return the input of the query stream, which knows the position but not the token: one vector for all
+        positions, and its absolute position if any."""
         assert self.mask_embedding_D is not None
         query_BPD = self.mask_embedding_D.expand(*position_BP.shape, -1)
         if self.absolute is not None:
@@ -173,20 +172,20 @@ class Stack(nn.Module):
         return cast(Tensor, self.dropout(query_BPD))
 
     def finish(self, hidden: Tensor) -> Tensor:
-        """The final norm, where there is one."""
+        """Apply the final norm, if there is one, and dropout."""
         return cast(Tensor, self.dropout(hidden if self.final_norm is None else self.final_norm(hidden)))
 
     # ---------------------------------------------------------------------------------------------- positions
 
     def positions(self, ids_BQ: Tensor, real_BQ: Tensor | None, start_B: Tensor | None) -> Tensor:
-        """The absolute positions of tokens, in rows that have read `start_B` tokens before."""
+        """Return the absolute positions of tokens, in rows that have read `start_B` tokens before."""
         if self.absolute is not None and self.absolute.count_from_end:
             position_BQ = token_positions(ids_BQ, real_BQ)
             return position_BQ[:, -1:] - position_BQ
         return token_positions(ids_BQ, real_BQ, start_B)
 
     def position_inputs(self, batch: Batch, *, num_keys: int, dtype: torch.dtype) -> PositionInputs:
-        """What all layers need to know of the positions of a segment and its memory, `num_keys` together."""
+        """Return the positional inputs shared by all layers, for `num_keys` positions of memory and segment."""
         length, device = batch.ids_BQ.shape[1], batch.ids_BQ.device
         if self.rotary is not None:
             return PositionInputs(rotation_2KE=self.rotary(num_keys=num_keys, device=device, dtype=dtype))
@@ -200,7 +199,7 @@ class Stack(nn.Module):
         return PositionInputs(encoding=self.distance_encoding(distance_SR, dtype), reversed_B=batch.reversed_B)
 
     def distance_terms(self, longest: int) -> list[RelativeTerms | None]:
-        """The relative terms of each layer for all distances from `longest` down to 0, for reading a stream."""
+        """Return the relative terms of each layer for all distances from `longest` down to 0, for reading a stream."""
         encoding = None
         if self.distance_encoding is not None:
             distance_R = torch.arange(longest, -1, -1, device=self._weight.device)
@@ -208,18 +207,18 @@ class Stack(nn.Module):
         return [layer.attention.relative_terms(encoding) for layer in self.each_layer()]
 
     def rotation_at(self, position_BQ: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """The angles of rotary positions in a stream; None for other encodings."""
+        """Return the angles of rotary positions in a stream; None for other encodings."""
         return None if self.rotary is None else self.rotary.at(position_BQ, dtype)
 
     # ------------------------------------------------------------------------------------------------- memory
 
     def new_memory(self, rows: int) -> Memory | None:
-        """The memory of rows that have read nothing; None if the model has no memory."""
+        """Return the initial memory of `rows` rows; None if the model has no memory."""
         settings = self.config.memory
         return None if settings is None else self.initial_memory(rows, length=settings.length)
 
     def initial_memory(self, rows: int, *, length: int) -> Memory:
-        """A memory of this length in its initial state: empty, or zeros that are attended to."""
+        """Return a memory of this length in its initial state: empty, or zeros that are attended to."""
         settings = self.config.memory
         return Memory.empty(
             layers=self.config.num_layers,
@@ -237,7 +236,7 @@ class Stack(nn.Module):
         return self.layers[0].get_parameter("attention_norm.weight")
 
     def _recall(self, batch: Batch, memory: Memory | None) -> Memory | None:
-        """The memory to read: reset where rows start, cut from the graph where gradients must stop."""
+        """Return the memory to read: reset where rows start, detached where gradients must stop."""
         settings = self.config.memory
         if settings is None:
             return None
@@ -249,7 +248,7 @@ class Stack(nn.Module):
         return memory.detach() if limit is None or memory.graph_segments > limit else memory
 
     def _remember(self, inputs: list[Tensor], batch: Batch, memory: Memory | None) -> Memory | None:
-        """The memory after this segment: segment-level recurrence."""
+        """Return the memory after this segment: segment-level recurrence."""
         settings = self.config.memory
         if settings is None:
             return None
@@ -269,10 +268,10 @@ class Stack(nn.Module):
         after = before.then(inputs_LBQD, real_BQ=real_BQ, length=settings.length)
         return after.detach() if settings.backprop_segments is None else after
 
-    # -------------------------------------------------------------------------------------------- who sees whom
+    # ----------------------------------------------------------------------------------------------- visibility
 
     def _views(self, batch: Batch, memory: Memory | None) -> tuple[View, View | None]:
-        """What the content stream sees, and the query stream where something is predicted with it."""
+        """Return the view of the content stream, and that of the query stream if it predicts something."""
         predicted_BP = batch.predicted_BP if self.two_streams else None
         content_BQK, query_BPK = segment_masks(
             None if memory is None else memory.valid_BM,
@@ -295,7 +294,7 @@ class Stack(nn.Module):
         return content, query
 
     def _segments_differ(self, batch: Batch, num_keys: int) -> Tensor | None:
-        """Whether query and key are of different segments, for the relative segment encoding; memory counts as 0."""
+        """Return True for pairs of different segments, for the relative segment encoding; memory is segment 0."""
         if self.config.segments != "relative" or batch.segments_BQ is None:
             return None
         segments_BQ = batch.segments_BQ
@@ -335,7 +334,7 @@ class Stack(nn.Module):
 
 
 def _check_padding(batch: Batch, memory: Memory | None) -> None:
-    """Padding between memory and tokens would lengthen the distance between them."""
+    """Raise DataError for padding between memory and tokens, which would change their distance."""
     if batch.real_BQ is not None and memory is not None:
         gap_B = (~batch.real_BQ[:, :-1] & batch.real_BQ[:, 1:]).any(dim=1) & memory.valid_BM.any(dim=1)
         if bool(gap_B.any()):

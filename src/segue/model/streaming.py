@@ -1,13 +1,13 @@
-"""Reading a stream: a few tokens at a time, with the keys and values of earlier tokens in a Cache.
+"""Reading of a stream: a few tokens at a time, with the keys and values of earlier tokens in a Cache.
 
-In: a LanguageModel, ids, a Cache. Out: the states that predict what follows; the Cache has moved on. Text, sampling and
-saving are for `infer`.
+In: a LanguageModel, ids, a Cache. Out: the states that predict the next tokens; the Cache is updated. Text, sampling
+and saving are left to `infer`.
 
-What a token sees does not depend on how the stream is cut: itself and the `memory_length` tokens before it, fewer where
-the model's attention span is shorter. So any cut gives the numbers of one long segment in which each token sees that
-many. A causal model predicts from the state of a token. A permutation model reads from left to right as well, and
-predicts with its query stream: from the place behind a token, which knows where it is and sees what the token sees.
-The content stream and the query stream go through the layers side by side, so that the weights are read once.
+The visibility of a token does not depend on how the stream is split: it sees itself and the `memory_length` tokens
+before it, fewer if the model's attention span is shorter. So any split gives the numbers of one long segment in which
+each token sees that many. A causal model predicts from the state of a token. A permutation model also reads from left
+to right, and predicts with its query stream: from the position behind a token, which sees what the token sees. The
+content stream and the query stream go through the layers together, so that the weights are read once.
 """
 
 import hashlib
@@ -30,11 +30,11 @@ from segue.model.positions import RelativeTerms
 from segue.model.stack import Stack, Streams
 
 _MOST_AT_ONCE = 512
-"""How many tokens of a stream are read together at most."""
+"""Maximum number of tokens of a stream read together."""
 
 
 class Streamer:
-    """A language model that reads a stream."""
+    """A language model prepared to read a stream."""
 
     def __init__(
         self,
@@ -44,26 +44,27 @@ class Streamer:
         eight_bits: bool = False,
         most_at_once: int = _MOST_AT_ONCE,
     ) -> None:
-        """`memory_length` is how many earlier tokens each token sees; it may differ from the one in training.
+        """Prepare a model. `memory_length`: number of earlier tokens that each token sees; may differ from training.
 
-        Embeddings and norms are those of the model, not copied. So are its matrices where the compiled kernels are
-        missing; where they are used, each matrix is copied once, packed as the kernel reads it, and with `eight_bits`
-        also rounded."""
+        Embeddings and norms are those of the model, not copied. So are its matrices if the compiled kernels are
+        missing; otherwise each matrix is copied once, packed in the layout of the kernel, and with `eight_bits` also
+        quantised.
+        """
         config = model.config
         _check(model)
         self.model = model.adjusted().eval()
-        """The model in modules of its own, whose matrices are `Product`s."""
+        """The model in separate modules, whose matrices are `Product`s."""
         self.span = (
             memory_length + 1 if config.attention_span is None else min(config.attention_span, memory_length + 1)
         )
-        """How many tokens each token sees, itself included."""
+        """Number of tokens that each token sees, itself included."""
         self.memory_length = max(1, self.span - 1)
         self.most_at_once = most_at_once
         self._eight_bits = eight_bits
         self._stack: Stack = self.model.trunk.reader
         self._layers = self._stack.each_layer()
         self._longest = self.memory_length + most_at_once + 1
-        """The longest distance that may occur."""
+        """Maximum distance that may occur."""
         self._terms = self._score_terms()
         self._bins = [
             Product(weight, bias, eight_bits=eight_bits)
@@ -74,25 +75,24 @@ class Streamer:
 
     @property
     def receptive_field(self) -> int:
-        """How many of the latest tokens can influence what follows: each layer looks back by one attention span, so the
-        state of a token, and all that the cache holds, depends on these tokens and on nothing earlier."""
+        """Number of the latest tokens that can influence the prediction: each layer looks back by one attention span,
+        so the state of a token, and everything in the cache, depends on these tokens only."""
         return self.model.config.num_layers * (self.span - 1) + 1
 
     @property
     def steps_natively(self) -> bool:
-        """Whether single tokens go through the layers in C++."""
+        """True if single tokens go through the layers in C++."""
         return self._steps is not None
 
     def new_cache(self, rows: int = 1) -> Cache:
-        """The cache of rows that have read nothing."""
+        """Return the cache of rows that have read nothing."""
         settings = self.model.config.memory
         zeros = settings is not None and settings.initial == "zeros"
         return self.cache_of(self._stack.initial_memory(rows, length=self.memory_length if zeros else 0))
 
     @torch.no_grad()
     def cache_of(self, memory: Memory) -> Cache:
-        """The cache of rows that have read what the memory holds, with the keys and values that the layers project from
-        it."""
+        """Return the cache for the content of a memory, with the keys and values projected from it."""
         config, hidden_LBMD = self.model.config, memory.hidden_LBMD
         cache = Cache(
             layers=config.num_layers,
@@ -129,11 +129,11 @@ class Streamer:
         real_BQ: Tensor | None = None,
         embedded_BQD: Tensor | None = None,
     ) -> Tensor:
-        """Reads at most `most_at_once` tokens of each row; returns the states that predict what follows each of the
+        """Read at most `most_at_once` tokens of each row; return the states that predict the token after each of the
         last `places` tokens, [B, places, D].
 
-        Where rows have different numbers of tokens, `real_BQ` says which are there; padding comes first. The vectors
-        `embedded_BQD`, where they are given, are read in place of those of the vocabulary.
+        If rows have different numbers of tokens, `real_BQ` is the mask of real ones; padding comes first. The vectors
+        `embedded_BQD`, if given, are read in place of the vocabulary's embeddings.
         """
         count, stack = ids_BQ.shape[1], self._stack
         assert 1 <= count <= self.most_at_once
@@ -172,7 +172,7 @@ class Streamer:
         return stack.finish(hidden_BJD[:, hidden_BJD.shape[1] - places :])
 
     def fingerprint(self) -> str:
-        """A hash of the model and of how it reads: streamers with the same fingerprint can exchange caches."""
+        """Return a hash of model and settings: streamers with the same fingerprint can exchange caches."""
         digest = hashlib.sha256(self.model.config.model_dump_json().encode())
         digest.update(f"{self.memory_length} {self.span} {self._eight_bits}".encode())
         weights: dict[str, Tensor] = dict(self.model.named_parameters())
@@ -188,13 +188,13 @@ class Streamer:
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
-        """[..., D] -> [..., V]; for an adaptive softmax these are log-probabilities."""
+        """Return logits [..., V] for hidden states [..., D]; log-probabilities for an adaptive softmax."""
         return self.model.logits(hidden, bins=self._bins)
 
     # ------------------------------------------------------------------------------------------------ token by token
 
     def _make_steps(self, products: list[list[Product]]) -> Steps | None:
-        """The compiled kernel for one token per row, where it is available and supports the model's positions."""
+        """Return the compiled kernel for one token per row; None if it is missing or does not fit."""
         positions = [terms.relative for terms in self._terms]
         simple = all(relative is None or relative.keys_alone for relative in positions)
         if not available() or not simple or self._stack.rotary is not None:
@@ -219,7 +219,7 @@ class Streamer:
         )
 
     def _step(self, steps: Steps, hidden_BJD: Tensor, cache: Cache, position_BJ: Tensor, mask_BK: Tensor) -> Tensor:
-        """One token per row through all layers, with the compiled kernel, which has the streams one after the other."""
+        """Take one token per row through all layers with the compiled kernel, streams one after the other."""
         stack, width = self._stack, hidden_BJD.shape[-1]
         run = partial(
             steps.run, key_LBHCE=cache.key_LBHCE, value_LBHCE=cache.value_LBHCE, seen_BK=mask_BK, end=cache.end
@@ -240,7 +240,7 @@ class Streamer:
 
     @torch.no_grad()
     def _score_terms(self) -> list[ScoreTerms]:
-        """The score terms of each layer, for all distances from the longest that may occur down to 0."""
+        """Return the score terms of each layer, for all distances from the longest that may occur down to 0."""
         found = []
         for index, relative in enumerate(self._stack.distance_terms(self._longest)):
             if relative is not None:
@@ -253,7 +253,7 @@ class Streamer:
         return found
 
     def _terms_seen(self, index: int, num_keys: int, ahead: int) -> ScoreTerms:
-        """The score terms of one layer for so many keys, seen from the last token or from one place `ahead` of it."""
+        """Return the score terms of one layer for `num_keys` keys, seen from the last token or one `ahead`."""
         terms = self._terms[index]
         if terms.relative is None:
             return terms
@@ -266,7 +266,7 @@ class Streamer:
 
 
 def _products(layer: Layer, *, eight_bits: bool) -> list[Product]:
-    """Replaces the linear modules of a layer by products, and returns these in the order of `LayerParts`."""
+    """Replace the linear modules of a layer by products, and return these in the order of `LayerParts`."""
     found = []
     for part, names in ((layer.attention, ("query", "key", "value", "out")), (layer.feed_forward, ("widen", "narrow"))):
         for name in names:
@@ -286,7 +286,7 @@ def _dense(x: Tensor | None) -> Tensor | None:
 
 
 def _by_head(x_SRHE: Tensor) -> Tensor:
-    """The same tensor, laid out head by head in memory."""
+    """Return the same tensor in a head-major memory layout."""
     return x_SRHE.transpose(1, 2).contiguous().transpose(1, 2)
 
 

@@ -1,6 +1,6 @@
-"""The part that every model shares: a Batch and a Memory in, an Output with the next Memory out.
+"""The trunk that all models share: a Batch and a Memory in, an Output with the next Memory out.
 
-`Trunk` joins the vocabulary with a reader (`stack`), and with a second one where the config wants both directions.
+`Trunk` joins the vocabulary with a reader (`stack`), and with a second one if the config asks for both directions.
 Heads and losses are elsewhere.
 """
 
@@ -22,7 +22,7 @@ TOO_LARGE = "Use fewer or narrower layers or a smaller vocabulary, or another ma
 
 
 class Trunk(nn.Module):
-    """Ids and a memory to hidden states and the next memory."""
+    """Vocabulary and reader: ids and a memory to hidden states and the next memory."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -39,13 +39,13 @@ class Trunk(nn.Module):
             scale=words.scale,
         )
         self.reader = Stack(config)
-        # The other reader never has a memory: it would come from the future.
+        # The backward reader never has a memory: it would come from the future.
         alone = config.model_copy(update={"memory": None})
         self.backward_reader = Stack(alone) if config.directions == "both" else None
         build.initialise(self, config)
 
     def forward(self, batch: Batch, memory: Memory | None = None, *, remember: bool = True) -> Output:
-        """Without a memory, rows start anew. Without `remember`, none is made of this segment: it is the last one."""
+        """Return the output. Without a memory, rows start anew. Without `remember`, no memory is returned."""
         _check_types(batch, memory)
         output: Output = self.reader(self.vocabulary(batch.ids_BQ), batch, memory, remember=remember)
         if self.backward_reader is None:
@@ -59,12 +59,12 @@ class Trunk(nn.Module):
         return replace(output, hidden_BQD=hidden_BQD, layers=layers)
 
     def new_memory(self, rows: int) -> Memory | None:
-        """The memory of rows that have read nothing; None if the model has no memory."""
+        """Return the initial memory of `rows` rows; None if the model has no memory."""
         return self.reader.new_memory(rows)
 
 
 def _check_types(batch: object, memory: object) -> None:
-    """Every model is entered here, so a call with something else ends with a rule and not inside the layers."""
+    """Raise DataError for arguments of other types, before they fail inside the layers."""
     if not isinstance(batch, Batch):
         raise DataError(
             f"a model reads a Batch; got a {type(batch).__name__}. Use segue.Batch(ids_BQ=ids), with ids of shape "

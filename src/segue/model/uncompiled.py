@@ -1,4 +1,4 @@
-"""Functions that no compiler may look into, without loading one."""
+"""Functions excluded from compilation, without importing the compiler."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 def uncompiled(function: Callable[P, T]) -> Callable[P, T]:
-    """As `torch.compiler.disable`, put on only where a compiler is at work: it loads all of torch's compiler, which
-    takes more than a second, and most commands compile nothing."""
+    """Apply `torch.compiler.disable`, but only while compiling: it imports all of torch's compiler, which takes more
+    than a second, and most commands compile nothing."""
     made: list[Callable[P, T]] = []
 
     @wraps(function)

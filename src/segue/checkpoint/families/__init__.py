@@ -1,8 +1,9 @@
-"""The checkpoints of others: one `Family` for each format of tensor names and settings, readable and writable.
+"""Foreign checkpoint formats: one `Family` for each format of tensor names and settings, readable and writable.
 
-`family` says what a family is; `rules` what its table of tensor names is made of; `bins` which parts of an adaptive
-vocabulary have projections; `absolute` what BERT and GPT-2 share; `writing` whether a model can be written in a family,
-and what is written. Each other file is a family, and ends with its value, `FAMILY`. Nothing here opens a file.
+`family` defines the Family; `rules` the building blocks of its table of tensor names; `bins` the projections of an
+adaptive vocabulary; `absolute` the parts shared by BERT and GPT-2; `writing` checks whether a model can be written in a
+family and builds what is written. Each other file is a family and ends with its value, `FAMILY`. Nothing here opens a
+file.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,16 +30,16 @@ FAMILIES = (
     transformer_xl_transformers.FAMILY,
     transformer_xl_original.FAMILY,
 )
-"""In the order in which a checkpoint is compared with them, and a model that is to be written."""
+"""All families, in the order in which they are tried for reading and for writing."""
 
 
 def recognise(names: Collection[str], settings: Mapping[str, Any]) -> Family | None:
-    """The family of a checkpoint with these tensors and settings; None if segue knows none."""
+    """Return the family of a checkpoint with these tensors and settings; None if segue knows none."""
     return next((family for family in FAMILIES if family.recognises(names, settings)), None)
 
 
 def family_for(config: ModelConfig, to: Target) -> Family:
-    """The family that a model is written in for a target: the first that suits it. The original PyTorch code has no
-    XLNet: its family says so."""
+    """Return the family to write a model in for a target: the first that suits it. The original PyTorch code has no
+    XLNet; its family raises the error."""
     families = [family for family in FAMILIES if family.target == to]
     return next((family for family in families if family.suits(config)), families[0])

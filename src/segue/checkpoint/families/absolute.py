@@ -1,4 +1,4 @@
-"""What BERT and GPT-2 of transformers have in common: learned absolute positions, no memory, activations, heads."""
+"""Common parts of BERT and GPT-2 in transformers: learned absolute positions, no memory, activations, heads."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,17 +10,17 @@ from segue.errors import CheckpointError
 
 
 def positions(length: int) -> dict[str, Any]:
-    """The `[model.positions]` table of so many learned positions."""
+    """Return the `[model.positions]` table for `length` learned positions."""
     return {"kind": "absolute", "encoding": "learned", "max_length": length}
 
 
 def has_absolute_positions(config: ModelConfig) -> bool:
-    """Whether positions are added to the embeddings, and segments do not enter the score."""
+    """Return True if positions are added to the embeddings and segments do not enter the score."""
     return isinstance(config.positions, AbsolutePositions) and config.segments != "relative"
 
 
 def check_can_hold(config: ModelConfig, name: str) -> int:
-    """The number of positions of a model that can be written in the family of this name; raises for another."""
+    """Return the number of positions of a model; raise CheckpointError if the family `name` cannot hold the model."""
     places = config.positions
     if not isinstance(places, AbsolutePositions) or places.encoding != "learned" or places.count_from != "start":
         raise CheckpointError(
@@ -42,7 +42,7 @@ def check_can_hold(config: ModelConfig, name: str) -> int:
 
 
 def activation(name: object) -> str:
-    """The activation that a `config.json` means."""
+    """Return the activation for its name in a `config.json`."""
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise CheckpointError(
             f"the activation must be one of {', '.join(ACTIVATIONS)}; got {name!r}. segue has no such model."
@@ -51,12 +51,12 @@ def activation(name: object) -> str:
 
 
 def activation_name(config: ModelConfig) -> str:
-    """What transformers calls the activation of a model."""
+    """Return the name of the model's activation in transformers."""
     return {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}[config.activation]
 
 
 def check_settings(settings: Mapping[str, Any], expected: Mapping[str, object]) -> None:
-    """Raises unless these settings have the only value that segue computes; what is left out has it."""
+    """Raise CheckpointError unless these settings have the only value that segue supports. Missing settings have it."""
     for name, value in expected.items():
         if settings.get(name, value) != value:
             raise CheckpointError(
@@ -65,7 +65,7 @@ def check_settings(settings: Mapping[str, Any], expected: Mapping[str, object]) 
 
 
 def label_settings(head: HeadConfig, name: str) -> dict[str, Any]:
-    """The settings of a `config.json` that name the classes of a head and its task."""
+    """Return the settings of a `config.json` that name the classes and the task of a head."""
     count = {"sequence_scorer": 1, "simple_answerer": 2}.get(head.kind, head.num_labels)
     labels = head.labels or tuple(f"LABEL_{i}" for i in range(count))
     result: dict[str, Any] = {
@@ -83,7 +83,7 @@ def label_settings(head: HeadConfig, name: str) -> dict[str, Any]:
 
 
 def classifier(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The classes and the task of a sequence_classifier in a `config.json`."""
+    """Return the classes and the task of a sequence_classifier from a `config.json`."""
     labels = labels_of(settings)
     tasks = {"regression": "regression", "multi_label_classification": "multiple"}
     task = tasks.get(settings.get("problem_type") or "", "regression" if labels["num_labels"] == 1 else "single")

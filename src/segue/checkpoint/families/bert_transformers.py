@@ -58,7 +58,7 @@ _HEADS = {
     "simple_answerer": {"qa_outputs": "bounds"},
 }
 _OLD_NORM = {"weight": "gamma", "bias": "beta"}
-"""How the first releases call the parameters of LayerNorm."""
+"""Names of the LayerNorm parameters in the first releases."""
 _ONLY: dict[str, object] = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
@@ -71,7 +71,8 @@ _ONLY: dict[str, object] = {
 def table(
     config: ModelConfig, head: HeadConfig | None = None, *, base: bool = False, names: Collection[str] = ()
 ) -> NameTable:
-    """`base`: names without `bert.`, as in BertModel. `names`: those of a file, which may have the older ones."""
+    """Return the name table. `base`: names without `bert.`, as in BertModel. `names`: tensor names of a file, which may
+    be the older ones."""
     prefix = "" if base else "bert."
 
     def pairs(theirs: str, ours: str) -> list[Rule]:
@@ -134,8 +135,8 @@ def _check_head(head: HeadConfig) -> None:
 
 
 def values(settings: Mapping[str, Any], *, output: bool | None = None) -> dict[str, Any]:
-    """The `[model]` table of a `config.json`; what it leaves out is what transformers takes then. `output`: whether the
-    checkpoint has the layers before the softmax; left out, as its architecture says."""
+    """Return the `[model]` table of a `config.json`, with the defaults of transformers for missing keys. `output`:
+    whether the checkpoint has the layers before the softmax. Default: as its architecture says."""
     check_settings(settings, _ONLY)
     if output is None:
         output = (settings.get("architectures") or [None])[0] != BASE
@@ -164,7 +165,7 @@ def values(settings: Mapping[str, Any], *, output: bool | None = None) -> dict[s
 
 
 def settings(config: ModelConfig, head: HeadConfig | None = None) -> dict[str, Any]:
-    """A `config.json` for a config that transformers can express; CheckpointError for another."""
+    """Return the `config.json` of a model; raise CheckpointError if transformers cannot express it."""
     bare = head is None and not config.vocabulary.transform
     result: dict[str, Any] = {
         "architectures": [BASE if bare else ARCHITECTURES.get(None if head is None else head.kind)],
@@ -188,7 +189,7 @@ def settings(config: ModelConfig, head: HeadConfig | None = None) -> dict[str, A
 
 
 def head(settings: Mapping[str, Any], names: Collection[str]) -> HeadConfig | None:
-    """The head of a checkpoint with these tensors; None for a language model or a bare trunk."""
+    """Return the head of a checkpoint with these tensors; None for a language model or a bare trunk."""
     architecture = next(iter(settings.get("architectures") or []), None)
     pooled = {"summary": "first", "projected": True}
     if "qa_outputs.weight" in names:
@@ -209,13 +210,14 @@ _PREFIXES = ("", "bert.")
 
 
 def recognises(names: Collection[str], settings: Mapping[str, Any]) -> bool:
-    """By the table and the first query. Others have the same names, without a prefix, and other computations."""
+    """Return True if the tensors and settings are those of BERT. Other models share the tensor names but compute
+    differently, so `model_type` is checked, too."""
     known = any(f"{prefix}{_BASE_TABLE}" in names and f"{prefix}{_BASE_QUERY}" in names for prefix in _PREFIXES)
     return known and settings.get("model_type", "bert") == "bert"
 
 
 def notes(settings: Mapping[str, Any], names: Collection[str], *, output: bool) -> Iterable[str]:
-    """What a checkpoint has that has no place here, or lacks."""
+    """Yield notes on parts of a checkpoint that segue has no place for, or that it lacks."""
     if not output:
         yield "no layers before the softmax: the bare model reads text, but was not trained to predict masked tokens."
     if "cls.seq_relationship.weight" in names:
@@ -226,7 +228,7 @@ def notes(settings: Mapping[str, Any], names: Collection[str], *, output: bool) 
 
 
 def plan(found: Opened) -> ReadingPlan:
-    """What a checkpoint says in its `config.json`."""
+    """Return the reading plan of a checkpoint, from its `config.json`."""
     check_model_type(found.settings, "bert")
     names = found.source.tensors
     chosen = head(found.settings, names)
@@ -240,7 +242,7 @@ def plan(found: Opened) -> ReadingPlan:
 
 
 def written_table(config: ModelConfig, head: HeadConfig | None, scope: str) -> NameTable:
-    """The names to write: those of BertModel where there is neither a head nor an output."""
+    """Return the name table to write: that of BertModel if there is neither a head nor an output layer."""
     return table(config, head, base=head is None and not config.vocabulary.transform)
 
 
@@ -258,6 +260,6 @@ FAMILY = Family(
 
 
 def _zeros(size: int) -> "Tensor":
-    import torch  # here: what only lists models does without it
+    import torch  # imported here, because listing models does without torch
 
     return torch.zeros(size)

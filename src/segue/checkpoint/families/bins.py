@@ -1,16 +1,16 @@
-"""Which bins of an adaptive vocabulary have projections, and of their own in the softmax."""
+"""Projections of the bins of an adaptive vocabulary."""
 
 from segue.config import ModelConfig
 
 
 def projected(config: ModelConfig, bin_index: int) -> bool:
-    """Whether a projection stands between a bin and the model."""
+    """Return True if there is a projection between a bin and the model."""
     words = config.vocabulary
     width = (words.width or config.width) // words.shrink**bin_index
     return width != config.width or (words.shrink > 1 and words.project_first_bin)
 
 
 def own_projections(config: ModelConfig) -> int:
-    """How many bins, from the first on, have a projection of their own in the softmax."""
+    """Return the number of bins, counted from the first, that have a separate projection in the softmax."""
     count = len(config.vocabulary.cutoffs) + 1
     return {"none": count, "all_but_first": 1, "all": 0}[config.vocabulary.tie_projections]

@@ -1,4 +1,4 @@
-"""What a family of checkpoints is: all that segue knows about one format of others, in one value.
+"""The Family: everything that segue knows about one foreign checkpoint format, in one value.
 
 In: tensor names, settings and a source of tensors, or a config. Out: a `ReadingPlan` to read a checkpoint, or the
 settings and the table of names to write one (`writing`).
@@ -22,45 +22,45 @@ if TYPE_CHECKING:
     from segue.checkpoint.source import TensorSource
 
 Target: TypeAlias = Literal["segue", "hf", "tf", "original"]
-"""What `segue convert --to` writes."""
+"""Output formats of `segue convert --to`."""
 SETTINGS, XLNET_SETTINGS = "config.json", "xlnet_config.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """A checkpoint before a weight is read."""
+    """A checkpoint before any weight is read."""
 
     source: TensorSource
     settings: Mapping[str, Any]
-    """The config as it is written beside the weights; empty if there is none."""
+    """The config stored beside the weights; empty if there is none."""
     attributes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """The attributes of a pickled module and its parts."""
+    """Attributes of a pickled module and its parts."""
     head: str | None = None
-    """The head that the user chose among several."""
+    """The head chosen by the user among several."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingPlan:
-    """What a checkpoint says of its model."""
+    """The model description found in a checkpoint."""
 
     values: dict[str, Any]
     """Keys of the `[model]` table."""
     table: Callable[[ModelConfig, HeadConfig | None], NameTable]
-    """The names of its tensors, for the config that comes of these values and what the user adds."""
+    """Returns the tensor names for the config made from these values and the user's overrides."""
     head: HeadConfig | None = None
     scope: str = "task"
-    """The name of a fine-tuned task, where tensor names have it."""
+    """Name of a fine-tuned task, if it is part of the tensor names."""
     unknown: Sequence[str] = ()
     """Settings of `[model]` that the user must give, because the checkpoint does not show them."""
     notes: Sequence[str] = ()
     guesses: Mapping[str, str] = field(default_factory=dict)
-    """Notes on settings that were taken without being told: `model.memory.length`, for example."""
+    """Notes on settings that were guessed, by name: `model.memory.length`, for example."""
 
 
 def indifferent(config: ModelConfig) -> set[str]:
-    """Settings of `[model]` that make no difference in any family, because of the shape of the model."""
+    """Return the settings of `[model]` that make no difference in any family, given the shape of the model."""
     words, bins = config.vocabulary, range(len(config.vocabulary.cutoffs) + 1)
-    found = {"vocabulary.cluster_order"}  # the tables turn clusters around
+    found = {"vocabulary.cluster_order"}  # the tables reverse the clusters where needed
     if not any(projected(config, i) for i in bins):
         found |= {"vocabulary.tie_projections", "vocabulary.project_first_bin"}
     if words.shrink == 1:
@@ -71,44 +71,44 @@ def indifferent(config: ModelConfig) -> set[str]:
 
 
 def as_json(settings: Mapping[str, Any]) -> str:
-    """The text of a settings file in JSON."""
+    """Return the text of a JSON settings file."""
     return json.dumps(settings, indent=1) + "\n"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """One format of checkpoints: how to recognise, read and write it, and what it cannot hold."""
+    """A foreign checkpoint format: how to recognise, read and write it, and its limits."""
 
     name: str
-    """What reports and errors call it."""
+    """Name in reports and errors."""
     target: Target
-    """What the user asks for to have it written."""
+    """Value of `to` that selects this format."""
     suits: Callable[[ModelConfig], bool]
-    """Whether a model of this config is of its kind, and so is written in it rather than in another."""
+    """Returns True if a model of this config is written in this family rather than in another."""
     recognises: Callable[[Collection[str], Mapping[str, Any]], bool]
-    """Whether a checkpoint with these tensors and settings is of this family."""
+    """Returns True if a checkpoint with these tensors and settings is of this family."""
     plan: Callable[[Opened], ReadingPlan]
-    """What such a checkpoint says of its model. May raise a KeyError and the like where it says nonsense."""
+    """Returns the description of the model. May raise KeyError and the like if the checkpoint is malformed."""
     values: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """The `[model]` table that the family's settings mean."""
+    """Returns the `[model]` table for the family's settings."""
     settings: Callable[[ModelConfig, HeadConfig | None], dict[str, Any]]
-    """The family's settings for a config; CheckpointError with the reason where it has none."""
+    """Returns the family's settings for a config; raises CheckpointError with the reason if there are none."""
     table: Callable[[ModelConfig, HeadConfig | None, str], NameTable]
-    """The tensor names in both directions, with the name of a fine-tuned task; CheckpointError where it has none."""
+    """Returns the name table, given the name of a fine-tuned task; raises CheckpointError if there is none."""
     settings_file: str = SETTINGS
     settings_text: Callable[[Mapping[str, Any]], str] = as_json
     has_heads: bool = True
-    """Whether it holds models with a head."""
+    """Whether the format can hold models with a head."""
     several_heads: bool = False
-    """Whether one checkpoint may hold several heads, so that the user chooses."""
+    """Whether one checkpoint may hold several heads, of which the user chooses one."""
     only_xl_positions: bool = True
-    """Whether relative positions as in Transformer-XL are the only ones it has."""
+    """Whether the format supports only the relative positions of Transformer-XL."""
     indifferent: Callable[[ModelConfig], set[str]] = indifferent
-    """Settings of `[model]` that make no difference to what is written."""
+    """Returns the settings of `[model]` that make no difference to the written files."""
 
 
 def check_model_type(settings: Mapping[str, Any], model_type: str) -> None:
-    """Raises unless a `config.json` of transformers is there and belongs to the tensors."""
+    """Raise CheckpointError unless there is a `config.json` of transformers with the model type of the tensors."""
     if "model_type" not in settings:
         raise CheckpointError(
             "weights of transformers must have their config.json beside them; got none. Copy it there."

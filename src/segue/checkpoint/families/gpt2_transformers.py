@@ -45,7 +45,7 @@ _ONLY: dict[str, object] = {
 
 
 def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = False) -> NameTable:
-    """`base`: names without `transformer.`, as in GPT2Model and in the releases of OpenAI."""
+    """Return the name table. `base`: names without `transformer.`, as in GPT2Model and in the releases of OpenAI."""
     prefix = "" if base else "transformer."
     rules = [
         rule(f"{prefix}wte.weight", "trunk.vocabulary.tables.0"),
@@ -102,10 +102,10 @@ def _head(head: HeadConfig) -> tuple[list[Rule], list[Zero]]:
 
 
 def values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The `[model]` table of a `config.json`; what it leaves out is what transformers takes then."""
+    """Return the `[model]` table of a `config.json`, with the defaults of transformers for missing keys."""
     check_settings(settings, _ONLY)
     width, dropout = settings.get("n_embd", 768), settings.get("resid_pdrop", 0.1)
-    bare = (settings.get("architectures") or [None])[0] == BASE  # which has no output weights of its own
+    bare = (settings.get("architectures") or [None])[0] == BASE  # GPT2Model has no separate output weights
     return {
         "objective": "causal",
         "vocabulary": {
@@ -129,7 +129,7 @@ def values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def notes(settings: Mapping[str, Any]) -> list[str]:
-    """What a config says that has another place in segue."""
+    """Return notes on settings that differ in segue."""
     embeddings, layers = settings.get("embd_pdrop", 0.1), settings.get("resid_pdrop", 0.1)
     if embeddings == layers:
         return []
@@ -137,7 +137,7 @@ def notes(settings: Mapping[str, Any]) -> list[str]:
 
 
 def settings(config: ModelConfig, head: HeadConfig | None = None) -> dict[str, Any]:
-    """A `config.json` for a config that transformers can express; CheckpointError for another."""
+    """Return the `config.json` of a model; raise CheckpointError if transformers cannot express it."""
     result: dict[str, Any] = {
         "architectures": [ARCHITECTURES.get(None if head is None else head.kind)],
         "model_type": "gpt2",
@@ -161,7 +161,7 @@ def settings(config: ModelConfig, head: HeadConfig | None = None) -> dict[str, A
 
 
 def head(settings: Mapping[str, Any], names: Collection[str]) -> HeadConfig | None:
-    """The head of a checkpoint with these tensors; None for a language model or a bare trunk."""
+    """Return the head of a checkpoint with these tensors; None for a language model or a bare trunk."""
     if "score.weight" in names:
         return head_config({"summary": "last", "projected": False} | classifier(settings))
     if "classifier.weight" in names:
@@ -177,7 +177,8 @@ _BASE_TABLE, _BASE_KERNEL = "wte.weight", "h.0.attn.c_attn.weight"
 
 
 def recognises(names: Collection[str], settings: Mapping[str, Any]) -> bool:
-    """By the table and the first kernel; DialoGPT and the like have the same names and the same computation."""
+    """Return True if the tensors and settings are those of GPT-2. DialoGPT and the like have the same names and the
+    same computation."""
     known = any(f"{prefix}{_BASE_TABLE}" in names and f"{prefix}{_BASE_KERNEL}" in names for prefix in _PREFIXES)
     return known and settings.get("model_type", "gpt2") == "gpt2"
 
@@ -186,7 +187,7 @@ _PREFIXES = ("", "transformer.")
 
 
 def plan(found: Opened) -> ReadingPlan:
-    """What a checkpoint says in its `config.json`."""
+    """Return the reading plan of a checkpoint, from its `config.json`."""
     check_model_type(found.settings, "gpt2")
     return ReadingPlan(
         values=values(found.settings),

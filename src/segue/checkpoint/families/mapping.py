@@ -1,6 +1,6 @@
-"""Tensors through a name table: ours under their names, and theirs under ours.
+"""Mapping of tensors through a name table: segue's under foreign names, and foreign ones under segue's.
 
-What is neither mapped nor explained is an error, and so is what is missing.
+Tensors that are neither mapped nor explained raise an error, and so do missing ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,18 +16,18 @@ from segue.errors import CheckpointError
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A line of the report: what became of some tensors."""
+    """A line of the report: the mapping of one or more tensors."""
 
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
     shape: tuple[int, ...]
-    """Shape of the first of their tensors, or of the first of ours where they have none."""
+    """Shape of the first foreign tensor, or of the first of ours if there is none."""
     words: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class MappedTensors:
-    """Tensors under the names of the other side, and what became of each."""
+    """Tensors under the names of the other side, with the report of each."""
 
     tensors: dict[str, Tensor]
     rows: list[Row] = field(default_factory=list)
@@ -35,7 +35,7 @@ class MappedTensors:
 
 
 def to_theirs(table: NameTable, ours: Mapping[str, Tensor]) -> MappedTensors:
-    """Our state dict under their names, with the copies and buffers that the format holds."""
+    """Return our state dict under foreign names, with the copies and buffers that the format holds."""
     known = {name for r in table.rules for name in r.ours} | {zero.ours for zero in table.zeros}
     assert known == set(ours), f"{table.family}: the table and the model differ in {sorted(known ^ set(ours))}"
     result = MappedTensors(tensors={})
@@ -63,10 +63,11 @@ def to_theirs(table: NameTable, ours: Mapping[str, Tensor]) -> MappedTensors:
 
 
 def to_ours(table: NameTable, source: TensorSource, ours: Mapping[str, Tensor]) -> MappedTensors:
-    """Their tensors as our state dict; `ours` is that of the model, for the shapes alone, and may be on `meta`.
+    """Return the foreign tensors as our state dict. `ours` is the state dict of the model, used for shapes only; may be
+    on `meta`.
 
-    Names and shapes are checked before anything is read: every tensor of the file is mapped or explained, and none that
-    the model needs is missing.
+    Names and shapes are checked before anything is read: every tensor of the file must be mapped or explained, and none
+    that the model needs may be missing.
     """
     infos = source.tensors
     check(table, infos, ours)
@@ -99,7 +100,7 @@ def _fill(
 
 
 def _explain(result: MappedTensors, table: NameTable, source: TensorSource) -> None:
-    """Compares the copies, and says why the rest is not needed."""
+    """Compare the copies, and add the reasons why the remaining tensors are not needed."""
     infos = source.tensors
     for copy in table.copies:
         if copy.theirs not in infos:
@@ -120,8 +121,8 @@ def _explain(result: MappedTensors, table: NameTable, source: TensorSource) -> N
 
 
 def check(table: NameTable, infos: Mapping[str, TensorInfo], ours: Mapping[str, Tensor]) -> None:
-    """Raises unless a file with these tensors is one of this table: nothing missing, nothing left over, all shapes
-    right, all numbers of a kind that weights are kept in."""
+    """Raise CheckpointError unless the file matches the table: no missing or unknown tensors, the right shapes, and
+    dtypes supported for weights."""
     meta = {name: torch.empty(t.shape, device="meta") for name, t in ours.items()}
     wanted = {name: tuple(t.shape) for name, t in to_theirs(table, meta).tensors.items()}
     needed = [name for r in table.rules if not _absent(r, infos) for name in r.theirs]

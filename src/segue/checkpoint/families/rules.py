@@ -1,4 +1,4 @@
-"""Reversible name tables: rules that rename, split, reshape and transpose, read in either direction.
+"""Reversible name tables: rules that rename, split, reshape and transpose tensors, in either direction.
 
 A table is made for one config, so every name and every shape on either side is known before a weight is read. Tensors
 go through it in `mapping`; torch is not needed until then.
@@ -24,7 +24,7 @@ Names: TypeAlias = str | Sequence[str]
 
 @dataclass(frozen=True)
 class Change:
-    """How tensors of theirs become ours, and back. Numbers are moved, never computed."""
+    """A reversible change of foreign tensors to ours. Numbers are moved, never computed."""
 
     words: str
     forward: Callable[[Tensors], Tensors]
@@ -32,7 +32,7 @@ class Change:
 
 
 def _one(words: str, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Tensor]) -> Change:
-    """A change of each tensor by itself."""
+    """Return a change that applies to each tensor separately."""
     return Change(words, lambda xs: tuple(map(forward, xs)), lambda xs: tuple(map(backward, xs)))
 
 
@@ -61,34 +61,34 @@ VECTOR = _one("[1, 1, D] as [D]", lambda x: x.flatten(), lambda x: x[None, None]
 
 
 def heads_apart(num_heads: int) -> Change:
-    """A kernel [D, H, E] as the weight [H E, D] of a linear layer."""
+    """Return the change of a kernel [D, H, E] to the weight [H E, D] of a linear layer."""
     return _one("heads joined, transposed", lambda x: x.flatten(1).T, lambda x: _unflattened(x.T, 1, num_heads))
 
 
 def heads_last(num_heads: int) -> Change:
-    """[..., H, E] as [..., H E]: an output kernel, or a table of vectors."""
+    """Return the change of [..., H, E] to [..., H E]: an output kernel, or a table of vectors."""
     return _one("heads joined", lambda x: x.flatten(-2), lambda x: _unflattened(x, -1, num_heads))
 
 
 def split(parts: int) -> Change:
-    """One tensor, several beside each other in its rows."""
+    """Return the change of one tensor to several equal parts along its rows."""
     return Change(f"split in {parts}", lambda xs: tuple(xs[0].chunk(parts)), lambda xs: (_cat(xs),))
 
 
 def joined(sizes: Sequence[int]) -> Change:
-    """Several tensors that are one here."""
+    """Return the change of several foreign tensors to one of ours."""
     return Change("joined", lambda xs: (_cat(xs),), lambda xs: tuple(xs[0].split_with_sizes(list(sizes))))
 
 
 def by_layer(*, shared: bool = False) -> Change:
-    """One tensor with a row for each layer; `shared`: one that all layers share."""
+    """Return the change of one tensor, stacked over layers, to one per layer; `shared`: one for all layers."""
     if shared:
         return SAME
     return Change("one for each layer", lambda xs: tuple(xs[0].unbind(0)), lambda xs: (_stacked(xs),))
 
 
 def repeated(count: int) -> Change:
-    """The same numbers once for each layer there, and once here."""
+    """Return the change of `count` equal tensors, one for each foreign layer, to one of ours."""
 
     def forward(tensors: Tensors) -> Tensors:
         if any(not tensor.equal(tensors[0]) for tensor in tensors):
@@ -102,7 +102,7 @@ def repeated(count: int) -> Change:
 
 
 def then(first: Change, second: Change) -> Change:
-    """One change after the other."""
+    """Return the composition of two changes."""
     words = ", ".join(change.words for change in (first, second) if change is not SAME) or SAME.words
     return Change(words, lambda xs: second.forward(first.forward(xs)), lambda xs: first.backward(second.backward(xs)))
 
@@ -112,28 +112,28 @@ def then(first: Change, second: Change) -> Change:
 
 @dataclass(frozen=True)
 class Rule:
-    """Tensors of theirs that become tensors of ours."""
+    """Foreign tensors and the tensors of ours that they become."""
 
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
     change: Change = SAME
     absent: str = ""
-    """Why a file may do without theirs; ours are zeros then. Empty: it may not."""
+    """Reason why a file may lack the foreign tensors; ours are zeros then. Empty: they are required."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A tensor of theirs that repeats another one of theirs; where it is there, it must be equal."""
+    """A foreign tensor that repeats another foreign one; must be equal to it if present."""
 
     theirs: str
     of: str
     written: bool
-    """Whether the format holds it."""
+    """Whether the format stores it."""
 
 
 @dataclass(frozen=True)
 class Computed:
-    """A tensor of theirs that holds no weights: it is computed, not read."""
+    """A foreign tensor that holds no weights: it is computed, not read."""
 
     theirs: str
     make: Callable[[], Tensor]
@@ -142,7 +142,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Zero:
-    """A tensor of ours that theirs do not have, because there it is always zero."""
+    """A tensor of ours that is missing in the foreign format, where it is always zero."""
 
     ours: str
     why: str
@@ -150,7 +150,7 @@ class Zero:
 
 @dataclass(frozen=True)
 class Explained:
-    """Tensors of theirs that no model needs, by a pattern of their whole name."""
+    """Foreign tensors that no model needs, by a pattern of the full name."""
 
     pattern: str
     why: str
@@ -158,7 +158,7 @@ class Explained:
 
 @dataclass(frozen=True, kw_only=True)
 class NameTable:
-    """All that one config has in a family, on either side."""
+    """All tensors of one config in a family, on either side."""
 
     family: str
     rules: Sequence[Rule]
@@ -168,11 +168,11 @@ class NameTable:
     explained: Sequence[Explained] = ()
 
     def names(self) -> frozenset[str]:
-        """The tensors of theirs that hold what the model needs."""
+        """Return the foreign names of the tensors that the model needs."""
         return frozenset(name for r in self.rules for name in r.theirs)
 
     def why(self, name: str) -> str | None:
-        """Why a tensor of theirs that is neither mapped nor a copy may be left out; None if it may not."""
+        """Return why a foreign tensor that is neither mapped nor a copy may be left out; None if it may not."""
         for computed in self.computed:
             if name == computed.theirs:
                 return computed.why
@@ -180,7 +180,7 @@ class NameTable:
 
 
 def rule(theirs: Names, ours: Names, change: Change = SAME, *, absent: str = "") -> Rule:
-    """A rule between single names or lists of them."""
+    """Return a rule between single names or lists of names."""
     return Rule(_names(theirs), _names(ours), change, absent)
 
 

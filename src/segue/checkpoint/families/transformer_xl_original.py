@@ -63,7 +63,7 @@ _TYPES: dict[type, int] = {
 
 
 def table(config: ModelConfig) -> NameTable:
-    """All entries of a state dict."""
+    """Return the name table of a state dict."""
     kind = _TYPES.get(type(config.positions))
     if kind is None:
         raise CheckpointError(
@@ -80,7 +80,7 @@ def table(config: ModelConfig) -> NameTable:
 
 
 def layer_rules(theirs: str, ours: str, *, kind: int) -> list[Rule]:
-    """A layer of an attention type; transformers has type 0 under the same names."""
+    """Return the rules of a layer of attention type `kind`; transformers uses the names of type 0."""
     query, key, value = (f"{ours}attention.{part}.weight" for part in ("query", "key", "value"))
     if kind in (0, 1):
         rules = [rule(f"{theirs}dec_attn.qkv_net.weight", (query, key, value), split(3))]
@@ -114,8 +114,8 @@ def _position_rules(config: ModelConfig, kind: int) -> list[Rule]:
 def vocabulary_rules(
     config: ModelConfig, *, embed: str, softmax: str, order: Change, written: bool, absent: str = ""
 ) -> tuple[list[Rule], list[Copy]]:
-    """Both ends of the model, for this code and for transformers. `order`: of the clusters; `written`: whether the
-    format repeats tied tensors; `absent`: why a file may do without the softmax."""
+    """Return the rules of embeddings and softmax, for this code and for transformers. `order`: change of the clusters;
+    `written`: whether the format repeats tied tensors; `absent`: why a file may lack the softmax."""
     words = config.vocabulary
     bins = len(words.cutoffs) + 1
     tables = range(bins if words.shrink > 1 else 1)
@@ -142,7 +142,7 @@ def vocabulary_rules(
 
 
 def frequencies(name: str, width: int) -> Computed:
-    """The buffer of the sinusoids."""
+    """Return the buffer of sinusoid frequencies."""
 
     def make() -> Tensor:
         import torch
@@ -156,7 +156,7 @@ def frequencies(name: str, width: int) -> Computed:
 
 
 def values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The `[model]` table of the constructor's arguments."""
+    """Return the `[model]` table for the constructor's arguments."""
     kind, memory, clamp = settings["attn_type"], settings["mem_len"], settings.get("clamp_len", -1)
     length, tied = settings["tgt_len"] + settings.get("ext_len", 0), settings["tie_projs"] or [False]
     if kind not in (0, 1, 2, 3):
@@ -204,7 +204,7 @@ def values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def notes(settings: Mapping[str, Any]) -> list[str]:
-    """What the constructor was told that has no place in segue."""
+    """Return notes on constructor arguments that have no place in segue."""
     found = []
     if settings.get("ext_len"):
         found.append(
@@ -219,7 +219,7 @@ def notes(settings: Mapping[str, Any]) -> list[str]:
 
 
 def settings(config: ModelConfig) -> dict[str, Any]:
-    """The constructor's arguments for a config that it can express."""
+    """Return the constructor's arguments for a config; raise CheckpointError if it cannot express it."""
     words, positions, memory = config.vocabulary, config.positions, config.memory
     mem_len = 0 if memory is None else memory.length
     length, clamp = 128, -1
@@ -258,8 +258,8 @@ def settings(config: ModelConfig) -> dict[str, Any]:
 def settings_of_file(
     source: TensorSource, attributes: Mapping[str, Mapping[str, object]]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The constructor's arguments as shapes, tied tensors and, where there is one, the module's attributes show them;
-    and the settings of `[model]` that nothing shows."""
+    """Return the constructor's arguments, inferred from shapes, tied tensors and the module's attributes if there are
+    any, and the settings of `[model]` that cannot be inferred."""
     found = _settings_of_shapes(source.tensors) | _settings_of_module(attributes)
     found |= {"tie_weight": _tied_tables(source), "tie_projs": _tied_projections(source)}
     unknown = []
@@ -276,7 +276,7 @@ def settings_of_file(
 
 
 def _settings_of_module(attributes: Mapping[str, Mapping[str, object]]) -> dict[str, Any]:
-    """What a pickled module says of itself; nothing where there was only a state dict."""
+    """Return the arguments found in the attributes of a pickled module; empty for a state dict."""
     root, layer = attributes.get("", {}), attributes.get("layers.0.dec_attn", {})
     if "n_layer" not in root:
         return {}
@@ -284,7 +284,7 @@ def _settings_of_module(attributes: Mapping[str, Mapping[str, object]]) -> dict[
     found = {name: root[name] for name in names if name in root}
     cutoffs = attributes.get("crit", {}).get("cutoffs")
     if isinstance(cutoffs, list):
-        found["cutoffs"] = cutoffs[:-1]  # it ends with the size of the vocabulary
+        found["cutoffs"] = cutoffs[:-1]  # the list ends with the vocabulary size
     for name, place, key in (("dropout", "drop", "p"), ("dropatt", "layers.0.dec_attn.dropatt", "p")):
         found |= {name: attributes[place][key]} if key in attributes.get(place, {}) else {}
     return found | {"pre_lnorm": layer.get("pre_lnorm", False)}
@@ -331,7 +331,7 @@ def _tied_tables(source: TensorSource) -> bool:
 
 
 def _tied_projections(source: TensorSource) -> list[bool]:
-    """Which bins of the softmax repeat a projection of the embeddings."""
+    """Return for each bin of the softmax whether it repeats a projection of the embeddings."""
     names = source.tensors
     result = []
     for i in range(sum(name.startswith("crit.out_projs.") for name in names)):
@@ -353,7 +353,7 @@ def _equal(source: TensorSource, one: str, other: str) -> bool:
 
 
 def plan(found: Opened) -> ReadingPlan:
-    """What a checkpoint says by written settings, by the attributes of a pickled module, or by shapes alone."""
+    """Return the reading plan of a checkpoint, from settings, a pickled module's attributes, or shapes alone."""
     written, unknown = dict(found.settings), list[str]()
     if "n_layer" not in written:
         written, unknown = settings_of_file(found.source, found.attributes)

@@ -1,6 +1,6 @@
 """Transformer-XL of the TensorFlow code and its releases (wt103, enwik8, text8, lm1b).
 
-There is no config file: the shapes show the sizes, and `FLAGS` are the names that the code has for all settings.
+There is no config file: the shapes show the sizes, and `FLAGS` are the names of all settings in that code.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _EMBED, _SOFTMAX = "transformer/adaptive_embed/", "transformer/adaptive_softmax/
 
 
 def table(config: ModelConfig) -> NameTable:
-    """All variables of a model."""
+    """Return the name table of a model's variables."""
     positions = config.positions
     assert isinstance(positions, XLPositions)
     count = 1 if positions.shared_biases else config.num_layers
@@ -114,7 +114,7 @@ def _softmax(config: ModelConfig) -> list[Rule]:
 
 
 def values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The `[model]` table of the flags. Initial memory and norms are as the code has them."""
+    """Return the `[model]` table for the flags. Initial memory and norms are those of the TensorFlow code."""
     shared = settings["proj_share_all_but_first"]
     cutoffs, memory, clamp = settings["cutoffs"], settings.get("mem_len"), settings.get("clamp_len", -1)
     tied = ("all_but_first" if shared else "none") if cutoffs else "all"
@@ -147,7 +147,7 @@ def values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings(config: ModelConfig) -> dict[str, Any]:
-    """The flags of a config."""
+    """Return the flags for a config."""
     words, positions, memory = config.vocabulary, config.positions, config.memory
     assert isinstance(positions, XLPositions)
     same = memory is not None and config.attention_span == memory.length + 1
@@ -171,7 +171,7 @@ def settings(config: ModelConfig) -> dict[str, Any]:
 
 
 def settings_of_shapes(infos: Mapping[str, TensorInfo]) -> dict[str, Any]:
-    """The flags that names and shapes show: all but the lengths."""
+    """Return the flags inferred from names and shapes: all except the lengths."""
     inner = infos["transformer/layer_0/ff/layer_1/kernel"].shape
     bias = infos["transformer/r_w_bias"].shape
     layers = {found[1] for name in infos if (found := re.match(r"transformer/layer_(\d+)/", name))}
@@ -199,7 +199,7 @@ def settings_of_shapes(infos: Mapping[str, TensorInfo]) -> dict[str, Any]:
 
 
 def _series(infos: Mapping[str, TensorInfo], pattern: str, *, axis: int) -> list[int]:
-    """One size of each of the variables 0, 1, 2, ..."""
+    """Return the size along `axis` of each of the variables 0, 1, 2, ..."""
     sizes: list[int] = []
     while (info := infos.get(pattern.format(len(sizes)))) is not None:
         if len(info.shape) <= axis:
@@ -215,7 +215,7 @@ def _series(infos: Mapping[str, TensorInfo], pattern: str, *, axis: int) -> list
 
 
 def plan(found: Opened) -> ReadingPlan:
-    """What the shapes of a checkpoint show; the memory length of a release with the same shapes."""
+    """Return the reading plan of a checkpoint, from its shapes, with the memory length of the release that has them."""
     result = values(settings_of_shapes(found.source.tensors))
     name, memory = _released(result)
     result["memory"] = {"initial": "zeros"} | ({} if memory is None else {"length": memory})
@@ -228,7 +228,7 @@ def plan(found: Opened) -> ReadingPlan:
 
 
 def _released(values: Mapping[str, Any]) -> tuple[str | None, int | None]:
-    """A released model of the same sizes, and its memory length."""
+    """Return the name and the memory length of a released model of the same sizes; None if there is none."""
     sizes = ("num_layers", "width", "num_heads", "head_width", "inner_width")
     for name, model in named_models().items():
         config = model.config
@@ -239,13 +239,14 @@ def _released(values: Mapping[str, Any]) -> tuple[str | None, int | None]:
 
 
 def _flags(settings: Mapping[str, Any]) -> str:
-    """The settings as the command line of the code takes them."""
+    """Return the settings as command-line flags of the TensorFlow code."""
     lists = {name: ",".join(map(str, value)) for name, value in settings.items() if isinstance(value, list)}
     return "".join(f"--{name}={lists.get(name, settings[name])}\n" for name in FLAGS)
 
 
 def _indifferent(config: ModelConfig) -> set[str]:
-    """Without cutoffs this code ties all projections, which the others leave open."""
+    """Return the settings that make no difference. Without cutoffs this code ties all projections, so there
+    `tie_projections` counts."""
     tied = not config.vocabulary.cutoffs and projected(config, 0)
     return indifferent(config) - ({"vocabulary.tie_projections"} if tied else set())
 

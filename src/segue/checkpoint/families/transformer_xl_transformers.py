@@ -25,7 +25,7 @@ BASE = "TransfoXLModel"
 
 
 def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = False) -> NameTable:
-    """`base`: the names of the model without any head, which has no softmax."""
+    """Return the name table. `base`: names of the model without any head, which has no softmax."""
     prefix = "" if base else "transformer."
     order = FLIPPED if config.vocabulary.cluster_order == "reversed" else SAME
     absent = "the model without a head has no softmax" if base else ""
@@ -67,9 +67,10 @@ def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = F
 
 
 def values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The `[model]` table of a `config.json`; what it leaves out is what transformers takes then.
+    """Return the `[model]` table of a `config.json`, with the defaults of transformers for missing keys.
 
-    `same_length` is that of the original PyTorch code, the memory length with the token itself."""
+    `same_length` is that of the original PyTorch code, the memory length with the token itself.
+    """
     if settings.get("attn_type", 0) != 0:
         raise CheckpointError(
             f"attn_type must be 0, the only one that transformers has; got {settings['attn_type']!r}. "
@@ -114,9 +115,9 @@ def values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings(config: ModelConfig, head: HeadConfig | None = None) -> dict[str, Any]:
-    """A `config.json` for a config that transformers can express; CheckpointError for another."""
+    """Return the `config.json` of a model; raise CheckpointError if transformers cannot express it."""
     words, memory = config.vocabulary, config.memory
-    if head is not None and (words.width or config.width) != config.width:  # it takes one for the other
+    if head is not None and (words.width or config.width) != config.width:  # transformers takes one for the other
         raise CheckpointError(
             f"model.vocabulary.width must be model.width for a head of {NAME}; got {words.width} and {config.width}. "
             "Keep it as segue."
@@ -164,7 +165,7 @@ def settings(config: ModelConfig, head: HeadConfig | None = None) -> dict[str, A
 
 
 def head(settings: Mapping[str, Any], names: Iterable[str]) -> HeadConfig | None:
-    """The head of a checkpoint with these tensors; None for a language model or a bare trunk."""
+    """Return the head of a checkpoint with these tensors; None for a language model or a bare trunk."""
     if "score.weight" not in names:
         return None
     labels = labels_of(settings)
@@ -180,7 +181,7 @@ _BASE_TABLE = "word_emb.emb_layers.0.weight"
 
 
 def plan(found: Opened) -> ReadingPlan:
-    """What a checkpoint says in its `config.json`."""
+    """Return the reading plan of a checkpoint, from its `config.json`."""
     check_model_type(found.settings, "transfo-xl")
     return ReadingPlan(
         values=values(found.settings),

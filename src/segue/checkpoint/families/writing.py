@@ -1,7 +1,7 @@
-"""What a model becomes in a family of others: its tensor names, its settings there, and whether it is the same model.
+"""Models in a foreign family: tensor names, settings, and the check that the model stays the same.
 
-In: a family, a config and a head. Out: a `WrittenModel`, with notes on what is otherwise there; or an error that says
-why the family cannot hold the model.
+In: a family, a config and a head. Out: a `WrittenModel`, with notes on settings that differ; or an error with the
+reason why the family cannot hold the model.
 """
 
 from collections.abc import Mapping
@@ -18,22 +18,22 @@ from segue.errors import CheckpointError
 _TRAINING = {"dropout", "attention_dropout", "init_std", "projection_init_std", "positions.bias_init"}
 """Settings that change no weights and no output."""
 _NOTED = {"norm_epsilon", "attention_span", "positions.clamp_distance"}
-"""Settings that may be others there: a note says so."""
+"""Settings that may differ in the written model: a note says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenModel:
-    """A model as a family has it."""
+    """A model in the form of a foreign family."""
 
     table: NameTable
     settings: dict[str, Any]
     text: str
-    """The settings file."""
+    """Text of the settings file."""
     notes: list[str]
 
 
 def written(family: Family, config: ModelConfig, head: HeadConfig | None, *, scope: str = "task") -> WrittenModel:
-    """Raises a CheckpointError where the model would be another one there."""
+    """Return the model in the form of a family; raise CheckpointError if the family would change the model."""
     notes = _check(family, config, head)
     settings = family.settings(config, head)
     return WrittenModel(
@@ -42,8 +42,8 @@ def written(family: Family, config: ModelConfig, head: HeadConfig | None, *, sco
 
 
 def only_for_segue(config: ModelConfig) -> str | None:
-    """Why a Transformer-XL or an XLNet of this config cannot be written for transformers; None if it can be, and for
-    models of other kinds, of which nobody would expect it."""
+    """Return the reason why a Transformer-XL or XLNet of this config cannot be written for transformers; None if it
+    can, and for models of other kinds."""
     if not isinstance(config.positions, XLPositions) or config.objective == "masked":
         return None
     try:
@@ -54,15 +54,15 @@ def only_for_segue(config: ModelConfig) -> str | None:
 
 
 def _check(family: Family, config: ModelConfig, head: HeadConfig | None) -> list[str]:
-    """Notes on settings that are others there but change no weights. Raises where the model would be another one: the
-    settings are translated there and back, and must come back."""
+    """Return notes on settings that differ but change no weights; raise CheckpointError if the model would change. The
+    settings are translated to the family and back, and must stay the same."""
     _check_head(family, head)
     if family.only_xl_positions and not isinstance(config.positions, XLPositions):
         raise CheckpointError(
             f'model.positions.kind must be "xl" for {family.name}; got "{config.positions.kind}". Keep it as segue.'
         )
     if not family.only_xl_positions:
-        family.table(config, head, "task")  # which knows the kinds of positions
+        family.table(config, head, "task")  # raises for kinds of positions that the family does not have
     there = _flat(model_config(**family.values(family.settings(config, None))))
     here = _flat(config)
     different = {name for name in here | there if here.get(name) != there.get(name)}
@@ -90,7 +90,7 @@ def _check_head(family: Family, head: HeadConfig | None) -> None:
 
 
 def _flat(config: ModelConfig) -> dict[str, Any]:
-    """Dotted names and values, with the defaults that depend on others filled in."""
+    """Return the values by dotted name, with defaults that depend on other settings filled in."""
     values = config.model_dump()
     values["head_width"] = config.resolved_head_width
     values["vocabulary"]["width"] = config.vocabulary.width or config.width

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 NAME = "XLNet in TensorFlow"
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh"}
-"""The release means the tanh approximation by gelu."""
+"""In the release, gelu means the tanh approximation."""
 EPSILON = 1e-12
 
 OPTIMIZER = (
@@ -52,7 +52,7 @@ _LAYER = {
 """Norms and feed-forward of a layer; Transformer-XL in TensorFlow has the same names."""
 _KERNELS = {"q": "query", "k": "key", "v": "value", "r": "relative.projection"}
 _BIASES = {"r_w_bias": "content_HE", "r_r_bias": "position_HE", "r_s_bias": "segment_HE"}
-_SUMMARY = "model/sequnece_summary/"  # the release spells it so
+_SUMMARY = "model/sequnece_summary/"  # sic: the spelling of the release
 _BEAMS = {
     "start_logits/dense": "start",
     "end_logits/dense_0": "end_dense",
@@ -68,7 +68,7 @@ _HEAD = r"(model/(classification|regression)_.*/logit|logits/dense|start_logits|
 
 
 def table(config: ModelConfig, head: HeadConfig | None = None, *, scope: str = "") -> NameTable:
-    """`scope`: the name of a fine-tuned task, which is part of the names of a classification or regression."""
+    """Return the name table. `scope`: name of a fine-tuned task, part of the names of its head."""
     fine_tuned = "fine-tuning does not keep it, because it is not used there"
     layers = range(config.num_layers)
     rules = [
@@ -101,7 +101,7 @@ def table(config: ModelConfig, head: HeadConfig | None = None, *, scope: str = "
 
 
 def layer_rules(theirs: str, ours: str) -> Iterable[Rule]:
-    """Norms and feed-forward of a layer."""
+    """Return the rules of norms and feed-forward of a layer."""
     return [rule(theirs + name, ours + own, change) for name, (own, change) in _LAYER.items()]
 
 
@@ -153,7 +153,7 @@ def _head_rules(config: ModelConfig, head: HeadConfig | None, scope: str) -> Ite
 
 
 def values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The `[model]` table of an `xlnet_config.json`, which says nothing of memory and dropout."""
+    """Return the `[model]` table for an `xlnet_config.json`, which has no memory and no dropout settings."""
     activation = settings["ff_activation"]
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"ff_activation must be relu or gelu; got {activation!r}. segue has no such model.")
@@ -174,7 +174,7 @@ def values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings(config: ModelConfig) -> dict[str, Any]:
-    """An `xlnet_config.json`."""
+    """Return the `xlnet_config.json` of a model."""
     positions = config.positions
     assert isinstance(positions, XLPositions)
     activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
@@ -191,7 +191,7 @@ def settings(config: ModelConfig) -> dict[str, Any]:
 
 
 def settings_of_shapes(infos: Mapping[str, TensorInfo]) -> dict[str, Any]:
-    """The settings that shapes show: all but the activation."""
+    """Return the settings inferred from shapes: all except the activation."""
     table = infos[f"{_TRUNK}word_embedding/lookup_table"].shape
     kernel, bias = infos[f"{_TRUNK}layer_0/rel_attn/q/kernel"].shape, infos[f"{_TRUNK}r_w_bias"].shape
     return {
@@ -206,7 +206,7 @@ def settings_of_shapes(infos: Mapping[str, TensorInfo]) -> dict[str, Any]:
 
 
 def heads(infos: Mapping[str, TensorInfo]) -> dict[str, HeadConfig]:
-    """The heads that fine-tuning left in a checkpoint, by the names of their tasks."""
+    """Return the fine-tuned heads in a checkpoint, by task name."""
     summary = {
         "projected": f"{_SUMMARY}summary/kernel" in infos,
         "summary": "attention" if f"{_SUMMARY}summary_bias" in infos else "last",
@@ -228,7 +228,7 @@ def heads(infos: Mapping[str, TensorInfo]) -> dict[str, HeadConfig]:
 
 
 def plan(found: Opened) -> ReadingPlan:
-    """What a checkpoint says, with its `xlnet_config.json` or without."""
+    """Return the reading plan of a checkpoint, with or without its `xlnet_config.json`."""
     unknown, written = list[str](), found.settings
     if not written:
         written = {"ff_activation": "gelu"} | settings_of_shapes(found.source.tensors)
@@ -257,8 +257,8 @@ def plan(found: Opened) -> ReadingPlan:
 
 
 def _summary_guess(head: HeadConfig | None) -> dict[str, str]:
-    """How a head makes one vector of a sequence leaves no trace in a file but for the weights of attention, and these
-    may be of another head."""
+    """Return a note on the guessed summary of a head. A file shows the summary only by the weights of attention, and
+    these may belong to another head."""
     if head is None or head.kind not in ("sequence_classifier", "sequence_scorer"):
         return {}
     return {"head.summary": _ATTENTION if head.summary == "attention" else _LAST}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NAME = "XLNet of transformers"
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
-"""transformers means the exact one by gelu; the TensorFlow release means its tanh approximation."""
+"""In transformers, gelu is the exact function; in the TensorFlow release, its tanh approximation."""
 ARCHITECTURES = {
     None: "XLNetLMHeadModel",
     "sequence_classifier": "XLNetForSequenceClassification",
@@ -77,7 +77,7 @@ _HEADS = {
 
 
 def table(config: ModelConfig, head: HeadConfig | None = None, *, base: bool = False) -> NameTable:
-    """`base`: the names of the model without any head, which has no output bias either."""
+    """Return the name table. `base`: names of the model without any head, which has no output bias either."""
     prefix = "" if base else "transformer."
     computed = []
     rules = [rule(f"{prefix}word_embedding.weight", "trunk.vocabulary.tables.0")]
@@ -133,7 +133,7 @@ def _head(head: HeadConfig) -> Iterable[Rule]:
 
 
 def values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The `[model]` table of a `config.json`; what it leaves out is what transformers takes then."""
+    """Return the `[model]` table of a `config.json`, with the defaults of transformers for missing keys."""
     activation = settings.get("ff_activation", "gelu")
     if activation not in ACTIVATIONS:
         raise CheckpointError(
@@ -172,7 +172,7 @@ def values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def notes(settings: Mapping[str, Any]) -> list[str]:
-    """What a config says that has another place in segue."""
+    """Return notes on settings that differ in segue."""
     found = []
     if settings.get("bi_data"):
         found.append("bi_data: transformers reads the second half of the rows backwards; here each batch says which.")
@@ -184,7 +184,7 @@ def notes(settings: Mapping[str, Any]) -> list[str]:
 
 
 def settings(config: ModelConfig, head: HeadConfig | None = None) -> dict[str, Any]:
-    """A `config.json` for a config that transformers can express; CheckpointError for another."""
+    """Return the `config.json` of a model; raise CheckpointError if transformers cannot express it."""
     if config.num_heads * config.resolved_head_width != config.width:
         raise CheckpointError(
             f"model.num_heads * model.head_width must be model.width for {NAME}; got {config.num_heads} * "
@@ -259,7 +259,7 @@ def _head_settings(head: HeadConfig, dropout: float) -> dict[str, Any]:
 
 
 def head(settings: Mapping[str, Any], names: Iterable[str]) -> HeadConfig | None:
-    """The head of a checkpoint with these tensors; None for a language model or a bare trunk."""
+    """Return the head of a checkpoint with these tensors; None for a language model or a bare trunk."""
     starts = {name.split(".")[0] for name in names}
     architecture = next(iter(settings.get("architectures") or []), None)
     labels = labels_of(settings)
@@ -294,7 +294,7 @@ def _summary(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def labels_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The number of classes in a `config.json` of transformers, and their names where it has any of its own."""
+    """Return the number of classes in a `config.json` of transformers, and their names unless they are defaults."""
     count = settings.get("num_labels") or 2
     if count > MOST_LABELS:
         raise CheckpointError(
@@ -312,7 +312,7 @@ _BASE_TABLE, _TABLE = "word_embedding.weight", "transformer.word_embedding.weigh
 
 
 def plan(found: Opened) -> ReadingPlan:
-    """What a checkpoint says in its `config.json`."""
+    """Return the reading plan of a checkpoint, from its `config.json`."""
     check_model_type(found.settings, "xlnet")
     return ReadingPlan(
         values=values(found.settings),

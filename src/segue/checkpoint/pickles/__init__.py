@@ -1,9 +1,9 @@
 """Pickles read as data: no foreign object is built, nothing is imported, no code runs.
 
-`read` takes a pickle of protocol 0 to 5 and gives plain containers and scalars; what the pickle would import is a
-`Name`, what it would call or build is a `PickledObject` (`values`). A few constructors of plain containers are known
-and re-created (`containers`); a caller adds its own. Work and memory are bounded (`interpreter`). What the values mean
-is left to others.
+`read` takes a pickle of protocol 0 to 5 and returns plain containers and scalars; anything that the pickle would import
+becomes a `Name`, anything that it would call or build becomes a `PickledObject` (`values`). A few constructors of plain
+containers are known and re-created (`containers`); a caller may add others. Work and memory are bounded
+(`interpreter`). The meaning of the values is left to others.
 """
 
 from segue.checkpoint.pickles.read import interpret, read_plain, read_record

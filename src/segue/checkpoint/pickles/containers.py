@@ -1,4 +1,4 @@
-"""Constructors of plain containers, re-created: the few calls in pickles of data that have a plain value."""
+"""Constructors of plain containers, re-created: the few calls in data pickles that have a plain value."""
 
 from collections.abc import Callable
 
@@ -50,7 +50,7 @@ def _exactly(arguments: Arguments, count: int, what: str) -> Arguments:
 
 
 def checked_key(value: object) -> object:
-    """The value, if it may be a key: its hash costs little and others with the same hash cannot be made at will."""
+    """Return the value if it may be a key: cheap to hash, and not open to deliberate hash collisions."""
     if value is None or isinstance(value, float | str | bytes | Name):
         return value
     if isinstance(value, int) and -MAX_KEY <= value < MAX_KEY:

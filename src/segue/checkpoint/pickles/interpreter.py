@@ -1,6 +1,6 @@
-"""The interpreter of the program that a pickle is, with a stack, a memo and a budget; calls become values or records.
+"""Interpreter of pickle opcodes, with a stack, a memo and a budget; calls become values or records.
 
-In: an open file at a pickle. Out: its value, the file behind it.
+In: a file positioned at a pickle. Out: its value; the file is positioned behind it.
 """
 
 import codecs
@@ -15,12 +15,12 @@ from segue.errors import CheckpointError
 
 # The released vocabulary of a billion words, the largest pickle in use, takes 5 million steps.
 MAX_STEPS = 2**24
-"""Opcodes, and items or characters that a constructor copies."""
+"""Maximum number of opcodes, and of items or characters copied by constructors."""
 MAX_CONTAINERS = 2**20
-"""Lists, dicts, sets, tuples and records."""
+"""Maximum number of lists, dicts, sets, tuples and records."""
 MAX_MEMO = 2**22
 MAX_STRING = 2**24
-"""Longer strings, such as the numbers of an array, are `Skipped`."""
+"""Maximum length in bytes. Longer strings, such as the numbers of an array, become `Skipped`."""
 MAX_INTEGER_BYTES = 64
 MAX_NAME = 256
 
@@ -30,7 +30,7 @@ _RECONSTRUCTOR = {Name("copyreg", "_reconstructor"), Name("copy_reg", "_reconstr
 
 
 class Interpreter:
-    """One pickle. A method for each kind of opcode; `_OPCODES` says which is which."""
+    """Interpreter of one pickle, with a method for each kind of opcode; `_OPCODES` maps opcodes to methods."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Interpreter:
         self.steps = 0
         self.containers = 0
         self.calls: set[Name] = set()
-        """What the pickle asks to call; nothing is called."""
+        """Functions that the pickle asks to call; none is called."""
         position = file.tell()
         self.end = file.seek(0, 2)
         file.seek(position)
@@ -83,7 +83,7 @@ class Interpreter:
     # Reading
 
     def take(self, size: int) -> bytes:
-        """The next bytes: memory is taken only for those that are there."""
+        """Return the next bytes, without allocating for more than there are."""
         if size > 4096 and size > self.end - self.file.tell():
             raise ValueError(f"a string must be within the file; got a length of {size}")
         data = self.file.read(size)
@@ -122,7 +122,7 @@ class Interpreter:
         self.stack.append(value)
 
     def contain(self, container: object) -> None:
-        """Pushes a new container."""
+        """Push a new container."""
         self.containers += 1
         if self.containers > MAX_CONTAINERS:
             self.refuse(f"hold at most {MAX_CONTAINERS} containers; got more")
@@ -139,7 +139,7 @@ class Interpreter:
         return self.stack[-1]
 
     def pop_mark(self) -> list[object]:
-        """The values above the last mark."""
+        """Pop and return the values above the last mark."""
         if not self.marks:
             raise ValueError("a mark must be on the stack; got none")
         height = self.marks.pop()
@@ -175,7 +175,7 @@ class Interpreter:
         self.push(data.decode("utf-8") if isinstance(data, bytes) else data)
 
     def python2_string(self, data: bytes | Skipped) -> None:
-        """Text if it can be, otherwise bytes: Python 2 had one type for both."""
+        """Push text if the bytes are valid UTF-8, else bytes: Python 2 had one type for both."""
         try:
             self.push(data.decode("utf-8") if isinstance(data, bytes) else data)
         except UnicodeDecodeError:
@@ -189,7 +189,7 @@ class Interpreter:
 
     def escaped_unicode(self) -> None:
         text, _ = codecs.raw_unicode_escape_decode(self.line())
-        self.push(text.encode("utf-8").decode("utf-8"))  # raises where it is half a character
+        self.push(text.encode("utf-8").decode("utf-8"))  # raises for half a surrogate pair
 
     def integer_or_bool(self) -> None:
         position = self.file.tell()
@@ -248,8 +248,8 @@ class Interpreter:
         self.push(self.name(module, attribute))
 
     def call(self, name: object, arguments: object, keywords: object = None, *, made: bool = False) -> None:
-        """Pushes what a known constructor gives, or the record of a call. `made`: an object without calling anything
-        but what makes it."""
+        """Push the value of a known constructor, or the record of a call. `made`: the opcode creates an object without
+        calling any other function."""
         if not isinstance(name, Name) or not isinstance(arguments, tuple):
             raise ValueError(f"a name must be called with a tuple; got {describe(name)} and {describe(arguments)}")
         if name in _NEW_OBJECT and arguments:
@@ -280,7 +280,7 @@ class Interpreter:
         self.call(values[0], tuple(values[1:]))
 
     def build(self) -> None:
-        """Gives a record its state. Attributes of plain containers, such as the versions in a state dict, go."""
+        """Give a record its state. Attributes of plain containers, as in a state dict, are dropped."""
         state = self.pop()
         target = self.top()
         if isinstance(target, PickledObject):
@@ -291,7 +291,7 @@ class Interpreter:
             raise ValueError(f"a state must be given to an object; got {describe(target)}")
 
     def with_slots(self, state: object) -> object:
-        """Attributes and slots together, where they come as two dicts."""
+        """Merge attributes and slots if they come as two dicts."""
         if not isinstance(state, tuple) or len(state) != 2:
             return state
         attributes, slots = state

@@ -1,4 +1,4 @@
-"""Pickles from files and bytes.
+"""Reading of pickles from files and bytes.
 
 In: a path, bytes, or an open file. Out: the value of the pickle, plain or with inert records.
 """
@@ -16,9 +16,10 @@ from segue.errors import CheckpointError
 
 
 def read_plain(source: bytes | Path, *, what: str | None = None) -> object:
-    """The value of a pickle that holds nothing but None, bool, int, float, str, bytes, list, tuple, set and dict.
+    """Return the value of a pickle that holds only None, bool, int, float, str, bytes, list, tuple, set and dict.
 
-    OrderedDict, Counter and defaultdict become dicts, bytearrays bytes."""
+    OrderedDict, Counter and defaultdict become dicts, bytearrays bytes.
+    """
     what = what or _what(source)
     value = read_record(source, what=what)
     problem = PlainCheck(limit=limits.MAX_STEPS).problem(value)
@@ -31,9 +32,10 @@ def read_plain(source: bytes | Path, *, what: str | None = None) -> object:
 
 
 def read_record(source: bytes | Path, *, what: str | None = None, calls: set[Name] | None = None) -> object:
-    """The value of a pickle with inert `Name` and `PickledObject` in the place of whatever is not plain.
+    """Return the value of a pickle, with inert `Name` and `PickledObject` in place of anything that is not plain.
 
-    Values may be shared and may contain themselves, as in the pickle. What it asks to call is added to `calls`."""
+    Values may be shared and may contain themselves, as in the pickle. Functions it asks to call are added to `calls`.
+    """
     what = what or _what(source)
     if isinstance(source, bytes):
         return _read_whole(BytesIO(source), what, calls)
@@ -52,10 +54,12 @@ def interpret(
     persistent: Callable[[object], object] | None = None,
     calls: set[Name] | None = None,
 ) -> object:
-    """The value of the pickle at the file's position, and the position moved behind it.
+    """Return the value of the pickle at the file's position, and move the position behind it.
 
-    `what` names the file in errors; `constructors` are known besides those of plain containers; `persistent` gives the
-    value for a persistent id, or raises ValueError; what the pickle asks to call is added to `calls`."""
+    `what` names the file in errors; `constructors` are used in addition to those of plain containers; `persistent`
+    returns the value for a persistent id, or raises ValueError; functions that the pickle asks to call are added to
+    `calls`.
+    """
     interpreter = Interpreter(file, what, {**PLAIN, **(constructors or {})}, persistent)
     value = interpreter.run()
     if calls is not None:

@@ -1,16 +1,16 @@
-"""What a pickle becomes: plain values, and inert ones in the place of all others."""
+"""Values read from a pickle: plain values, and inert ones in place of all others."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 MAX_DEPTH = 64
-"""Deepest nesting of plain values. Pickled objects may nest deeper: nothing here walks them."""
+"""Maximum nesting of plain values. Pickled objects may nest deeper: nothing here walks them."""
 _SCALARS = (bool, int, float, str, bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What the pickle would import."""
+    """A name that the pickle would import."""
 
     module: str
     attribute: str
@@ -21,16 +21,16 @@ class Name:
 
 @dataclass(eq=False, repr=False, slots=True)
 class PickledObject:
-    """What the pickle would have built by calling `name`: only what it was given."""
+    """The record of an object that the pickle would have built by calling `name`: only its inputs."""
 
     name: Name
     arguments: tuple[object, ...] = ()
     state: object = None
-    """What its `__setstate__` would get; as a rule its attributes by name."""
+    """Argument of its `__setstate__`; usually its attributes by name."""
     elements: list[object] = field(default_factory=list)
-    """What was appended to it, if it is a kind of list."""
+    """Values appended to it, if it is a kind of list."""
     items: dict[object, object] = field(default_factory=dict)
-    """What was put into it, if it is a kind of dict; or keyword arguments."""
+    """Items set in it, if it is a kind of dict; or keyword arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Skipped:
 
 Arguments = tuple[object, ...]
 Constructors = Mapping[Name, Callable[[Arguments], object]]
-"""Each gives the value for a call with these arguments, or raises ValueError with the rule that they break. It may look
-at the items of an argument, but not deeper."""
+"""Functions that return the value of a call with these arguments, or raise ValueError with the violated rule. They may
+look at the items of an argument, but not deeper."""
 
 
 def describe(value: object) -> str:
-    """A value in a few words for an error, however large it is."""
+    """Return a short description of a value of any size, for an error message."""
     if value is None or isinstance(value, bool | float):
         return repr(value)
     if isinstance(value, int):
@@ -62,21 +62,22 @@ def describe(value: object) -> str:
 
 
 class PlainCheck:
-    """Says whether values are plain, without loops, nested to a bounded depth and of a bounded size written out.
+    """Check that values are plain, without cycles, and bounded in depth and in total size.
 
-    Values seen before are not walked again, so they must outlive this object."""
+    Values seen before are not walked again, so they must outlive this object.
+    """
 
     def __init__(self, *, limit: int) -> None:
         self.limit = limit
         self._seen: dict[int, tuple[int, int] | str | None] = {}
 
     def problem(self, value: object) -> str | None:
-        """What is not plain about it, or None."""
+        """Return a description of the first part that is not plain; None if there is none."""
         result = self._measure(value, 0)
         return result if isinstance(result, str) else None
 
     def _measure(self, value: object, depth: int) -> tuple[int, int] | str:
-        """Size and height, or the problem."""
+        """Return size and height, or the problem."""
         if value is None or isinstance(value, _SCALARS):
             return 1, 0
         if not isinstance(value, list | tuple | dict | set | frozenset):

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 REVERSED_DIVISOR: Final = 0x82F63B78
 LAGS: Final = (5685 - 1362, 5685 - 426, 5685)
 SCALES: Final = (16, 4, 1)
-PIECE: Final = 1 << 20  # so that the work stays in the cache
+PIECE: Final = 1 << 20  # bytes at a time, so that the work stays in the cache
 
 
 def crc32c(data: bytes | bytearray | memoryview | NDArray[np.uint8], before: int = 0) -> int:
-    """The checksum of `data`, or of what has the checksum `before` followed by `data`."""
+    """Return the checksum of `data`, or of data with the checksum `before` followed by `data`."""
     array = np.frombuffer(data, dtype=np.uint8)
     for start in range(0, len(array), PIECE):
         before = _extend(before, array[start : start + PIECE])
@@ -30,7 +30,7 @@ def crc32c(data: bytes | bytearray | memoryview | NDArray[np.uint8], before: int
 
 
 def masked(checksum: int) -> int:
-    """As it is stored: turned and shifted, since checksums of data that holds its own checksum are weak."""
+    """Return the stored form, rotated and shifted: checksums of data that holds its own checksum are weak."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -38,8 +38,8 @@ def _extend(before: int, data: NDArray[np.uint8]) -> int:
     state = (before ^ 0xFFFFFFFF).to_bytes(4, "little")
     work = np.zeros(max(len(data), 4), dtype=np.uint8)
     work[: len(data)] = data
-    work[:4] ^= np.frombuffer(state, dtype=np.uint8)  # a remainder so far is added to the next four bytes
-    if len(data) < 4:  # it reaches beyond the data: no bytes stand there to be divided
+    work[:4] ^= np.frombuffer(state, dtype=np.uint8)  # the remainder so far is added to the next four bytes
+    if len(data) < 4:  # the remainder extends beyond the data: there are no bytes to divide
         rest = int.from_bytes(work[len(data) :].tobytes(), "little")
         return _remainder(work[: len(data)]) ^ rest ^ 0xFFFFFFFF
     for scale in SCALES:
@@ -48,10 +48,10 @@ def _extend(before: int, data: NDArray[np.uint8]) -> int:
 
 
 def _fold(work: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
-    """The last bytes of `work`, at most `scale * 5685`, with the same remainder; changes `work`."""
+    """Return the last bytes of `work`, at most `scale * 5685`, with the same remainder. Changes `work`."""
     lags = [lag * scale for lag in LAGS]
     stop = max(len(work) - lags[-1], 0)
-    for start in range(0, stop, lags[0]):  # what is added within the shortest lag does not depend on itself
+    for start in range(0, stop, lags[0]):  # additions within the shortest lag do not depend on each other
         head = work[start : min(start + lags[0], stop)]
         for lag in lags:
             work[start + lag : start + lag + len(head)] ^= head
@@ -67,7 +67,7 @@ def _remainder(data: NDArray[np.uint8]) -> int:
 
 @functools.cache
 def _bit_remainders() -> NDArray[np.uint32]:
-    """The remainder of a single bit, for each place of 5685 bytes; the last one is the last bit's."""
+    """Return the remainder of a single bit at each bit position of 5685 bytes, in the order of the data."""
     remainders = np.empty(LAGS[-1] * 8, dtype=np.uint32)
     value = 1
     for place in range(len(remainders) - 1, -1, -1):

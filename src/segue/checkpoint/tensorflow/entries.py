@@ -1,7 +1,7 @@
-"""What the values of TensorFlow's index say: the header, and for each tensor its type, shape and place.
+"""Values of TensorFlow's index: the header, and for each tensor its type, shape and location.
 
-These are the messages BundleHeaderProto and BundleEntryProto of tensor_bundle.proto. Read without trust: a number
-that no whole checkpoint has raises MalformedError. Whether the places are in the data files is for the reader.
+These are the messages BundleHeaderProto and BundleEntryProto of tensor_bundle.proto. They are not trusted: a number
+that no valid checkpoint has raises MalformedError. The reader checks the locations against the data files.
 """
 
 import math
@@ -23,9 +23,9 @@ from segue.checkpoint.tensorflow.wire import (
 
 HEADER_KEY: Final = b""
 VERSION: Final = 1
-SLICE_MARK: Final = b"\0"  # keys of slices begin with it, and no tensor's name does
+SLICE_MARK: Final = b"\0"  # prefix of slice keys; no tensor's name begins with it
 MAX_DIMENSIONS: Final = 32
-MAX_ENTRY: Final = 1 << 20  # bytes; a hundred thousand slices
+MAX_ENTRY: Final = 1 << 20  # bytes; enough for a hundred thousand slices
 
 DTYPES: Final = {
     1: torch.float32,
@@ -42,13 +42,13 @@ DTYPES: Final = {
 NUMBERS: Final = {dtype: number for number, dtype in DTYPES.items()}
 OTHER_TYPES: Final = {7: "string", 8: "complex64", 18: "complex128", 20: "resource", 21: "variant"}
 
-# For each dimension where it begins and how long it is; None is the whole dimension.
+# Start and length for each dimension; a length of None is the whole dimension.
 Slice = tuple[tuple[int, int | None], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A tensor, or a slice of one, and where its bytes are; a tensor in slices has those instead of bytes."""
+    """A tensor or a slice of one, and the location of its bytes; a sliced tensor has slices instead of bytes."""
 
     type_number: int
     shape: tuple[int, ...]
@@ -61,12 +61,12 @@ class Entry:
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """None for strings and others that are no numbers here."""
+        """Dtype; None for strings and other types that hold no numbers."""
         return DTYPES.get(self.type_number)
 
 
 def read_header(value: bytes) -> int:
-    """The number of data files."""
+    """Return the number of data files."""
     num_shards, big_endian, producer, min_consumer = 0, False, 0, 0
     for number, field in read_fields(value):
         if number == 1:
@@ -89,12 +89,12 @@ def read_header(value: bytes) -> int:
 
 
 def write_header(num_shards: int = 1) -> bytes:
-    """Little-endian, version 1."""
+    """Return a header: little-endian, version 1."""
     return number_field(1, num_shards) + message_field(3, number_field(1, VERSION))
 
 
 def read_entry(value: bytes) -> Entry:
-    """Numbers are in range, a shape is one that a tensor can have, and bytes are as many as it takes."""
+    """Parse an entry; raise MalformedError unless numbers are in range, the shape is valid and the size matches it."""
     if len(value) > MAX_ENTRY:
         raise MalformedError(f"an entry must have at most {MAX_ENTRY} bytes; got {len(value)}")
     numbers = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
@@ -121,7 +121,7 @@ def read_entry(value: bytes) -> Entry:
         slices=tuple(slices),
     )
     if entry.dtype is not None:
-        # Strides must fit in 64 bits even where a size of zero leaves nothing to store.
+        # Strides must fit in 64 bits even if a size of zero leaves nothing to store.
         if math.prod(max(size, 1) for size in shape) * entry.dtype.itemsize >= 1 << 62:
             raise MalformedError(f"a shape must be one that can be stored; got {shape}")
         needed = 0 if slices else math.prod(shape) * entry.dtype.itemsize
@@ -131,7 +131,7 @@ def read_entry(value: bytes) -> Entry:
 
 
 def write_entry(entry: Entry) -> bytes:
-    """As TensorFlow writes it: fields in order, zeros left out."""
+    """Return an entry as TensorFlow writes it: fields in order, zeros left out."""
     shape = b"".join(message_field(2, number_field(1, size)) for size in entry.shape)
     return b"".join(
         (
@@ -147,7 +147,7 @@ def write_entry(entry: Entry) -> bytes:
 
 
 def slice_key(name: bytes, extents: Slice) -> bytes:
-    """Under which a slice of a tensor is found: TensorFlow's encoding that sorts as the numbers do."""
+    """Return the key of a tensor's slice, in TensorFlow's encoding that preserves the order of numbers."""
     escaped = b"".join({0: b"\0\xff", 255: b"\xff\0"}.get(byte, bytes([byte])) for byte in name)
     rank = bytes([1, len(extents)]) if extents else b"\0"
     numbers = (number for start, length in extents for number in (start, -1 if length is None else length))
@@ -155,7 +155,7 @@ def slice_key(name: bytes, extents: Slice) -> bytes:
 
 
 def _ordered(number: int) -> bytes:
-    """As many bytes as seven bits each need; the first bits that are alike say how many, and the sign."""
+    """Encode a number with seven bits per byte; the leading equal bits give the length and the sign."""
     magnitude = ~number if number < 0 else number
     length = max(magnitude.bit_length() // 7 + 1, 1)
     head = ((1 << length) - 1) << 7 * length  # `length` ones, then the number
@@ -191,7 +191,7 @@ def _read_slice(value: bytes) -> Slice:
 
 def _write_slice(extents: Slice) -> bytes:
     def extent(start: int, length: int | None) -> bytes:
-        # A length is one of alternatives, and so written even when zero.
+        # A length is a oneof field, so it is written even if zero.
         return number_field(1, start) + (b"" if length is None else b"\x10" + varint(length))
 
     return b"".join(message_field(1, extent(start, length)) for start, length in extents)

@@ -1,6 +1,6 @@
-"""Reads a TensorFlow V2 checkpoint: `PREFIX.index` and its data files, `PREFIX.data-00000-of-00001` and so on.
+"""Reader of TensorFlow V2 checkpoints: `PREFIX.index` and data files, `PREFIX.data-00000-of-00001` and so on.
 
-In: a path. Out: a TensorSource. Opening reads the index alone, and checks every place in it against the sizes of the
+In: a path. Out: a TensorSource. Opening reads only the index, and checks every location in it against the sizes of the
 data files; reading a tensor verifies its checksum.
 """
 
@@ -29,12 +29,12 @@ from segue.checkpoint.tensorflow.wire import MalformedError
 from segue.errors import CheckpointError
 
 INDEX, STATE = ".index", "checkpoint"
-MAX_INDEX: Final = 8 << 20  # bytes; a model with ten thousand tensors has about one
+MAX_INDEX: Final = 8 << 20  # bytes; a model with ten thousand tensors needs about one megabyte
 
 
 def open_tensorflow(path: str | Path) -> "TensorflowCheckpoint":
-    """`path` is a prefix, its `.index` file, or a folder: with a `checkpoint` file, the checkpoint that is named there,
-    or else the only one."""
+    """Open a checkpoint. `path` is a prefix, its `.index` file, or a folder: the checkpoint named in its `checkpoint`
+    file, or else the only one."""
     index = Path(path)
     try:
         prefix = _find_prefix(index)
@@ -51,16 +51,16 @@ def open_tensorflow(path: str | Path) -> "TensorflowCheckpoint":
 
 
 def shard_path(prefix: Path, shard: int, num_shards: int) -> Path:
-    """The data file with that number."""
+    """Return the path of a data file."""
     return prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{num_shards:05d}")
 
 
-# Where a part of a tensor goes, and where its bytes are.
+# Destination of a part of a tensor, and the entry with its bytes.
 Part = tuple[tuple[slice, ...], Entry]
 
 
 class TensorflowCheckpoint:
-    """A TensorSource. `skipped` has the names that hold no numbers, and what they hold, such as "string"."""
+    """A TensorSource. `skipped` maps names without numbers to their content, such as "string"."""
 
     def __init__(self, prefix: Path, num_shards: int, entries: dict[bytes, Entry]) -> None:
         _check_places(prefix, num_shards, [entry for entry in entries.values() if not entry.slices])
@@ -80,7 +80,7 @@ class TensorflowCheckpoint:
                 self.tensors[name] = TensorInfo(shape=entry.shape, dtype=entry.dtype)
 
     def read(self, name: str) -> Tensor:
-        """A tensor of its own memory; slices are put together."""
+        """Read a tensor into separate memory; slices are joined."""
         if name not in self.tensors:
             held = self.skipped.get(name, "no such name")
             raise CheckpointError(f"{name} must be a tensor of {self.prefix}; got {held}. Choose one of its tensors.")
@@ -125,7 +125,7 @@ class TensorflowCheckpoint:
 def _allocate(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     try:
         return torch.empty(shape, dtype=dtype)
-    except RuntimeError as error:  # how torch reports that there is no more
+    except RuntimeError as error:  # torch reports a lack of memory like this
         raise CheckpointError(
             f"{name} must fit in memory; got {dtype} of shape {shape}: {error}. Use a larger machine."
         ) from None
@@ -144,7 +144,7 @@ def _find_prefix(path: Path) -> Path:
 
 
 def _named_in(state: Path) -> str:
-    """The newest checkpoint by its name alone: folders that are named there are those of another machine."""
+    """Return the name of the newest checkpoint, without its folder, which may be that of another machine."""
     try:
         with state.open("rb") as file:
             found = re.search(
@@ -160,7 +160,7 @@ def _named_in(state: Path) -> str:
 
 
 def _unescape(escape: re.Match[bytes]) -> bytes:
-    """The byte of an escape in a protocol buffer written as text: an octal number, or a character as it is."""
+    """Return the byte of an escape in a text protocol buffer: an octal number, or a literal character."""
     return bytes([int(escape[1], 8) & 0xFF]) if escape[1][0] in b"01234567" else escape[1]
 
 
@@ -180,7 +180,7 @@ def _read_index(data: bytes) -> tuple[int, dict[bytes, Entry]]:
 
 
 def _check_places(prefix: Path, num_shards: int, entries: list[Entry]) -> None:
-    """Every place is in its data file, and none is another's."""
+    """Raise an error unless every location is inside its data file and none overlap."""
     sizes: dict[int, int] = {}
     end = 0
     for entry in sorted(entries, key=lambda entry: (entry.shard, entry.offset, entry.size)):
@@ -204,7 +204,7 @@ def _check_places(prefix: Path, num_shards: int, entries: list[Entry]) -> None:
 
 
 def _gather(entries: dict[bytes, Entry]) -> dict[str, list[Part]]:
-    """The parts of each tensor; a tensor that is not in slices is one part with its place ()."""
+    """Return the parts of each tensor; a tensor without slices is one part with the destination ()."""
     gathered: dict[str, list[Part]] = {}
     slices = {key: entry for key, entry in entries.items() if key.startswith(SLICE_MARK)}
     for key, entry in entries.items():

@@ -1,10 +1,10 @@
-"""The table that TensorFlow's index is (LevelDB's format): sorted keys with values, in blocks with checksums.
+"""TensorFlow's index as a table (LevelDB's format): sorted keys with values, in blocks with checksums.
 
-In: the bytes of a file, or keys and values. Out: keys and values, or bytes. What they mean is bundle.py's business.
+In: the bytes of a file, or keys and values. Out: keys and values, or bytes. Their meaning is left to entries.py.
 
-A block is entries (how much of the key before is kept, the rest of the key, the value), then the places where a whole
-key stands, then, outside of it, a byte for the compression and a masked checksum. The index block has a key and a
-place for each block of data, and a footer at the end of the file has the place of the index block.
+A block is entries (length of the prefix shared with the previous key, rest of the key, value), then the restart points,
+where a whole key is stored, then, outside of it, a byte for the compression and a masked checksum. The index block has
+a key and a handle for each data block, and a footer at the end of the file has the handle of the index block.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,18 +18,18 @@ FOOTER_SIZE: Final = 48
 TRAILER_SIZE: Final = 5
 PLAIN, SNAPPY = 0, 1
 
-# As TensorFlow writes.
+# The values that TensorFlow uses.
 BLOCK_SIZE: Final = 256 << 10
 RESTART_INTERVAL: Final = 16
 
-# More than any model has, and little enough to hold in memory whatever the file claims.
+# More than any model needs, and small enough to hold in memory whatever the file claims.
 MAX_BLOCK: Final = 4 << 20
 MAX_ENTRIES: Final = 100_000
 MAX_KEY_BYTES: Final = 16 << 20
 
 
 def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values in the order of the keys, each block verified before its first is given."""
+    """Yield keys and values in the order of the keys; each block is verified before its first entry."""
     if len(data) < FOOTER_SIZE or data[-len(MAGIC) :] != MAGIC:
         raise MalformedError(
             f"it must end in a footer with {MAGIC.hex()}; got {data[-len(MAGIC) :].hex() or 'nothing'}"
@@ -37,7 +37,7 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     footer = data[-FOOTER_SIZE : -len(MAGIC)]
     metaindex, position = _read_handle(footer, 0)
     index, _ = _read_handle(footer, position)
-    _block(data, *metaindex)  # holds nothing that is used, but a whole file has it whole
+    _block(data, *metaindex)  # unused, but must be intact in a complete file
     entries = key_bytes = 0
 
     def counted(block: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -65,11 +65,11 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def write_table(entries: Iterable[tuple[bytes, bytes]], *, block_size: int = BLOCK_SIZE) -> bytes:
-    """The file for keys that ascend."""
+    """Return the bytes of a table; keys must be ascending."""
     result, block, index = bytearray(), _Block(RESTART_INTERVAL), _Block(1)
     last, handle = b"", b""
     for key, value in entries:
-        if handle:  # the index's key for a block is the shortest between its last and the next one's first
+        if handle:  # a block's key in the index is the shortest between its last key and the first of the next block
             index.add(_between(last, key), handle)
             handle = b""
         block.add(key, value)
@@ -108,7 +108,7 @@ def _block(data: bytes, offset: int, size: int) -> bytes:
 
 def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     restarts = int.from_bytes(block[-4:], "little")
-    end = len(block) - 4 - 4 * restarts  # restarts serve to seek; to read from first to last, only the end matters
+    end = len(block) - 4 - 4 * restarts  # restart points are for seeking; a sequential reader only needs the end
     if len(block) < 4 or end < 0:
         raise MalformedError(f"a block must hold its restart points; got {restarts} in {len(block)} bytes")
     key, position = b"", 0
@@ -154,7 +154,7 @@ class _Block:
 
 
 def _append(file: bytearray, block: _Block) -> bytes:
-    """Puts the block at the end of the file; returns its place as a handle."""
+    """Append the block to the file and return its handle."""
     content, kind = block.finish(), bytes([PLAIN])
     handle = varint(len(file)) + varint(len(content))
     file += content + kind + masked(crc32c(kind, crc32c(content))).to_bytes(4, "little")

@@ -1,7 +1,7 @@
-"""The encodings that TensorFlow's index is made of: varints, protocol buffers without a schema, Snappy.
+"""Encodings used in TensorFlow's index: varints, protocol buffers without a schema, Snappy.
 
-Everything works on bytes in memory and never makes more than it was given room for. What does not decode raises
-MalformedError; who knows the file's name turns that into a CheckpointError.
+Everything works on bytes in memory and within given limits. Invalid data raises MalformedError; a caller that knows the
+file's name turns that into a CheckpointError.
 """
 
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class MalformedError(Exception):
-    """Bytes are not in the format: the message says the rule and the value."""
+    """Raised for bytes that are not in the format; the message has the rule and the value."""
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at `position`, less than 2^64, and the position after it."""
+    """Return the number at `position`, less than 2^64, and the position after it."""
     value = 0
     for place, byte in enumerate(data[position : position + 10]):
         value |= (byte & 0x7F) << 7 * place
@@ -26,7 +26,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-    """A number from 0 up, seven bits a byte, the lowest first."""
+    """Encode a number >= 0 with seven bits per byte, the lowest first."""
     result = bytearray()
     while value >= 0x80:
         result.append(value & 0x7F | 0x80)
@@ -35,7 +35,7 @@ def varint(value: int) -> bytes:
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message in their order: number, and an int or, for strings and messages, bytes."""
+    """Yield the fields of a message in order: number, and an int or, for strings and messages, bytes."""
     position = 0
     while position < len(data):
         tag, position = read_varint(data, position)
@@ -60,36 +60,36 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def integer(value: int | bytes) -> int:
-    """A field as a signed number of 64 bits."""
+    """Return a field as a signed 64-bit integer."""
     if isinstance(value, bytes):
         raise MalformedError(f"a number must stand where {len(value)} bytes do")
     return value - (1 << 64) if value >> 63 else value
 
 
 def message(value: int | bytes) -> bytes:
-    """A field as the bytes of an embedded message."""
+    """Return a field as the bytes of an embedded message."""
     if isinstance(value, int):
         raise MalformedError(f"a message must stand where the number {value} does")
     return value
 
 
 def number_field(number: int, value: int) -> bytes:
-    """A number from 0 up; zero is the default and not written."""
+    """Encode a field with a number >= 0; zero is the default and not written."""
     return varint(number << 3 | VARINT) + varint(value) if value else b""
 
 
 def fixed32_field(number: int, value: int) -> bytes:
-    """Four bytes; zero is the default and not written."""
+    """Encode a field of four bytes; zero is the default and not written."""
     return varint(number << 3 | FIXED32) + value.to_bytes(4, "little") if value else b""
 
 
 def message_field(number: int, value: bytes) -> bytes:
-    """An embedded message, written even when empty."""
+    """Encode an embedded message; written even if empty."""
     return varint(number << 3 | BYTES) + varint(len(value)) + value
 
 
 def unsnappy(data: bytes, *, limit: int) -> bytes:
-    """The content of a Snappy block of at most `limit` bytes."""
+    """Decompress a Snappy block of at most `limit` bytes."""
     size, position = read_varint(data, 0)
     if size > limit:
         raise MalformedError(f"a compressed block must hold at most {limit} bytes; got {size}")
@@ -97,7 +97,7 @@ def unsnappy(data: bytes, *, limit: int) -> bytes:
     while position < len(data):
         tag = data[position]
         position += 1
-        if tag & 3 == 0:  # bytes as they are
+        if tag & 3 == 0:  # a literal
             length, position = _literal_length(tag, data, position)
             if length > len(data) - position:
                 raise MalformedError(
@@ -105,7 +105,7 @@ def unsnappy(data: bytes, *, limit: int) -> bytes:
                 )
             result += data[position : position + length]
             position += length
-        else:  # bytes again that are already there
+        else:  # a copy of earlier output
             width = (1, 2, 4)[(tag & 3) - 1]
             offset = int.from_bytes(data[position : position + width], "little")
             length = (tag >> 2) + 1

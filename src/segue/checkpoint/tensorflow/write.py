@@ -1,7 +1,7 @@
-"""Writes a TensorFlow V2 checkpoint: an index, one data file, and the `checkpoint` file that names them.
+"""Writer of TensorFlow V2 checkpoints: an index, one data file, and the `checkpoint` file that names them.
 
-In: named tensors. Out: files as TensorFlow's own Saver writes them, byte for byte, with the tensors in the order of
-their names.
+In: named tensors. Out: files identical to those of TensorFlow's own Saver, byte for byte, with the tensors in the order
+of their names.
 """
 
 import os
@@ -23,10 +23,10 @@ GLOBAL_STEP = "global_step"
 
 
 def write_tensorflow(prefix: str | Path, tensors: Mapping[str, Tensor], global_step: int | None = None) -> None:
-    """Writes beside the place, syncs, then moves the files in: data, index, and the name in `checkpoint`.
+    """Write the files under temporary names, sync, then move them in place: data, index, and the name in `checkpoint`.
 
-    A process killed between the moves over an older checkpoint leaves an index that does not fit its data; its
-    checksums say so to whoever reads it.
+    A process killed between the moves over an older checkpoint leaves an index that does not match its data; the
+    checksums reveal that to a reader.
     """
     prefix = Path(prefix)
     named = _by_key(tensors, global_step)
@@ -77,7 +77,7 @@ def _append(file: BinaryIO, value: Tensor) -> Entry:
 
 @contextmanager
 def _written_beside(places: list[Path]) -> Iterator[list[BinaryIO]]:
-    """Files open for writing that take their places when all are written, or go."""
+    """Open temporary files for writing; move them in place when all are written, or remove them on an error."""
     temporary = [place.with_name(f".{place.name}.new") for place in places]
     files: list[BinaryIO] = []
     try:

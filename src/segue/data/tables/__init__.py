@@ -1,24 +1,24 @@
-"""Reads tables of labelled examples, a row at a time, from files, standard input or the `datasets` library.
+"""Tables of labelled examples, read a row at a time, from files, standard input or the `datasets` library.
 
-In: a source and how it is written. Out: a Table, which knows its columns when it is open and gives its rows each time
-it is asked, in constant memory (but for JSON documents, see `json_rows`). What the columns mean is left
-to the tasks.
+In: a source and its format. Out: a Table, which knows its columns when it is open and yields its rows each time it is
+iterated, in constant memory (except for JSON documents, see `json_rows`). The meaning of the columns is left to the
+tasks.
 
 | format | file names | a row |
 |---|---|---|
-| csv | .csv | cells with a comma between them, in quotes where needed; the first line has the names |
-| tsv | .tsv .tab | cells with a tab between them; quotes are text |
-| jsonl | .jsonl .ndjson | an object a line |
+| csv | .csv | cells separated by commas, in quotes where needed; the first line has the names |
+| tsv | .tsv .tab | cells separated by tabs; quotes are text |
+| jsonl | .jsonl .ndjson | one object per line |
 | json | .json | SQuAD, or a list of objects, or an object with such a list as field `data`, or JSON lines |
-| squad | | a question: id, context, question, answers (each text and start), impossible; None is what is not told |
+| squad | | a question: id, context, question, answers (each text and start), impossible; None if missing |
 | parquet | .parquet | all columns |
 | conll | .conll .conllu .bio .iob | a sentence: a list for each column; tokens are the first, tags the last |
 
-Each name may have .gz .xz .zst or .bz2 behind it. Text is decoded as all of segue's is (`segue.data.decode`). Values
-keep their types: text from csv, tsv and conll, and what the file says from the others.
+Each name may be followed by .gz .xz .zst or .bz2. Text is decoded as everywhere in segue (`segue.data.decode`). Values
+keep their types: text from csv, tsv and conll, and the types of the file from the others.
 
-`table` opens them; `reader` is what all formats share; `cells` csv and tsv, `json_rows` JSON (`choices` for multiple
-choice), `conll`, `parquet`, `datasets` the rest.
+`table` opens tables; `reader` is shared by all formats; `cells` reads csv and tsv, `json_rows` JSON (`choices` for
+multiple choice), `conll`, `parquet`, `datasets` the rest.
 """
 
 from segue.data.tables.cells import DelimiterError as DelimiterError

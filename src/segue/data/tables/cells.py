@@ -1,7 +1,6 @@
-"""From the text of csv and tsv to rows: names of columns, cells in quotes, and quotes that are not closed.
+"""Rows of csv and tsv: column names, quoted cells, and unclosed quotes.
 
-In and out as in `reader`. Blank lines come as Unread ones; of a table with several columns, those at
-its end do not.
+In and out as in `reader`. Blank lines are yielded as Unread; at the end of a table with several columns, they are not.
 """
 
 import csv
@@ -22,7 +21,7 @@ from segue.data.tables.reader import (
 )
 from segue.errors import DataError
 
-MERGED_SHARE = 0.8  # share of lines in a record that look like rows, from which on they are taken for rows
+MERGED_SHARE = 0.8  # share of lines in a record that look like rows, from which on they count as rows
 
 _Cells = tuple[int, list[str] | Unread]
 
@@ -30,8 +29,8 @@ _Cells = tuple[int, list[str] | Unread]
 def read_delimited(
     reading: TableReader, *, delimiter: str, quoting: bool, rows_in_quotes: bool, columns: tuple[str, ...] | None
 ) -> TableRows:
-    """A first line that only repeats the names given is no row. `rows_in_quotes`: a cell in quotes may hold lines that
-    look like rows."""
+    """Read a delimited table. A first line that only repeats the given names is not a row. `rows_in_quotes`: a quoted
+    cell may hold lines that look like rows."""
     open_end = columns is not None and columns[-1:] == (REST,)
     names = columns[:-1] if columns is not None and open_end else columns
     records = _split(reading, delimiter)
@@ -87,7 +86,7 @@ def _rows(
 
 
 class DelimiterError(DataError):
-    """The columns are separated by another character than the one that was named."""
+    """Raised if the columns are separated by another character than the given one."""
 
     def __init__(self, message: str, *, found: str) -> None:
         super().__init__(message)
@@ -117,7 +116,7 @@ def _split(reading: TableReader, delimiter: str) -> Iterator[_Cells]:
 
 
 class _Feed:
-    """Lines for the csv module: those that a record has used can be taken back."""
+    """Lines for the csv module; the lines that a record has used can be pushed back."""
 
     def __init__(self, source: Iterator[tuple[int, str | Unread]]) -> None:
         self._source = source
@@ -128,11 +127,11 @@ class _Feed:
         self._size = 0
 
     def begin(self) -> None:
-        """Here a record begins."""
+        """Begin a record."""
         self.used, self._size, self.unread = [], 0, None
 
     def take_back(self) -> None:
-        """All but the first line of the record."""
+        """Push back all lines of the record except the first."""
         if self.unread is not None:
             self._again.appendleft(self.unread)
             self.unread = None
@@ -154,9 +153,9 @@ class _Feed:
 
 
 def _quoted(reading: TableReader, delimiter: str, *, width: int | None, rows_in_quotes: bool) -> Iterator[_Cells]:
-    """Cells may be in quotes and then hold delimiters and line ends.
+    """Yield rows whose cells may be in quotes and then hold delimiters and line ends.
 
-    A quote that is never closed would swallow all that follows: where quoting is broken only the first line is lost.
+    An unclosed quote would swallow everything after it: if quoting is broken, only the first line is lost.
     """
     csv.field_size_limit(LONGEST_ROW)
     feed = _Feed(reading.lines())
@@ -194,8 +193,8 @@ def _quoted(reading: TableReader, delimiter: str, *, width: int | None, rows_in_
 
 
 def _holds_rows(lines: Sequence[str], delimiter: str, *, width: int) -> bool:
-    """Whether the lines of one record look like rows of their own: as many cells each, none of which begins with a
-    space, as what follows a comma of prose does, and in a narrow table none of which is empty."""
+    """Return True if the lines of one record look like separate rows: as many cells each, none of which begins with a
+    space, as text after a comma in prose does, and in a narrow table none of which is empty."""
     if len(lines) < 3 or width < 2:
         return False
     alike = 0

@@ -1,6 +1,6 @@
-"""Undoes the nesting of multiple-choice data: a text with several questions becomes a row for each of them.
+"""Flattening of multiple-choice data: a text with several questions becomes a row for each of them.
 
-In: the values of a JSON table. Out: the same, but for two kinds, in which texts are not repeated:
+In: the values of a JSON table. Out: the same, except for two kinds, in which texts are not repeated:
 
 - RACE, and ExpMRC after it: an object with the lists questions, options and answers (and evidences), and an article.
 - C3: a list of the lines of a text, its questions (objects with question, choice and answer), and an id.
@@ -15,7 +15,7 @@ SINGULAR = {"questions": "question", "options": "options", "answers": "answer", 
 
 
 def questions_apart(reading: TableReader, values: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """The rows of a text have its number, so that messages say where it is. What is Unread stays so."""
+    """Yield a row for each question, with the number of its text, for use in messages. Unread values are passed on."""
     for number, value in values:
         if _is_race(value):
             lists = {name: value[name] for name in SINGULAR if isinstance(value.get(name), list)}

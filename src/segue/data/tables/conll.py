@@ -1,4 +1,4 @@
-"""Tables of tokens as CoNLL has them: a token a line, columns by tabs or spaces, a blank line after a sentence."""
+"""Tables of tokens in CoNLL formats: one token per line, columns by tabs or spaces, a blank line after a sentence."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,8 @@ _COMMENT = re.compile(r"#\s*[\w:.]+\s*=")
 
 
 def read_conll(reading: TableReader, *, columns: tuple[str, ...] | None) -> TableRows:
-    """A token a line, a blank line (or -DOCSTART-) between sentences; a row is a sentence, a list for each column."""
+    """Read a CoNLL table: one token per line, a blank line (or -DOCSTART-) between sentences; a row is a sentence, with
+    a list for each column."""
     source = reading.lines()
     head: list[tuple[int, str | Unread]] = []
     sample = ""  # the first line of a token; a # may be one, but only if nothing else is
@@ -32,7 +33,8 @@ def read_conll(reading: TableReader, *, columns: tuple[str, ...] | None) -> Tabl
 
 
 def _columns_of(line: str) -> list[str]:
-    """A line that begins with the separator has a blank as its token, as Chinese files by characters do."""
+    """Return the cells of a line. A line that begins with the separator has a blank as its token, as in Chinese files
+    by characters."""
     line = line.rstrip(" \t")
     cells = line.split("\t" if "\t" in line else " ")
     if "" in cells:
@@ -41,7 +43,7 @@ def _columns_of(line: str) -> list[str]:
 
 
 def _is_comment(line: str, *, tabs: bool, width: int) -> bool:
-    """Lines before a sentence as CoNLL-U has them; but `#` and hashtags can be tokens."""
+    """Return True for a comment before a sentence, as in CoNLL-U; but `#` and hashtags can be tokens."""
     if not line.startswith("#"):
         return False
     return "\t" not in line if tabs else len(_columns_of(line)) != width or bool(_COMMENT.match(line))
@@ -50,7 +52,7 @@ def _is_comment(line: str, *, tabs: bool, width: int) -> bool:
 def _sentences(
     reading: TableReader, source: Iterator[tuple[int, str | Unread]], columns: tuple[str, ...], *, tabs: bool
 ) -> Iterator[tuple[int, Record]]:
-    """A sentence with a line that cannot be read cannot be read."""
+    """Yield the sentences. A sentence with an unreadable line is unreadable."""
     tokens: list[list[str]] = []
     begin = size = 0
     wrong: tuple[int, Unread] | None = None
@@ -69,7 +71,7 @@ def _sentences(
         if wrong is not None or (not tokens and _is_comment(line, tabs=tabs, width=len(columns))):
             continue
         cells = _columns_of(line)
-        if columns == CONLL_U and re.fullmatch(r"\d+[-.]\d+", cells[0]):  # words that its other lines take apart
+        if columns == CONLL_U and re.fullmatch(r"\d+[-.]\d+", cells[0]):  # multiword tokens and empty nodes
             continue
         begin = begin if tokens else number
         size += len(line)

@@ -14,7 +14,7 @@ DATASETS = "datasets:"
 
 
 def load_dataset(source: str) -> Any:
-    """The data set that `datasets:NAME[/CONFIG][@SPLIT]` names."""
+    """Return the data set named by `datasets:NAME[/CONFIG][@SPLIT]`."""
     name, _, split = source.removeprefix(DATASETS).partition("@")
     try:
         library = import_module("datasets")
@@ -37,7 +37,7 @@ def load_dataset(source: str) -> Any:
 
 
 def dataset_rows(source: str, found: Any, problems: Problems) -> TableRows:
-    """The rows of a loaded data set, with names for numbers of classes."""
+    """Return the rows of a loaded data set, with class names in place of class numbers."""
     classes = class_names(found.features.to_dict())
     reading = TableReader(source, (), problems, malformed_share=0.0)
     reading.unit = "row"
@@ -46,7 +46,7 @@ def dataset_rows(source: str, found: Any, problems: Problems) -> TableRows:
 
 
 def _loaded(library: Any, source: str, name: str) -> Any:
-    """A name with one slash can be OWNER/NAME or NAME/CONFIG: the first that is found."""
+    """Load a data set. A name with one slash can be OWNER/NAME or NAME/CONFIG: the first that is found."""
     folder = Path(name)
     if any((folder / file).is_file() for file in ("state.json", "dataset_dict.json")):
         tries = [partial(library.load_from_disk, name)]
@@ -59,7 +59,7 @@ def _loaded(library: Any, source: str, name: str) -> Any:
     for load in tries:
         try:
             return load()
-        except Exception as error:  # the library lets through whatever its many back ends raise
+        except Exception as error:  # the library passes on whatever its many back ends raise
             reasons.append(f"{type(error).__name__}: {str(error).strip()[:300]}")
     raise DataError(
         f"{source} must be a data set that the datasets library finds (datasets:NAME[/CONFIG][@SPLIT]); got "

@@ -1,8 +1,8 @@
-"""From the text of a JSON table to its rows: JSON lines, a list of objects, SQuAD and its kin.
+"""Rows of a JSON table: JSON lines, a list of objects, SQuAD and similar formats.
 
-In and out as in `reader`. JSON lines are streamed. A document is one value and must be in memory as
-a whole; its size is limited. What the fields mean is left to the tasks, except the nesting of SQuAD,
-which is undone, and that of multiple choice (`choices`).
+In and out as in `reader`. JSON lines are streamed. A document is one value and must be in memory as a whole; its size
+is limited. The meaning of the fields is left to the tasks, except for the nesting of SQuAD, which is flattened, and
+that of multiple choice (`choices`).
 """
 
 import json
@@ -26,17 +26,17 @@ from segue.data.tables.reader import (
 from segue.errors import DataError
 
 LARGEST_DOCUMENT = 2**27  # characters; in memory, a document of many small values takes twenty times its size
-MOST_UNREAD = 1000  # rows at the beginning of a table that cannot be read, until it is no table
+MOST_UNREAD = 1000  # unreadable rows at the beginning after which a file is not a table
 
 
 def read_json_lines(reading: TableReader, *, columns: tuple[str, ...] | None, ahead: int) -> TableRows:
-    """An object a line. The columns are the fields of the first `ahead` objects; each row has them all, or None."""
+    """Read one object per line. The columns are the fields of the first `ahead` objects; missing ones are None."""
     rows = _objects(reading, without_blank_end(_json_lines(reading)), columns)
     return _known_columns(rows, "line", ahead)
 
 
 def read_json(reading: TableReader, *, columns: tuple[str, ...] | None, squad: bool, ahead: int) -> TableRows:
-    """What files named .json hold: SQuAD (`squad`: nothing else), a list of rows (also as field `data`), JSON lines."""
+    """Read a .json file: SQuAD (`squad`: nothing else), a list of rows (also as field `data`), or JSON lines."""
     first, reading.pieces = peek(reading.pieces, 2)
     if not squad and _are_lines(first, columns):
         return read_json_lines(reading, columns=columns, ahead=ahead)
@@ -59,7 +59,7 @@ def read_json(reading: TableReader, *, columns: tuple[str, ...] | None, squad: b
 
 
 def _are_lines(first: list[str], columns: tuple[str, ...] | None) -> bool:
-    """Whether a text that begins with these lines is a value a line, and no document."""
+    """Return True if a text that begins with these lines has one value per line, and is not a document."""
     values: list[Any] = []
     for line in first:
         try:
@@ -134,7 +134,7 @@ def _objects(
 
 
 def _known_columns(rows: Iterator[tuple[int, Record]], unit: Unit, ahead: int) -> TableRows:
-    """`ahead` rows are looked at, of which one at least must be readable: up to MOST_UNREAD are."""
+    """Find the columns in the first `ahead` rows, or in up to MOST_UNREAD rows until one is readable."""
     head = list(islice(rows, ahead))
     while all(isinstance(row, Unread) for _, row in head) and len(head) < MOST_UNREAD:
         more = list(islice(rows, 1))
@@ -159,7 +159,7 @@ def _is_squad(entries: list[Any]) -> bool:
 
 
 def _questions(reading: TableReader, entries: list[Any]) -> Iterator[tuple[int, Record]]:
-    """SQuAD nests questions in paragraphs in articles; flat CMRC has paragraphs only, and other names."""
+    """Yield the questions of SQuAD (questions in paragraphs in articles) or of flat CMRC (paragraphs, other names)."""
     number = 0
     for article in entries:
         paragraphs = article.get("paragraphs", [article]) if isinstance(article, dict) else None

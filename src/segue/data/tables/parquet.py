@@ -1,4 +1,4 @@
-"""Parquet tables, and the names of classes that the `datasets` library writes beside their numbers."""
+"""Parquet tables, and the class names that the `datasets` library writes beside class numbers."""
 
 import json
 import tempfile
@@ -12,7 +12,7 @@ from segue.errors import DataError
 
 
 def read_parquet(reading: TableReader, file: InputFile) -> TableRows:
-    """All columns, some rows at a time; numbers of classes become their names where the file tells them."""
+    """Read all columns, some rows at a time; class numbers become class names if the file has them."""
     reading.unit = "row"
     rows = _parquet(reading, file)
     _, first = next(rows)
@@ -21,7 +21,7 @@ def read_parquet(reading: TableReader, file: InputFile) -> TableRows:
 
 
 def _parquet(reading: TableReader, file: InputFile) -> Iterator[tuple[int, Record]]:
-    """First the columns, as keys; then the rows."""
+    """Yield the columns, as keys; then the rows."""
     pyarrow = arrow(file)
     limit = reading.largest_expansion
     with opened(file, Position(), largest_expansion=limit) as content, tempfile.TemporaryFile() as unpacked:
@@ -56,7 +56,7 @@ def _parquet(reading: TableReader, file: InputFile) -> Iterator[tuple[int, Recor
 
 
 def _features(metadata: Mapping[bytes, bytes] | None) -> Any:
-    """What the datasets library writes about the columns."""
+    """Return the column features that the datasets library writes."""
     try:
         return json.loads((metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -64,8 +64,8 @@ def _features(metadata: Mapping[bytes, bytes] | None) -> Any:
 
 
 def class_names(features: Any) -> dict[str, list[str]]:
-    """Class names of the columns that hold class numbers, or lists of them; `features` is what the `datasets` library
-    says of the columns."""
+    """Return the class names of the columns that hold class numbers, or lists of them; `features` is the description of
+    the columns in the `datasets` library."""
     found = {}
     for name, feature in features.items() if isinstance(features, dict) else ():
         inner = feature[0] if isinstance(feature, list) and len(feature) == 1 else feature
@@ -77,7 +77,7 @@ def class_names(features: Any) -> dict[str, list[str]]:
 
 
 def with_names(row: Row, classes: Mapping[str, list[str]]) -> Row:
-    """Names for numbers of classes; a number that stands for no class (-1 of unlabelled rows) becomes None."""
+    """Return the row with class names for numbers; a number without a class (-1 of unlabelled rows) becomes None."""
 
     def named(value: Any, names: list[str]) -> Any:
         if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""What the readers of all table formats share: rows, rows that cannot be read, and the count of these.
+"""Shared parts of the readers of all table formats: rows, unreadable rows, and their counts.
 
 In: pieces of decoded text (`segue.data.decode`). Out: numbered lines, and `TableRows`. A row that breaks the rules of
-its format is malformed: an Unread stands in its place, and more than a share of them is an error.
+its format is malformed: an Unread takes its place, and more than a given share of them is an error.
 """
 
 import re
@@ -14,8 +14,8 @@ from segue.data.decode import lines
 from segue.data.problems import Problems
 from segue.errors import DataError
 
-LONGEST_ROW = 2**24  # characters; a row must be in memory to be understood, so longer ones are malformed
-REST = "..."  # as the last column: further cells are left out
+LONGEST_ROW = 2**24  # characters; a row must fit in memory to be parsed, so longer ones are malformed
+REST = "..."  # as the last column: further cells are skipped
 
 Row = dict[str, Any]
 Unit = Literal["line", "row", "record", "question"]
@@ -25,16 +25,16 @@ _UNFIT = re.compile("[\0\ud800-\udfff]")
 
 @dataclass(frozen=True, kw_only=True)
 class Unread:
-    """Stands in the place of a row that cannot be read."""
+    """Placeholder of a row that cannot be read."""
 
     why: str
     cells: Row = field(default_factory=dict)
-    """What is known of its columns."""
+    """The known cells of the row."""
 
 
 Record = Row | Unread
 BLANK = Unread(why="a blank line")
-"""It is not malformed, and where rows are learned from it is no row."""
+"""Placeholder of a blank line: not malformed, and not a row in training data."""
 
 
 class TableRows(NamedTuple):
@@ -42,12 +42,12 @@ class TableRows(NamedTuple):
 
     columns: tuple[str, ...]
     unit: Unit
-    """What the numbers count."""
+    """Unit of the row numbers."""
     rows: Iterator[tuple[int, Record]]
 
 
 class TableReader:
-    """One pass over one table: its text, and what was wrong with its rows."""
+    """One pass over one table: its text, and the counts of malformed rows."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class TableReader:
         self._first: list[str] = []
 
     def lines(self) -> Iterator[tuple[int, str | Unread]]:
-        """Numbered lines; one that is too long to be a row is malformed."""
+        """Yield numbered lines; one that is too long for a row is malformed."""
         number, skipping = 1, False
         for text, ends in lines(iter(self.pieces), longest=LONGEST_ROW):
             if not ends and not skipping:
@@ -77,11 +77,11 @@ class TableReader:
             number += ends
 
     def good(self) -> None:
-        """Counts a row."""
+        """Count a row."""
         self._total += 1
 
     def bad(self, number: int, why: str, cells: Row | None = None) -> Unread:
-        """Counts a malformed row; what is to stand in its place."""
+        """Count a malformed row; return its placeholder."""
         self._total += 1
         self._bad += 1
         place = f"{self.unit} {number}: {why}"[:200]
@@ -93,14 +93,13 @@ class TableReader:
         return Unread(why=f"it cannot be read: {why}"[:300], cells=cells or {})
 
     def too_long(self, number: int, row: Row) -> Unread | None:
-        """What is to stand in the place of a row whose texts, out of a document of any size, are too long; None if
-        they are not."""
+        """Return the placeholder of a row whose texts, from a document of any size, are too long; else None."""
         if sum(len(value) for value in row.values() if isinstance(value, str | bytes)) <= LONGEST_ROW:
             return None
         return self.bad(number, f"longer than {LONGEST_ROW} characters")
 
     def check(self) -> None:
-        """Too many malformed rows are an error."""
+        """Raise DataError if there are too many malformed rows."""
         if self._bad > self._share * self._total:
             shown = [*self._first, "..."] if self._bad > len(self._first) else self._first
             raise DataError(
@@ -111,7 +110,7 @@ class TableReader:
             )
 
     def cleaned(self, value: Any, number: int) -> Any:
-        """What escapes and Parquet can bring in. Lengths stay, since offsets may point into a text."""
+        """Replace unfit characters from escapes and Parquet. Lengths stay, since offsets may point into a text."""
         if isinstance(value, str):
             text, count = _UNFIT.subn("\ufffd", value)
             nuls = value.count("\0") if count else 0
@@ -131,7 +130,7 @@ class TableReader:
 
 
 def without_blank_end(records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """Blank lines are kept only between rows: those at the end of a file are nobody's rows."""
+    """Yield the records without blank lines at the end, which are not rows; blank lines between rows are kept."""
     held = range(0)
     for number, record in records:
         if record is BLANK:
@@ -143,7 +142,7 @@ def without_blank_end(records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int,
 
 
 def peek(pieces: Iterable[str], count: int) -> tuple[list[str], Iterator[str]]:
-    """The first lines that are not blank (fewer if the text or the longest row ends before); all the pieces again."""
+    """Return the first lines that are not blank, as far as they are within the longest row, and all pieces again."""
     rest = iter(pieces)
     held = ""
     for piece in rest:
@@ -155,7 +154,7 @@ def peek(pieces: Iterable[str], count: int) -> tuple[list[str], Iterator[str]]:
 
 
 def check_names(where: str, names: Sequence[str]) -> None:
-    """Each column has a name of its own."""
+    """Raise DataError unless the column names are distinct."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -167,5 +166,5 @@ def check_names(where: str, names: Sequence[str]) -> None:
 
 
 def count(number: int, what: str) -> str:
-    """A number and its noun."""
+    """Return a number with its noun."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

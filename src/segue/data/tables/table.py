@@ -1,4 +1,4 @@
-"""Opens a table: finds its format, reads its first rows, and gives its rows each time it is asked."""
+"""Opening of tables: detects the format, reads the first rows, and yields all rows on each iteration."""
 
 import os
 import stat
@@ -40,7 +40,7 @@ ENDINGS: dict[str, TableFormat] = {
 }
 FORMATS: tuple[TableFormat, ...] = ("csv", "tsv", "jsonl", "json", "squad", "parquet", "conll")
 STANDARD_INPUT = "-"
-AHEAD = 100  # objects of a JSON lines file whose fields are its columns; of standard input, which may be slow, one
+AHEAD = 100  # objects of a JSON lines file whose fields are its columns; one for standard input, which may be slow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class TableSettings:
 
 
 class Table:
-    """Rows with names; iterate as often as needed (standard input: once). Each row has every column."""
+    """A table of named rows that can be iterated repeatedly (standard input: once). Each row has every column."""
 
     def __init__(
         self, source: str, begin: Callable[[Problems], TableRows], *, once: bool, every_row: bool = False
@@ -97,10 +97,10 @@ class Table:
         self.source = source
         """Name of the table in messages."""
         self.problems = Problems()
-        """What was wrong in the latest reading, so far."""
+        """Problems found in the latest reading, so far."""
         self.columns: tuple[str, ...]
         self.unit: Unit
-        """What the numbers of rows count: lines of the file, or rows, records or questions from 1."""
+        """Unit of the row numbers: lines of the file, or rows, records or questions from 1."""
         self.columns, self.unit, rows = begin(self.problems)
         head: list[tuple[int, Record]] = []
         for number, record in rows:
@@ -128,13 +128,13 @@ class Table:
         return f"only the names of columns ({', '.join(self.columns)[:200]})" if self.columns else "nothing"
 
     def __iter__(self) -> Iterator[tuple[int, Row]]:
-        """The number of each row, for messages (see `place`), and the row; those that cannot be read are left out."""
+        """Yield the number of each row, for messages (see `place`), and the row; unreadable ones are left out."""
         for number, record in self.records():
             if not isinstance(record, Unread):
                 yield number, record
 
     def records(self) -> Iterator[tuple[int, Record]]:
-        """The same with an Unread in the place of each row that cannot be read, blank lines among them."""
+        """Yield the same with an Unread in place of each unreadable row, blank lines included."""
         if self.once:
             if self._begun is None:
                 raise DataError(f"{self.source} can be read only once. Save it to a file, and name that.")
@@ -145,7 +145,7 @@ class Table:
             yield from self._begin(self.problems).rows
 
     def place(self, number: int) -> str:
-        """Where a row is, for messages: the file and the line."""
+        """Return the location of a row for messages: the file and the line."""
         return f"{self.source}, {self.unit} {number}"
 
 
@@ -153,8 +153,8 @@ def open_table(
     source: str | Path | Table,
     settings: TableSettings = TableSettings(),  # noqa: B008  (it is frozen)
 ) -> Table:
-    """Opens a file, `-` for standard input, or `datasets:NAME[/CONFIG][@SPLIT]`; reads its first rows. A table that is
-    open is given back."""
+    """Open a file, `-` for standard input, or `datasets:NAME[/CONFIG][@SPLIT]`, and read its first rows. An open table
+    is returned as it is."""
     if isinstance(source, Table):
         return source
     if settings.every_row:
@@ -228,7 +228,7 @@ def _pieces(file: InputFile, problems: Problems, settings: TableSettings) -> Ite
 
 def _standard_input(settings: TableSettings, problems: Problems) -> TableRows:
     stream: BinaryIO = sys.stdin.buffer
-    take = getattr(stream, "read1", stream.read)  # what is there already, without waiting for more
+    take = getattr(stream, "read1", stream.read)  # available bytes, without waiting for more
     where = "standard input"
     pieces: Iterator[str] = decoded(
         iter(partial(take, CHUNK), b""), where, problems, encoding=settings.encoding, strict=True
@@ -251,7 +251,7 @@ def _read(reading: TableReader, name: TableFormat, settings: TableSettings, *, a
         quoting = name == "csv" if settings.quoting is None else settings.quoting
         delimiter = settings.delimiter or ("," if name == "csv" else "\t")
         if settings.delimiter is None and settings.columns is not None and len(settings.columns) == 1 and not quoting:
-            delimiter = "\n"  # is in no line
+            delimiter = "\n"  # occurs in no line
         return read_delimited(
             reading,
             delimiter=delimiter,
@@ -267,9 +267,9 @@ def _read(reading: TableReader, name: TableFormat, settings: TableSettings, *, a
 
 
 def side_by_side(*tables: Table, malformed_share: float = 0.0) -> Table:
-    """One table of tables whose rows belong together by their numbers, as the two files of a parallel text do.
+    """Join tables whose rows correspond by number, such as the two files of a parallel text.
 
-    A row whose number is not in all tables is malformed. What was wrong within each table is in its own problems.
+    A row whose number is not in all tables is malformed. Each table keeps its own problems.
     """
     names = [name for table in tables for name in table.columns]
     source = " and ".join(table.source for table in tables)
@@ -306,7 +306,7 @@ def _joined(reading: TableReader, streams: list[Iterator[tuple[int, Row]]]) -> I
 def find_column(
     columns: Sequence[str], wanted: str | None, names: Sequence[str], *, source: str, option: str = "--columns"
 ) -> str:
-    """The column that the user wants, else the first of the usual names that there is (in any case)."""
+    """Return the column named by the user, else the first of the usual names that exists (case-insensitive)."""
     by_fold = {name.casefold(): name for name in reversed(columns)}
     there = ", ".join(repr(name[:40]) for name in columns[:20]) + (", ..." if len(columns) > 20 else "")
     for name in names if wanted is None else [wanted]:

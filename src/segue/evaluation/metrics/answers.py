@@ -5,11 +5,11 @@ from 0 to 100 like the scripts' own. The best of the gold answers counts.
 
 - squad1: texts are compared in lower case without ASCII punctuation, articles (a, an, the) and extra spaces; F1 counts
   words in common. Two texts that are empty after that match exactly but have F1 0.
-- squad2: as squad1, but a question without answers wants the empty text, gold answers that are empty after the
+- squad2: as squad1, but for a question without answers the empty text is correct, gold answers that are empty after the
   normalisation are left out, and two empty texts have F1 1. With `no_answer` scores (higher: less likely to have an
-  answer) and a threshold, a question whose score is above the threshold is taken as unanswered.
+  answer) and a threshold, a question whose score is above the threshold counts as unanswered.
 - cmrc (also used for DRCD): texts are compared in lower case without the punctuation on the script's list; F1 is that
-  of the longest run of characters and words in common (see segmentation.py).
+  of the longest common run of characters and words (see segmentation.py).
 """
 
 import re
@@ -34,7 +34,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerScores:
-    """The value of each question, from 0 to 1."""
+    """Scores of each question, from 0 to 1."""
 
     exact_N: Floats
     f1_N: Floats
@@ -42,7 +42,7 @@ class AnswerScores:
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """A question with a no-answer score above `value` is left unanswered; `score` is what that gives, from 0 to 100."""
+    """A threshold on no-answer scores, above which a question is unanswered; `score` is from 0 to 100."""
 
     value: float
     score: float
@@ -58,9 +58,9 @@ def answers(
     resamples: int | None = RESAMPLES,
     seed: int = SEED,
 ) -> dict[str, Metric]:
-    """exact and f1; for squad2 also has_answer_exact, has_answer_f1, no_answer_exact and no_answer_f1, where there are
-    such questions. `no_answer` and `threshold` are for squad2 and go together; without them an empty predicted text
-    is what leaves a question unanswered."""
+    """Return exact and f1; for squad2 also has_answer_exact, has_answer_f1, no_answer_exact and no_answer_f1, if there
+    are such questions. `no_answer` and `threshold` are for squad2 and go together; without them a question is left
+    unanswered by an empty predicted text."""
     scores = answer_scores(gold, predicted, script=script)
     named = {"exact": 100 * scores.exact_N, "f1": 100 * scores.f1_N}
     if (no_answer is None) != (threshold is None) or (no_answer is not None and script != "squad2"):
@@ -79,7 +79,7 @@ def answers(
 
 
 def answer_scores(gold: Sequence[Sequence[str]], predicted: Sequence[str], *, script: Script) -> AnswerScores:
-    """The scores of each question, before any threshold."""
+    """Return the scores of each question, before any threshold."""
     if script not in get_args(Script):
         raise DataError(f"the script must be one of {', '.join(get_args(Script))}; got {script!r}.")
     check_lengths(gold, predicted)
@@ -108,12 +108,12 @@ def best_threshold(
     *,
     by: Literal["exact", "f1"] = "f1",
 ) -> Threshold:
-    """The threshold on the no-answer scores with the best exact match or F1 of squad2; the lowest of equals.
+    """Return the threshold on the no-answer scores with the best exact match or F1 of squad2; the lowest of equals.
 
-    It is the script's best_exact_thresh or best_f1_thresh where no two scores are equal. Where some are, the script may
-    report a result from between them that no threshold attains; this one is always attained. Where it is best to answer
-    nothing the value is 0, as in the script, or just below all scores where one is 0 or less. A threshold chosen on the
-    examples it is reported on flatters: choose on one part, report on another.
+    It is the script's best_exact_thresh or best_f1_thresh if no two scores are equal. If some are, the script may
+    report a result from between them that no threshold attains; this one is always attained. If it is best to answer
+    nothing the value is 0, as in the script, or just below all scores if one is 0 or less. A threshold chosen on the
+    examples it is reported on is optimistic: choose on one part, report on another.
     """
     if by not in ("exact", "f1"):
         raise DataError(f'a threshold is chosen by "exact" or "f1"; got {by!r}.')
@@ -122,8 +122,8 @@ def best_threshold(
     no_answer_N = _no_answer_scores(no_answer, len(gold))
     answerable_N = np.array([bool(row) for row in gold])
     given_N = np.array([bool(text) for text in predicted])
-    # What a question adds once it is answered, over leaving all unanswered. As in the script, any text is a wrong
-    # answer to a question that has none.
+    # Gain of a question when it is answered, over leaving all unanswered. As in the script, any text is a wrong answer
+    # to a question that has none.
     gain_N = np.where(answerable_N, score_N, -1.0 * given_N)
     order_N = np.argsort(no_answer_N, kind="stable")
     sorted_N = no_answer_N[order_N]
@@ -136,14 +136,14 @@ def best_threshold(
 
 
 def normalised(text: str) -> str:
-    """As the SQuAD scripts compare texts."""
+    """Return a text as normalised by the SQuAD scripts."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def _best(
     compare: Callable[[str, str], tuple[float, float]], gold: Sequence[str], predicted: str
 ) -> tuple[float, float]:
-    """The highest exact match and the highest F1, perhaps of different gold answers."""
+    """Return the highest exact match and the highest F1, possibly of different gold answers."""
     exact, f1 = zip(*(compare(answer, predicted) for answer in gold), strict=True)
     return max(exact), max(f1)
 
@@ -167,7 +167,7 @@ def _compare_cmrc(gold: str, predicted: str) -> tuple[float, float]:
 
 
 def _longest_run(first: list[str], second: list[str]) -> int:
-    """The length of the longest contiguous part of both."""
+    """Return the length of the longest common contiguous part."""
     longest = 0
     above = [0] * (len(second) + 1)
     for unit in first:

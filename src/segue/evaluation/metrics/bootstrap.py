@@ -1,9 +1,9 @@
 """Confidence intervals of metrics: percentiles over resampled examples (bootstrap).
 
-In: a formula that maps how often each example counts to values, so that 1000 resamples are a few matrix products.
-Out: a Metric for each value. A resample draws as many examples as there are, with replacement; the interval runs from
-the 2.5 to the 97.5 percentile. It speaks of these examples only: not of other seeds, nor of other data. There is
-none where resamples cannot tell: of fewer than FEWEST examples, or if all have the same value.
+In: a formula from example weights to values, so that 1000 resamples are a few matrix products. Out: a Metric for each
+value. A resample draws as many examples as there are, with replacement; the interval runs from the 2.5 to the 97.5
+percentile. It covers the sampling of examples only: not other seeds, nor other data. There is no interval where
+resamples are uninformative: for fewer than FEWEST examples, or if all have the same value.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,18 +18,18 @@ RESAMPLES = 1000
 SEED = 0
 PERCENTILES = (2.5, 97.5)
 FEWEST = 30
-"""Examples, of which percentiles over resamples are an interval: those of fewer are far too narrow."""
+"""Minimum number of examples for an interval: with fewer, percentiles over resamples are far too narrow."""
 BLOCK = 4_000_000
-"""How many weights are held at a time: 32 MB."""
+"""Number of weights in memory at a time: 32 MB."""
 
 Floats = NDArray[np.float64]
 Formula = Callable[[Floats], Mapping[str, Floats]]
-"""weights_RK, how often each kind of example is in each resample -> name -> values_R."""
+"""Function from weights_RK, the count of each kind of example in each resample, to values_R by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A measured number; `low` and `high` are None where no interval was asked for, or none can be told."""
+    """A measured number; `low` and `high` are None if no interval was requested, or none can be computed."""
 
     name: str
     value: float
@@ -40,8 +40,8 @@ class Metric:
 def measure(
     formula: Formula, copies_K: NDArray[np.int64], *, resamples: int | None = RESAMPLES, seed: int = SEED
 ) -> dict[str, Metric]:
-    """The formula's values on the examples as they are, with intervals. `copies_K` says how many examples are alike,
-    one entry for each kind; all ones where no two are. `resamples=None` leaves the intervals out."""
+    """Return the formula's values on the examples, with intervals. `copies_K` is the number of identical examples of
+    each kind; all ones if no two are identical. `resamples=None` leaves the intervals out."""
     if resamples is not None and resamples < 1:
         raise DataError(f"resamples must be at least 1; got {resamples}. Use None for no intervals.")
     assert copies_K.min(initial=1) >= 1
@@ -64,7 +64,7 @@ def measure(
 def measure_means(
     scores: Mapping[str, Floats], *, resamples: int | None = RESAMPLES, seed: int = SEED
 ) -> dict[str, Metric]:
-    """Metrics that are a mean of one score for each example."""
+    """Return metrics that are a mean of one score for each example."""
     names = list(scores)
     scores_NS = np.stack([scores[name] for name in names], axis=1)
     count = len(scores_NS)
@@ -77,7 +77,7 @@ def measure_means(
 
 
 def wilson(right: float, count: int) -> tuple[float, float]:
-    """The 95 % score interval of a proportion (Wilson 1927), which also holds at 0 and 1."""
+    """Return the 95 % score interval of a proportion (Wilson 1927), which is also valid at 0 and 1."""
     square = 1.959964**2
     share = right / count
     middle = (share + square / (2 * count)) / (1 + square / count)
@@ -86,7 +86,7 @@ def wilson(right: float, count: int) -> tuple[float, float]:
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:
-    """0 where the denominator is 0."""
+    """Return the quotient, 0 where the denominator is 0."""
     return np.divide(numerator, denominator, out=np.zeros_like(denominator), where=denominator != 0)
 
 

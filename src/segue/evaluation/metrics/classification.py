@@ -24,7 +24,7 @@ from segue.evaluation.metrics.inputs import as_floats, as_labels, as_probabiliti
 
 CALIBRATION_BINS = 15
 SUM_TOLERANCE = 0.01
-"""How far the probabilities of an example may be from one in sum, because of half precision."""
+"""Maximum deviation from 1 of the sum of an example's probabilities, to allow for half precision."""
 
 
 def classification(
@@ -35,7 +35,7 @@ def classification(
     resamples: int | None = RESAMPLES,
     seed: int = SEED,
 ) -> dict[str, Metric]:
-    """accuracy, macro_f1, micro_f1, mcc, calibration_error; one label for each example, probabilities [N, C]."""
+    """Return accuracy, macro_f1, micro_f1, mcc, calibration_error; one label for each example, probabilities [N, C]."""
     _check_num_labels(num_labels)
     probabilities_NC = as_probabilities(probabilities, num_labels=num_labels)
     gold_N = as_labels(gold, name="gold labels", num_labels=num_labels)
@@ -61,8 +61,8 @@ def multilabel(
     resamples: int | None = RESAMPLES,
     seed: int = SEED,
 ) -> dict[str, Metric]:
-    """micro_f1, macro_f1, exact_match (all labels of an example right), hamming_loss (share of single decisions that
-    are wrong); gold [N, C] of 0 and 1. A label is predicted where its probability is at least the threshold."""
+    """Return micro_f1, macro_f1, exact_match (all labels of an example right), hamming_loss (share of single decisions
+    that are wrong); gold [N, C] of 0 and 1. A label is predicted if its probability is at least the threshold."""
     gold_NC = as_floats(gold, name="gold labels", dimensions=2)
     if not np.isin(gold_NC, (0, 1)).all():
         raise DataError("gold labels must be 0 or 1, one column for each label; got other values.")
@@ -93,19 +93,19 @@ def multilabel(
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMeasures:
-    """How one class fares; 0 where there is nothing to divide by."""
+    """Metrics of one class; 0 where the denominator is 0."""
 
     precision: float
     recall: float
     f1: float
     support: int
-    """Examples of the class."""
+    """Number of examples of the class."""
     predicted: int
-    """Examples that were given it."""
+    """Number of examples predicted as the class."""
 
 
 def per_class(gold_NC: NDArray[np.bool_], predicted_NC: NDArray[np.bool_]) -> list[ClassMeasures]:
-    """A row for each example, a column for each class: whether it has it."""
+    """Return the metrics of each class, from boolean matrices of examples and classes."""
     check_lengths(gold_NC, predicted_NC)
     both_C = (gold_NC & predicted_NC).sum(axis=0).astype(np.float64)
     gold_C, predicted_C = gold_NC.sum(axis=0), predicted_NC.sum(axis=0)
@@ -119,17 +119,17 @@ def per_class(gold_NC: NDArray[np.bool_], predicted_NC: NDArray[np.bool_]) -> li
 
 @dataclass(frozen=True, kw_only=True)
 class Bin:
-    """Examples of about the same confidence: what a point of a reliability diagram shows."""
+    """Examples of about the same confidence: a point of a reliability diagram."""
 
     count: int
     confidence: float
-    """The mean of theirs."""
+    """Mean confidence."""
     accuracy: float
-    """The share that is right."""
+    """Share of correct examples."""
 
 
 def reliability(confidence_N: Floats, correct_N: NDArray[np.bool_]) -> list[Bin]:
-    """The bins of the expected calibration error that are not empty, from the least sure to the surest."""
+    """Return the non-empty bins of the expected calibration error, by ascending confidence."""
     check_lengths(confidence_N, correct_N)
     bin_N = _bins(confidence_N)
     return [
@@ -142,7 +142,7 @@ def reliability(confidence_N: Floats, correct_N: NDArray[np.bool_]) -> list[Bin]
 def confusion(
     gold: Sequence[int] | NDArray[np.integer], predicted: Sequence[int] | NDArray[np.integer], *, num_labels: int
 ) -> NDArray[np.int64]:
-    """[C, C]: how many examples of the gold label of the row were given the label of the column."""
+    """Return [C, C]: number of examples with the gold label of the row and the predicted label of the column."""
     _check_num_labels(num_labels)
     gold_N = as_labels(gold, name="gold labels", num_labels=num_labels)
     predicted_N = as_labels(predicted, name="predicted labels", num_labels=num_labels)
@@ -153,7 +153,7 @@ def confusion(
 def _from_confusion(
     gold_N: NDArray[np.int64], predicted_N: NDArray[np.int64], *, num_labels: int, resamples: int | None, seed: int
 ) -> dict[str, Metric]:
-    # Examples of one cell of the confusion matrix are alike, and most cells are empty.
+    # Examples of one cell of the confusion matrix are identical, and most cells are empty.
     cell_K, copies_K = np.unique(gold_N * num_labels + predicted_N, return_counts=True)
     labels = np.eye(num_labels)
     gold_KC, predicted_KC = labels[cell_K // num_labels], labels[cell_K % num_labels]

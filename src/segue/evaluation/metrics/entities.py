@@ -1,13 +1,13 @@
-"""Tags to entities and back, and how many entities were found.
+"""Conversion between tags and entities, and entity-level metrics.
 
 In: rows of tags (`B-PER`, `I-PER`, `O`; also without a type, as `B`), or sets of spans. Out: spans (type, start, end)
-with the end excluded, and precision, recall and F1 over whole spans, as seqeval's default mode and conlleval.
+with the end excluded, and precision, recall and F1 over whole spans, as in seqeval's default mode and conlleval.
 
-Tags that break their scheme are read leniently, as those two do: a span goes on while its type stays the same; it
+Tags that break their scheme are read leniently, as those two do: a span continues while its type stays the same; it
 starts at B and S, and at I or E after O, after E or S, and after another type; it ends after E and S. So a stray I
-opens an entity, and IOB1 and IOB2 are read alike. A tag that the scheme does not know is refused.
+opens an entity, and IOB1 and IOB2 are read alike. A tag that is not in the scheme is refused.
 
-A type counts in the macro means if it occurs in gold or predicted. A ratio without cases is 0.
+A type counts in the macro means if it occurs in gold or predicted. A ratio with denominator 0 is 0.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -22,11 +22,11 @@ from segue.evaluation.metrics.inputs import check_lengths
 Scheme = Literal["iob1", "iob2", "bioes"]
 Span = tuple[str, int, int]
 UNTYPED = "_"
-"""The type of tags that have none, as in seqeval."""
+"""Type of tags that have none, as in seqeval."""
 
 
 def spans_of(tags: Sequence[str], scheme: Scheme) -> set[Span]:
-    """The entities that tags mark."""
+    """Return the entities marked by tags."""
     spans: set[Span] = set()
     start, open_type = 0, None
     for position, tag in enumerate(tags):
@@ -45,7 +45,7 @@ def spans_of(tags: Sequence[str], scheme: Scheme) -> set[Span]:
 
 
 def tags_of(spans: Iterable[Span], *, length: int, scheme: Scheme) -> list[str]:
-    """Tags that mark these entities; they may not overlap."""
+    """Return the tags that mark these entities, which may not overlap."""
     _check_scheme(scheme)
     tags = ["O"] * length
     previous: Span | None = None
@@ -71,7 +71,7 @@ def entity_f1(
     resamples: int | None = RESAMPLES,
     seed: int = SEED,
 ) -> dict[str, Metric]:
-    """precision, recall, f1 over all entities; macro_precision, macro_recall, macro_f1; and for each type
+    """Return precision, recall, f1 over all entities; macro_precision, macro_recall, macro_f1; and for each type
     `precision/TYPE`, `recall/TYPE`, `f1/TYPE`. One collection of spans for each row; a span counts once."""
     check_lengths(gold, predicted)
     gold_sets, predicted_sets = [set(row) for row in gold], [set(row) for row in predicted]
@@ -107,7 +107,7 @@ def _ratios(both: Floats, gold: Floats, predicted: Floats) -> dict[str, Floats]:
 
 
 def _parse(tag: str, scheme: Scheme, position: int) -> tuple[str, str]:
-    """A tag's letter and type."""
+    """Return the letter and the type of a tag."""
     _check_scheme(scheme)
     if tag == "O":
         return "O", UNTYPED
@@ -122,7 +122,7 @@ def _parse(tag: str, scheme: Scheme, position: int) -> tuple[str, str]:
 
 
 def _letters(length: int, scheme: Scheme, *, adjoins: bool) -> str:
-    """The tags of an entity; in IOB1 only one that directly follows another of its type begins with B."""
+    """Return the tag letters of an entity; in IOB1 only one that directly follows another of its type begins with B."""
     if scheme == "iob1":
         return ("B" if adjoins else "I") + "I" * (length - 1)
     if scheme == "iob2":

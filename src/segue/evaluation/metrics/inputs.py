@@ -9,7 +9,7 @@ from segue.errors import DataError
 
 
 def check_lengths(gold: Sized, predicted: Sized, *, names: tuple[str, str] = ("gold", "predicted")) -> None:
-    """Both say something of the same examples."""
+    """Raise DataError unless both have the same number of examples, at least one."""
     if len(gold) != len(predicted):
         raise DataError(
             f"{names[0]} and {names[1]} must have one entry for each example; got {len(gold)} and {len(predicted)}. "
@@ -20,7 +20,7 @@ def check_lengths(gold: Sized, predicted: Sized, *, names: tuple[str, str] = ("g
 
 
 def as_floats(values: ArrayLike, *, name: str, dimensions: int) -> NDArray[np.float64]:
-    """Finite numbers of the expected shape."""
+    """Return finite numbers of the expected shape."""
     given = _as_array(values, name=name, dimensions=dimensions)
     if given.dtype.kind not in "fiub":
         raise DataError(f"{name} must be numbers; got {given.dtype}. Convert them first.")
@@ -36,7 +36,7 @@ def as_floats(values: ArrayLike, *, name: str, dimensions: int) -> NDArray[np.fl
 
 
 def as_probabilities(values: ArrayLike, *, num_labels: int) -> NDArray[np.float64]:
-    """[N, num_labels], from 0 to 1."""
+    """Return probabilities [N, num_labels], from 0 to 1."""
     probabilities_NC = as_floats(values, name="probabilities", dimensions=2)
     if len(probabilities_NC) and probabilities_NC.shape[1] != num_labels:
         raise DataError(
@@ -52,7 +52,7 @@ def as_probabilities(values: ArrayLike, *, num_labels: int) -> NDArray[np.float6
 
 
 def as_labels(values: ArrayLike, *, name: str, num_labels: int) -> NDArray[np.int64]:
-    """[N] whole numbers from 0 to num_labels - 1."""
+    """Return labels [N], integers from 0 to num_labels - 1."""
     array = _as_array(values, name=name, dimensions=1)
     if array.size and array.dtype.kind not in "iub":
         raise DataError(f"{name} must be whole numbers; got {array.dtype}. Map label names to their numbers first.")
@@ -71,7 +71,7 @@ def _as_array(values: ArrayLike, *, name: str, dimensions: int) -> NDArray[np.ge
         array: NDArray[np.generic] = np.asarray(values)
     except ValueError as error:
         raise DataError(f"{name} must have rows of one length; got rows of different length.") from error
-    if array.shape == (0,):  # an empty list says nothing of its columns
+    if array.shape == (0,):  # an empty list has no known number of columns
         array = array.reshape((0,) * dimensions)
     if array.ndim != dimensions:
         raise DataError(f"{name} must have {dimensions} dimension(s); got the shape {list(array.shape)}.")

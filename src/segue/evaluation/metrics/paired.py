@@ -1,7 +1,7 @@
 """Confidence intervals of the difference between two models, on the same resampled examples (paired bootstrap).
 
-In: for each model, a function from the numbers of some examples to its measures. Out: for each model after the first,
-its measures minus those of the first, with percentile intervals as in `bootstrap`.
+In: for each model, a function from example indices to its metrics. Out: for each model after the first, its metrics
+minus those of the first, with percentile intervals as in `bootstrap`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from segue.evaluation.metrics.bootstrap import FEWEST, PERCENTILES, RESAMPLES, SEED, Metric
 
 Measure: TypeAlias = Callable[[NDArray[np.int64]], Mapping[str, float]]
-"""The numbers of some examples, which may repeat -> the measures of a model on them."""
+"""Function from example indices, which may repeat, to the metrics of a model on them."""
 
 
 def paired_differences(
     measures: Sequence[Measure], *, examples: int, resamples: int = RESAMPLES, seed: int = SEED
 ) -> list[dict[str, Metric]]:
-    """One table for each model after the first. There are no intervals of fewer than `FEWEST` examples, and none of a
-    difference that is the same in all resamples."""
+    """Return a table of differences for each model after the first. There are no intervals for fewer than `FEWEST`
+    examples, nor for a difference that is the same in all resamples."""
     every = np.arange(examples)
     points = _minus([measure(every) for measure in measures])
     drawn: list[list[dict[str, float]]] = []

@@ -1,8 +1,8 @@
 """Accuracy on minimal pairs.
 
-In: the scores of both sentences of each pair, and the group that each pair belongs to. Out: accuracy by paradigm, by
-phenomenon and over all, the latter as a mean over the pairs, with an interval, and as a mean over the paradigms. The
-two are the same where all paradigms have as many pairs. A pair whose scores are equal is a tie: half of it is right.
+In: the scores of both sentences of each pair, and the groups of each pair. Out: accuracy by paradigm, by phenomenon and
+overall, the latter as a mean over the pairs, with an interval, and as a mean over the paradigms. The two are the same
+if all paradigms have equally many pairs. A pair with equal scores is a tie and counts as half right.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from segue.evaluation.metrics.inputs import as_floats, check_lengths
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Some of the pairs."""
+    """A group of pairs."""
 
     pairs: int
     ties: int
@@ -34,7 +34,7 @@ class PairAccuracy:
     pairs: int
     ties: int
     phenomena: dict[str, Group]
-    """In the order of the data, as the paradigms."""
+    """Groups in the order of the data, like the paradigms."""
     paradigms: dict[str, Group]
     phenomenon_of: dict[str, str]
     """The phenomenon of each paradigm."""
@@ -49,7 +49,8 @@ def pair_accuracy(
     resamples: int | None = RESAMPLES,
     seed: int = SEED,
 ) -> PairAccuracy:
-    """A score and the names of its groups for each pair; a higher score is a more likely sentence."""
+    """Return the accuracy, from a score for each sentence and the group names of each pair; a higher score is a more
+    likely sentence."""
     good_N, bad_N = as_floats(good, name="good", dimensions=1), as_floats(bad, name="bad", dimensions=1)
     check_lengths(good_N, bad_N, names=("good", "bad"))
     check_lengths(good_N, paradigms, names=("good", "paradigms"))

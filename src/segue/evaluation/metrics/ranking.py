@@ -1,17 +1,17 @@
-"""Ranking metrics: how well documents are ordered for each query.
+"""Ranking metrics: the quality of the order of documents for each query.
 
-In: for each query the gold grades of its documents (0 = not relevant) and the scores a model gave them. Out: ndcg, err
-(both at k), mrr, map, precision_at_1, as means over the queries, and how many queries could not be judged.
+In: for each query the gold grades of its documents (0 = not relevant) and the scores of a model. Out: ndcg, err (both
+at k), mrr, map, precision_at_1, as means over the queries, and the number of queries that could not be judged.
 
 - NDCG discounts by log2(rank + 1). The gain of a grade is 2^grade - 1 (Burges et al. 2005; LETOR, XGBoost, LightGBM),
   or the grade itself with gain="linear" (Järvelin and Kekäläinen 2002; scikit-learn, trec_eval). With grades
   0 and 1 both are the same.
 - ERR is that of Chapelle et al. 2009: a reader stops at a document with probability (2^grade - 1) / 2^highest grade.
-- For mrr, map and precision_at_1 a grade above 0 is relevant. mrr and map look at all ranks.
+- For mrr, map and precision_at_1 a grade above 0 is relevant. mrr and map use all ranks.
 - A query without a relevant document has no right order: it is left out of the means and counted. (scikit-learn's
   NDCG counts it as 0: multiply by `judged / queries` for that.)
-- Documents with equal scores stand in the worst order, so that a model that gives every document the same score is not
-  rewarded for the order of the file. (scikit-learn averages over their orders; without ties there is no difference.)
+- Documents with equal scores are ranked in the worst order, so that a model that gives every document the same score
+  is not rewarded for the order of the file. (scikit-learn averages over their orders; without ties both are the same.)
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ from segue.evaluation.metrics.inputs import as_floats, check_lengths
 
 Gain = Literal["exponential", "linear"]
 MAX_GRADE = 30
-"""2^grade is a number one can still add up."""
+"""Maximum grade, so that sums of 2^grade stay exact."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """Metrics over the judged queries, those with a relevant document, of all queries."""
+    """Metrics over the judged queries, those with a relevant document, out of all queries."""
 
     metrics: dict[str, Metric]
     queries: int
@@ -49,8 +49,8 @@ def ranking(
     resamples: int | None = RESAMPLES,
     seed: int = SEED,
 ) -> Ranking:
-    """One row of grades and one of scores for each query. `k=None` looks at all ranks; `highest_grade` is that of the
-    grading scale, for ERR: where it is None, the highest one in the data."""
+    """Return the metrics, from a row of grades and a row of scores for each query. `k=None` uses all ranks;
+    `highest_grade` is that of the grading scale, for ERR. Default: the highest one in the data."""
     check_lengths(gold, scores, names=("gold", "scores"))
     if k is not None and k < 1:
         raise DataError(f"k must be at least 1; got {k}. Use None for all ranks.")
@@ -79,7 +79,7 @@ def ranking(
 
 
 def ndcg(grades: Floats, *, k: int | None, gain: Gain = "exponential") -> float:
-    """Normalised discounted cumulative gain of one query, from grades in the order of the ranks; one is above 0."""
+    """Return the normalised discounted cumulative gain of one query, from grades in rank order, not all 0."""
     gains = np.exp2(grades) - 1 if gain == "exponential" else grades
     discounts = 1 / np.log2(np.arange(2, len(grades) + 2))
     ideal = np.sort(gains)[::-1]
@@ -87,7 +87,7 @@ def ndcg(grades: Floats, *, k: int | None, gain: Gain = "exponential") -> float:
 
 
 def err(grades: Floats, *, k: int | None, highest_grade: float) -> float:
-    """Expected reciprocal rank of one query, from grades in the order of the ranks."""
+    """Return the expected reciprocal rank of one query, from grades in rank order."""
     stop = (np.exp2(grades[:k]) - 1) / np.exp2(highest_grade)
     reached = np.concatenate([[1.0], np.cumprod(1 - stop)[:-1]])
     return float((reached * stop / np.arange(1, len(stop) + 1)).sum())
@@ -99,7 +99,7 @@ def _average_precision(relevant: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 def _ordered(grades: ArrayLike, scores: ArrayLike, query: int) -> Floats:
-    """The grades of a query's documents from the highest score down, of equal scores the lowest grade first."""
+    """Return the grades of a query's documents by descending score, the lowest grade first among equal scores."""
     grades_D = as_floats(grades, name=f"the grades of query {query}", dimensions=1)
     scores_D = as_floats(scores, name=f"the scores of query {query}", dimensions=1)
     if len(grades_D) != len(scores_D) or len(grades_D) == 0:

@@ -1,8 +1,8 @@
-"""Metrics of regression.
+"""Regression metrics.
 
-In: two lists of numbers. Out: Pearson and Spearman correlation, as scipy.stats, and the mean squared error.
+In: two lists of numbers. Out: Pearson and Spearman correlation, as in scipy.stats, and the mean squared error.
 Ties share the mean of their ranks. A correlation with constant predictions (or constant gold values) is undefined: it
-counts as 0, which says that nothing was learnt, and not as NaN, which no comparison can order.
+is set to 0, which means that nothing was learnt, and not to NaN, which cannot be compared.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from segue.evaluation.metrics.bootstrap import RESAMPLES, SEED, Floats, Metric, 
 from segue.evaluation.metrics.inputs import as_floats, check_lengths
 
 CONSTANT = 1e-13
-"""A standard deviation below this part of the largest value is rounding."""
+"""Standard deviation, relative to the largest value, below which values count as constant up to rounding."""
 
 
 def regression(
@@ -24,7 +24,7 @@ def regression(
     resamples: int | None = RESAMPLES,
     seed: int = SEED,
 ) -> dict[str, Metric]:
-    """pearson, spearman, mean_squared_error."""
+    """Return pearson, spearman, mean_squared_error."""
     gold_N = as_floats(gold, name="gold", dimensions=1)
     predicted_N = as_floats(predicted, name="predicted", dimensions=1)
     check_lengths(gold_N, predicted_N)
@@ -58,7 +58,7 @@ def _centred(x_RN: Floats, weights_RN: Floats) -> tuple[Floats, NDArray[np.bool_
 
 
 class _Ranks:
-    """The ranks of values in a resample, from 1, ties averaged: sorted once, counted for each."""
+    """Ranks of values in a resample, from 1, ties averaged: sorted once, counted for each resample."""
 
     def __init__(self, values_N: Floats) -> None:
         self.order_N = np.argsort(values_N, kind="stable")

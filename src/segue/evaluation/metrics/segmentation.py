@@ -1,16 +1,16 @@
-"""Text as the units that the CMRC 2018 script counts: single Chinese characters, and words of everything else.
+"""Segmentation of text into the units of the CMRC 2018 script: single Chinese characters, and words of everything else.
 
-In: a text. Out: its units in order, lower case. The script cuts what is not Chinese with nltk's English word tokenizer;
-the rules of that one which can matter in an answer are written here: punctuation apart from words, numbers whole, the
-clitics of English apart from their hosts. nltk also looks for the ends of sentences with a trained model; here a period
-before a space ends one, unless it follows a single letter, a word with periods in it, or a title. (Of the 14,312
-different answers of CMRC 2018, two are cut otherwise than by the word rules of nltk 3.10 alone, at such a period.)
+In: a text. Out: its units in order, lower case. The script splits other text with nltk's English word tokenizer; the
+rules of it that can matter in an answer are implemented here: punctuation apart from words, numbers whole, the clitics
+of English apart from their hosts. nltk also finds the ends of sentences with a trained model; here a period before a
+space ends one, unless it follows a single letter, a word with periods in it, or a title. (Of the 14,312 different
+answers of CMRC 2018, two are split differently than by the word rules of nltk 3.10 alone, at such a period.)
 """
 
 import re
 
 REMOVED = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
-"""The script's list. It names the ellipsis as a pair of characters, which never equals one, so … is not removed."""
+"""The script's list. It has the ellipsis as a pair of characters, which never equals one, so … is not removed."""
 
 _CHINESE = re.compile(r"[\u4e00-\u9fa5]")
 _OPENING = re.compile(r"""(?:^"?|[ (\[{<«‘„])\Z""")
@@ -41,7 +41,7 @@ _ABBREVIATED = re.compile(r"\w|.*\..*|mr|mrs|ms|dr|st|jr|sr|prof|rev|rep|sen|gov
 
 
 def mixed_units(text: str) -> list[str]:
-    """Characters and words, what is in REMOVED left out."""
+    """Return characters and words, without the characters in REMOVED."""
     units: list[str] = []
     other: list[str] = []
     for character in text.lower().strip():
@@ -57,12 +57,12 @@ def mixed_units(text: str) -> list[str]:
 
 
 def without_punctuation(text: str) -> str:
-    """Lower case, what is in REMOVED left out, spaces inside kept."""
+    """Return the text in lower case, without the characters in REMOVED, with inner spaces kept."""
     return "".join(character for character in text.lower().strip() if character not in REMOVED)
 
 
 def english_units(text: str) -> list[str]:
-    """Words, numbers and punctuation of a text in lower case."""
+    """Return the words, numbers and punctuation of a text in lower case."""
     units: list[str] = []
     for match in _UNIT.finditer(text):
         if match["quote"]:
@@ -74,7 +74,7 @@ def english_units(text: str) -> list[str]:
 
 
 def _split_word(word: str, text: str, end: int) -> list[str]:
-    """A word and what clings to it."""
+    """Split a word from its clitics and punctuation."""
     tail: list[str] = []
     if word.endswith(".'"):
         word, tail = word[:-1], ["'"]

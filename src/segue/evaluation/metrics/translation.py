@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric as Scorer
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
-"""How BLEU cuts words: 13a for languages with spaces, zh for Chinese. chrF needs none of it."""
+"""Tokenisation for BLEU: 13a for languages with spaces, zh for Chinese. chrF needs none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Translation:
-    """`metrics` and `signatures` have the keys bleu and chrf."""
+    """Metrics and signatures with the keys bleu and chrf."""
 
     metrics: dict[str, Metric]
     signatures: dict[str, str]
@@ -39,7 +39,7 @@ def translation(
     resamples: int | None = RESAMPLES,
     seed: int = SEED,
 ) -> Translation:
-    """`references` holds one list for each sentence: all its references, at least one."""
+    """Return BLEU and chrF. `references` holds one list for each sentence: all its references, at least one."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
@@ -51,7 +51,7 @@ def translation(
             )
     if tokenize not in get_args(Tokenize):
         raise DataError(f"tokenize must be one of {', '.join(get_args(Tokenize))}; got {tokenize!r}.")
-    # sacrebleu wants the first references of all sentences, then the second ones, with None where there is none.
+    # sacrebleu takes the first references of all sentences, then the second ones, with None where there is none.
     streams = [list(stream) for stream in zip_longest(*references)]
     scorers: dict[str, Scorer] = {"bleu": BLEU(tokenize=tokenize, force=True), "chrf": CHRF()}
     metrics: dict[str, Metric] = {}
@@ -70,7 +70,7 @@ def _measure(
     resamples: int | None,
     seed: int,
 ) -> dict[str, Metric]:
-    # sacrebleu shows these two steps of its corpus_score to its own significance tests only; tests/ compares.
+    # sacrebleu uses these two private steps of corpus_score in its own significance tests; tests/ compares.
     counts_NS = np.array(scorer._extract_corpus_statistics(predicted, streams), dtype=np.float64)
 
     def formula(weights_RN: Floats) -> dict[str, Floats]:

@@ -1,10 +1,10 @@
-"""Attention from projected queries, keys and values: one function, computed by the fastest kernel that can.
+"""Attention kernels: one function from projected queries, keys and values, computed by the fastest kernel available.
 
-In: query, key, value, the terms of the score, and a View (who sees whom, from where). Out: what each query reads,
-before the output projection. Projections and parameters are the business of `attention`. `definition` says what the
-result is; `native` (C++, for float32 and float64 on a CPU) and `banded` (PyTorch's operations, for the rest) equal it
-and are fast. Under autocast on a CPU the native kernel computes in float32 what comes to it in bfloat16. One token at a
-time goes through whole layers in C++ instead, where it can (`step`).
+In: query, key, value, the terms of the score, and a View (mask and query positions). Out: the attention output of each
+query, before the output projection. Projections and parameters are in `attention`. `definition` is the reference
+implementation; `native` (C++, for float32 and float64 on a CPU) and `banded` (PyTorch operations, for the rest) are
+equal to it and fast. Under autocast on a CPU the native kernel computes bfloat16 inputs in float32. Single tokens go
+through whole layers in C++ instead, if possible (`step`).
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def attend(
     view: View,
     dropout: float,
 ) -> Tensor:
-    """Softmax of the scores over the visible keys, times the values: mixed_BQHE. Zeros where none is visible."""
+    """Return the softmax of the scores over visible keys, times the values: mixed_BQHE. Zeros if none is visible."""
     if torch.is_autocast_enabled("cpu") and native.applies_in_float32(query_BQHE, terms):
         with torch.autocast("cpu", enabled=False):
             query_BQHE, key_BKHE, value_BKHE = query_BQHE.float(), key_BKHE.float(), value_BKHE.float()
@@ -45,7 +45,7 @@ def attend(
 
 
 def kernels_for(query_BQHE: Tensor, key_BKHE: Tensor, value_BKHE: Tensor, terms: ScoreTerms) -> dict[str, Kernel]:
-    """The kernels that can compute this, by name, the fastest first."""
+    """Return the kernels that support these inputs, by name, the fastest first."""
     found: dict[str, Kernel] = {}
     if native.applies(query_BQHE, key_BKHE, value_BKHE, terms):
         found["native"] = native.attend

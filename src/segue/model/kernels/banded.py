@@ -1,16 +1,16 @@
-"""Attention in plain PyTorch, fast on every device: the scores of some heads and a band of queries at a time.
+"""Attention in plain PyTorch, fast on every device: computed for some heads and a band of queries at a time.
 
-It takes content, position keys and segments, where the definition takes any terms, and gives the same result, dropout
-included. What it does differently:
+It supports content, position keys and segments, where the definition supports any terms, and gives the same result,
+dropout included. The differences are:
 
 - A band of N queries needs K + N - 1 distances, not all of them, and only the keys that one of its queries sees.
-- Row i of the band wants its distances from column N - 1 - i on. Read with a row stride one less than the width, the
-  product of queries and position keys is lined up with the keys already: the shift is a view. Backwards, the gradient
-  is written through the same view.
+- Row i of the band needs its distances from column N - 1 - i on. Read with a row stride one less than the width, the
+  product of queries and position keys is already aligned with the keys: the shift is a view. In the backward pass, the
+  gradient is written through the same view.
 - Rows of the batch share their position keys, and one product of all of them.
-- Of the two segment keys only the difference counts: what all keys of a query share, the softmax takes away.
-- For the backward pass it keeps the probabilities, with a minus where dropout takes one. Where they are many it keeps
-  none and computes each band again, so that memory grows with the length and not with its square.
+- Of the two segment keys only the difference matters: the softmax cancels a term that all keys of a query share.
+- For the backward pass it stores the probabilities, with a negative sign where dropout removes one. If they are many it
+  stores none and computes each band again, so that memory grows with the length and not with its square.
 
 A NaN in a key reaches all queries of its row and head, also those that do not see the key.
 
@@ -34,16 +34,16 @@ from segue.model.positions import distance_columns
 from segue.model.uncompiled import uncompiled
 
 MOST_KEPT = 2**24
-"""How many probabilities are kept for the backward pass at most."""
+"""Maximum number of probabilities stored for the backward pass."""
 
 
 def applies(terms: ScoreTerms) -> bool:
-    """Whether the score is made of content, position keys and segments alone; on any device, in any dtype."""
+    """Return True if the score consists of content, position keys and segments only; any device, any dtype."""
     relative = terms.relative
     return relative is None or relative.keys_alone
 
 
-@uncompiled  # it works on views of buffers; let no compiler move them
+@uncompiled  # works on views of buffers, which a compiler must not move
 def attend(
     query_BQHE: Tensor,
     key_BKHE: Tensor,
@@ -53,7 +53,7 @@ def attend(
     view: View,
     dropout: float,
 ) -> Tensor:
-    """As the definition: softmax of the scores over the visible keys, times the values: mixed_BQHE."""
+    """Return the same as the definition: softmax of the scores over the visible keys, times the values: mixed_BQHE."""
     dtype = _product_dtype(query_BQHE)
     scale = 1 / math.sqrt(query_BQHE.shape[-1])
     position_key_SRHE = None if terms.relative is None else terms.relative.key_SRHE
@@ -100,13 +100,14 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_BQHE: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors  # to be read once, under checkpointing
+        saved = ctx.saved_tensors  # read only once, for checkpointing
         (*inputs, mixed_BQHE), kept = saved[:7], iter(saved[7:])
         parts = _Parts(ctx.view, ctx.dropout, ctx.seed, *inputs)
         dtype, exact = mixed_BQHE.dtype, _exact(mixed_BQHE.dtype)
         wanted = zip(inputs, ctx.needs_input_grad[4:], strict=True)
         grads = _Grads(*(torch.zeros_like(x, dtype=exact) if needed else None for x, needed in wanted))
-        # What the softmax takes from the gradient of each probability: their mean, which is grad times result.
+        # The term that the softmax subtracts from the gradient of each probability: their mean, which is grad times
+        # result.
         mean_HBQ = (grad_BQHE.to(exact) * mixed_BQHE).sum(dim=-1).permute(2, 0, 1)
         grad_HBQE = _heads_first(grad_BQHE, dtype)
         with _without_autocast(mixed_BQHE.device):
@@ -118,7 +119,7 @@ class _Attend(torch.autograd.Function):
 
 
 class _Grads(NamedTuple):
-    """Gradients of the tensors that `_Attend` takes, in their order; None where none is needed."""
+    """Gradients of the tensors that `_Attend` takes, in order; None if not needed."""
 
     content_query_HBQE: Tensor | None
     key_HBKE: Tensor | None
@@ -129,22 +130,22 @@ class _Grads(NamedTuple):
 
 
 class _Band(NamedTuple):
-    """Some queries, the keys from the first to the last that they see, and what all heads share. Masks are numbers
-    here: operations with booleans take a CPU ten times as long."""
+    """Some queries, the keys from the first to the last that they see, and the masks that all heads share. Masks are
+    numbers here: operations with booleans take ten times as long on a CPU."""
 
     queries: slice
     keys: slice
     visible_BNK: Tensor
-    """1 or 0, as numbers."""
+    """Visibility as numbers, 1 or 0."""
     most_BNK: Tensor
-    """The upper bound of each score: infinity, or the lowest number where the key is hidden."""
+    """Upper bound of each score: infinity, or the lowest number if the key is hidden."""
     differs_BNK: Tensor | None
-    """1 or 0, as numbers."""
+    """Whether segments differ, as numbers, 1 or 0."""
 
 
 class _Parts:
-    """Forward and backward pass for some heads of a band. The queries are scaled; the segment score is that of a key
-    of another segment, above one of the same."""
+    """Forward and backward pass for some heads of a band. The queries are scaled; the segment score is the score of a
+    key of another segment minus that of the same segment."""
 
     def __init__(
         self,
@@ -168,8 +169,8 @@ class _Parts:
     # -------------------------------------------------------------------------------------------------- tiles
 
     def tiles(self) -> Iterator[tuple[_Band, slice]]:
-        """Bands and heads: every query that sees something. Small ones for the cache of a CPU; elsewhere few, because
-        each costs launches."""
+        """Yield bands and heads that cover every query that sees a key. Tiles are small on a CPU, for its cache, and
+        large elsewhere, because each costs kernel launches."""
         H, B, Q, _ = self.content_query_HBQE.shape
         most_queries, most_scores = (128, 2**20) if _on_cpu(self.key_HBKE) else (512, 2**26)
         for start in range(0, Q, most_queries):
@@ -184,8 +185,8 @@ class _Parts:
                 yield band, slice(head, min(head + num_heads, H))
 
     def _seen(self, queries: slice) -> slice:
-        """As far as is known without waiting for a device: from the mask on a CPU; elsewhere, no key to the right
-        where no distance stands for it."""
+        """Return the range of visible keys, as far as it is known without synchronising a device: from the mask on a
+        CPU; elsewhere, without keys to the right that have no distance."""
         _, Q, K = self.view.mask_BQK.shape
         if _on_cpu(self.view.mask_BQK):
             seen = self.view.mask_BQK[:, queries].flatten(0, 1).any(dim=0).nonzero()
@@ -209,17 +210,17 @@ class _Parts:
     # ------------------------------------------------------------------------------------------------ forward
 
     def probability(self, band: _Band, heads: slice) -> Tensor:
-        """signed_GBNK: before dropout, negative where dropout takes it."""
+        """Return signed_GBNK: probabilities before dropout, negative where dropout removes them."""
         score_GBNK = self._score(band, heads)
         torch.minimum(score_GBNK, band.most_BNK, out=score_GBNK)
         signed_GBNK = score_GBNK.softmax(dim=-1, dtype=_exact(score_GBNK.dtype)).to(score_GBNK.dtype)
-        signed_GBNK *= band.visible_BNK  # for queries that see nothing
+        signed_GBNK *= band.visible_BNK  # for queries without visible keys
         if self.dropout > 0:
             signed_GBNK *= self._keep(band, heads).to(signed_GBNK.dtype).mul_(2).sub_(1)
         return signed_GBNK
 
     def weight(self, signed_GBNK: Tensor) -> Tensor:
-        """The weights of the values: the probabilities after dropout."""
+        """Return the weights of the values: the probabilities after dropout."""
         return signed_GBNK.relu().div_(1 - self.dropout) if self.dropout > 0 else signed_GBNK
 
     def _score(self, band: _Band, heads: slice) -> Tensor:
@@ -235,7 +236,7 @@ class _Parts:
     def add_grads(
         self, grads: _Grads, signed_GBNK: Tensor, grad_GBNE: Tensor, mean_GBN: Tensor, band: _Band, heads: slice
     ) -> None:
-        """Adds the gradients of the values, then those of the scores and of all that they are made of."""
+        """Add the gradients of the values, then those of the scores and of all their terms."""
         weight_GBNK = self.weight(signed_GBNK)
         if grads.value_HBKE is not None:
             _add_product(grads.value_HBKE[heads, :, band.keys], weight_GBNK.mT, grad_GBNE)
@@ -256,7 +257,7 @@ class _Parts:
     # ------------------------------------------------------------------------------------------------ dropout
 
     def _keep(self, band: _Band, heads: slice) -> Tensor:
-        """keep_GBNK: what dropout leaves, a part of the mask of all probabilities in the order BHQK."""
+        """Return keep_GBNK: the dropout mask of this tile, part of the mask of all probabilities in the order BHQK."""
         H, B, Q, _ = self.content_query_HBQE.shape
         index = torch.arange(max(H, B, Q), device=self.content_query_HBQE.device)
         row_GBN = (index[:B, None] * H + index[heads, None, None]) * Q + index[band.queries]
@@ -296,8 +297,8 @@ class _Positions:
             _add_product(into, score_grad.mT, self._rows_together(query_GBNE))
 
     def _window(self, x_HSRE: Tensor, band: _Band, heads: slice) -> Tensor:
-        """A view of the distances that a band needs, [G S, distances, E]. Those beyond the last, to the right, are
-        missing: no query sees such a key."""
+        """Return a view of the distances that a band needs, [G S, distances, E]. Those beyond the last, to the right,
+        are missing: no query sees such a key."""
         x_GSRE = x_HSRE[heads]
         if self.view.at_BQ is None:
             first = self.query_HBQE.shape[2] - band.queries.stop + 1 + band.keys.start
@@ -305,30 +306,30 @@ class _Positions:
         return x_GSRE.flatten(0, 1)
 
     def _width(self, band: _Band) -> int:
-        """How many distances the queries of a band have to its keys, missing ones included."""
+        """Return the number of distances between the queries and the keys of a band, missing ones included."""
         if self.view.at_BQ is None:
             return _length(band.keys) + _length(band.queries) - 1
         return self.key_HSRE.shape[2]
 
     def _rows_together(self, x_GBNX: Tensor) -> Tensor:
-        """[G S, B / S times N, X]: one product for all rows of the batch that share their position keys."""
+        """Return [G S, B / S times N, X], for one product over all rows of the batch that share their position keys."""
         return x_GBNX.reshape(x_GBNX.shape[0] * self.key_HSRE.shape[1], -1, x_GBNX.shape[-1])
 
     def _column(self, at_BQ: Tensor, band: _Band) -> Tensor:
-        """column_BNK, for queries at any positions. Keys to the right that have no distance take the last."""
+        """Return column_BNK for queries at any positions; the last column for keys that have no distance."""
         at_BN, length = at_BQ[:, band.queries], self.view.segment_length
         column_BNK = distance_columns(at_BN, segment_length=length, num_keys=band.keys.stop)
         return column_BNK[..., band.keys.start :].clamp(max=self.key_HSRE.shape[2] - 1)
 
 
 def _shifted(x_GBNW: Tensor, *, num_keys: int) -> Tensor:
-    """A view of the distances, one column a key: result[..., i, j] = x[..., i, N - 1 - i + j]."""
+    """Return a view of the distances with one column per key: result[..., i, j] = x[..., i, N - 1 - i + j]."""
     G, B, N, W = x_GBNW.shape
     return x_GBNW.as_strided((G, B, N, num_keys), (B * N * W, N * W, W - 1, 1), N - 1)
 
 
 def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
-    """In place, of all matrices at once; sums of half precision are kept in full."""
+    """Add the products of all matrices in place; sums of half precision are accumulated in full precision."""
     if into.dtype == left.dtype:
         into.flatten(0, -3).baddbmm_(left.flatten(0, -3), right.flatten(0, -3))
     else:
@@ -352,7 +353,7 @@ def _on_cpu(x: Tensor) -> bool:
 
 
 def _product_dtype(query_BQHE: Tensor) -> torch.dtype:
-    """The dtype of the query, or the one to which autocast would cast it."""
+    """Return the dtype of the query, or the one to which autocast would cast it."""
     device = query_BQHE.device.type
     casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     return torch.get_autocast_dtype(device) if casts and query_BQHE.dtype != torch.float64 else query_BQHE.dtype
@@ -364,5 +365,5 @@ def _without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def _exact(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of sums over keys: at least float32."""
+    """Return the dtype of sums over keys: at least float32."""
     return torch.promote_types(dtype, torch.float32)

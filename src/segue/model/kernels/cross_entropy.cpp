@@ -1,8 +1,8 @@
 // Logits in bfloat16 -> -log p(target) of each row, and in place of the logits the gradient of their weighted sum. See
-// cross_entropy.py in the folder above for what is computed. PyTorch needs a pass through memory for each operation and
+// cross_entropy.py in the folder above for the definition. PyTorch needs a pass through memory for each operation and
 // for each change of precision; here a row stays in the cache from its logits to its gradient.
 //
-// Sums are always made in the same order, so results do not depend on the number of threads.
+// Sums are always computed in the same order, so results do not depend on the number of threads.
 
 #include <cmath>
 #include <cstdint>
@@ -19,7 +19,7 @@ typedef uint16_t loose_halves __attribute__((vector_size(16), aligned(2), may_al
 typedef uint32_t words __attribute__((vector_size(32)));
 
 constexpr i64 WIDE = LANES<float>;
-constexpr i64 COLUMNS = 1024;  // of the bias whose gradient one thread sums up at a time
+constexpr i64 COLUMNS = 1024;  // columns of the bias gradient that one thread sums at a time
 
 inline float from_bfloat16(uint16_t x) {
   const uint32_t bits = static_cast<uint32_t>(x) << 16;
@@ -35,7 +35,7 @@ inline Vector<float> from_bfloat16(const uint16_t* p) {
   return y;
 }
 
-// Rounded to the nearest, to the even one between two; NaN becomes a NaN.
+// Rounds to nearest, ties to even; NaN stays NaN.
 inline uint16_t to_bfloat16(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -93,7 +93,7 @@ float row_loss(i64 size, uint16_t* logits, const float* bias, i64 target, float 
 
 extern "C" {
 // logits [rows, size] in bfloat16, dense; bias [size]; targets, weights and nll [rows]. With bias_gradient [size], to
-// which the gradient is added, the logits become weights * (p - onehot(target)). Returns whether memory ran out.
+// which the gradient is added, the logits become weights * (p - onehot(target)). Returns 1 if memory ran out.
 int segue_nll_bfloat16(uint16_t* logits, const float* bias, const int64_t* targets, const float* weights, float* nll,
                        float* bias_gradient, int64_t rows, int64_t size, int64_t threads) {
   int failed = 0;

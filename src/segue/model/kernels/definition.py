@@ -1,4 +1,4 @@
-"""Attention in plain PyTorch, term by term: the definition that faster kernels must equal, dropout included."""
+"""Attention in plain PyTorch, term by term: the reference that faster kernels must equal, dropout included."""
 
 import math
 
@@ -19,7 +19,7 @@ def attend(
     view: View,
     dropout: float,
 ) -> Tensor:
-    """Softmax of the scores over the visible keys, times the values: mixed_BQHE. Zeros where none is visible."""
+    """Return the softmax of the scores over visible keys, times the values: mixed_BQHE. Zeros if none is visible."""
     score_BHQK = attention_score(query_BQHE, key_BKHE, terms=terms, view=view)
     probability_BHQK = masked_softmax(score_BHQK, view.mask_BQK)
     if dropout > 0:
@@ -30,7 +30,7 @@ def attend(
 
 
 def mixed_values(probability_BHQK: Tensor, value_BKHE: Tensor, *, terms: ScoreTerms, view: View) -> Tensor:
-    """The mean of the values under these probabilities, those of the distances included: mixed_BQHE."""
+    """Return the mean of the values under these probabilities, those of the distances included: mixed_BQHE."""
     mixed_BQHE = torch.einsum("bhqk,bkhe->bqhe", probability_BHQK, value_BKHE)
     if terms.relative is not None and terms.relative.value_SRHE is not None:
         value_SRHE = terms.relative.value_SRHE
@@ -40,8 +40,8 @@ def mixed_values(probability_BHQK: Tensor, value_BKHE: Tensor, *, terms: ScoreTe
 
 
 def attention_score(query_BQHE: Tensor, key_BKHE: Tensor, *, terms: ScoreTerms, view: View) -> Tensor:
-    """((q + u) k + (q + v) r + (q + s) g) / sqrt(E) + bias, each term for its key, distance or segment. u may be
-    that of a bucket of distances."""
+    """Return ((q + u) k + (q + v) r + (q + s) g) / sqrt(E) + bias, with a term for the key, the distance and the
+    segment. u may depend on the bucket of the distance."""
     score_BHQK = _content_score(_plus(query_BQHE, terms.content_bias_HE), key_BKHE)
     num_keys, relative = key_BKHE.shape[1], terms.relative
     if relative is not None and relative.content_XHE is not None:
@@ -59,8 +59,8 @@ def attention_score(query_BQHE: Tensor, key_BKHE: Tensor, *, terms: ScoreTerms, 
 
 
 def score_parts(query_BQHE: Tensor, key_BKHE: Tensor, *, terms: ScoreTerms, view: View) -> dict[str, Tensor]:
-    """The terms of `attention_score` one by one, by name; their sum is the score. A term that the model lacks is left
-    out."""
+    """Return the terms of `attention_score` separately, by name; their sum is the score. Terms that the model lacks are
+    left out."""
     num_keys, relative = key_BKHE.shape[1], terms.relative
     parts = {"content": _content_score(query_BQHE, key_BKHE)}
     if terms.content_bias_HE is not None:
@@ -88,7 +88,7 @@ def _content_score(query_BQHE: Tensor, key_BKHE: Tensor) -> Tensor:
 
 
 def _bucket_score(query_BQHE: Tensor, key_BKHE: Tensor, relative: RelativeTerms, view: View) -> Tensor:
-    """u k, where u is that of the bucket of their distance."""
+    """Return u k, with the u of their distance's bucket."""
     assert relative.bucket_SR is not None
     rows, length = query_BQHE.shape[:2]
     every_BHXK = torch.einsum("xhe,bkhe->bhxk", relative.content_XHE, key_BKHE)
@@ -114,7 +114,7 @@ def _distance_bias(query_BQHE: Tensor, bias_SRH: Tensor, view: View, *, num_keys
 
 
 def masked_softmax(score_BHQK: Tensor, mask_BQK: Tensor) -> Tensor:
-    """Probabilities over the visible keys. A query that sees nothing gets zeros: no NaN, and no leak either
+    """Return probabilities over the visible keys. A query that sees nothing gets zeros: no NaN, and no leak either
     (subtracting a large number, as the original code does, gives such a query a little of every key)."""
     hidden_B1QK = ~mask_BQK[:, None]
     score_BHQK = score_BHQK.masked_fill(hidden_B1QK, torch.finfo(score_BHQK.dtype).min)
@@ -126,16 +126,16 @@ def _plus(query_BQHE: Tensor, bias_HE: Tensor | None) -> Tensor:
 
 
 def _to_keys(x_BHQR: Tensor, view: View, *, num_keys: int) -> Tensor:
-    """From one column per distance to one column per key."""
+    """Convert one column per distance to one column per key."""
     if view.at_BQ is None:
         return relative_shift(x_BHQR, num_keys=num_keys)
     column_BQK = distance_columns(view.at_BQ, segment_length=view.segment_length, num_keys=num_keys)
-    column_BQK = column_BQK.clamp(max=x_BHQR.shape[-1] - 1)  # keys to the right, where no distance stands for them
+    column_BQK = column_BQK.clamp(max=x_BHQR.shape[-1] - 1)  # keys to the right that have no distance
     return x_BHQR.gather(-1, column_BQK[:, None].expand(-1, x_BHQR.shape[1], -1, -1))
 
 
 def _to_distances(x_BHQK: Tensor, view: View, *, num_distances: int) -> Tensor:
-    """From one column per key to one column per distance; masked keys must be zero."""
+    """Convert one column per key to one column per distance; masked keys must be zero."""
     if view.at_BQ is None:
         return relative_unshift(x_BHQK, num_distances=num_distances)
     column_BQK = distance_columns(view.at_BQ, segment_length=view.segment_length, num_keys=x_BHQK.shape[-1])

@@ -1,9 +1,9 @@
-"""Dropout whose masks are computed, not drawn: a hash of a seed, a row and a column says what is kept.
+"""Dropout with computed masks: a hash of a seed, a row and a column decides what is kept.
 
-PyTorch draws the masks of a CPU one number at a time on one core, which for the probabilities of attention costs as
-much as the products around them. A hash runs on all cores, needs no mask to be stored for the backward pass, and is
-the same in every kernel, so that a fast kernel equals the definition with dropout too. One number a call is drawn
-from PyTorch's generator: its seed decides everything, as ever.
+PyTorch draws masks on a CPU one number at a time on one core, which for the probabilities of attention costs as much as
+the products around them. A hash runs on all cores, needs no mask to be stored for the backward pass, and is the same in
+every kernel, so that a fast kernel equals the definition with dropout, too. One number per call is drawn from PyTorch's
+generator, so its seed determines everything as usual.
 """
 
 from typing import Any, cast
@@ -17,23 +17,23 @@ from segue.model.kernels import library
 
 
 def draw_seed() -> int:
-    """A new seed for one call, from the generator of the CPU."""
+    """Return a new seed for one call, from the generator of the CPU."""
     return int(torch.randint(2**63 - 1, ()))
 
 
 def threshold(probability: float) -> int:
-    """The bound below which a hash, from 0 up to 2^32, means that a number is dropped."""
+    """Return the bound below which a hash, from 0 up to 2^32, means that a number is dropped."""
     return min(round(probability * 2**32), 2**32 - 1)
 
 
 def keep_mask(seed: int, *, rows: int, columns: int, probability: float, device: torch.device | None = None) -> Tensor:
-    """The mask of what dropout keeps: keep[row, column]."""
+    """Return the dropout mask: keep[row, column]."""
     return keep_rows(seed, torch.arange(rows, device=device), columns=slice(0, columns), probability=probability)
 
 
 def keep_rows(seed: int, row: Tensor, *, columns: slice, probability: float) -> Tensor:
-    """keep[..., column] for the given rows: the definition. SplitMix64 makes a key of seed and row; MurmurHash3's
-    finaliser, a number of key and column (both in wrapping arithmetic, shifts without sign)."""
+    """Return keep[..., column] for the given rows: the definition. SplitMix64 makes a key from seed and row;
+    MurmurHash3's finaliser makes a number from key and column (both in wrapping arithmetic, with unsigned shifts)."""
     key = row * _signed(0x9E3779B97F4A7C15, 64) + _signed(seed % 2**64, 64)
     key = (key ^ _shift(key, 30, 64)) * _signed(0xBF58476D1CE4E5B9, 64)
     key = (key ^ _shift(key, 27, 64)) * _signed(0x94D049BB133111EB, 64)
@@ -43,11 +43,11 @@ def keep_rows(seed: int, row: Tensor, *, columns: slice, probability: float) -> 
     x.bitwise_xor_(_shift(x, 16, 32)).mul_(_signed(0x85EBCA6B, 32))
     x.bitwise_xor_(_shift(x, 13, 32)).mul_(_signed(0xC2B2AE35, 32))
     x.bitwise_xor_(_shift(x, 16, 32)).bitwise_xor_(_signed(0x80000000, 32))
-    return x >= threshold(probability) - 2**31  # compares without sign
+    return x >= threshold(probability) - 2**31  # an unsigned comparison
 
 
 def dropout(x: Tensor, probability: float, *, training: bool) -> Tensor:
-    """Dropout as F.dropout does it: zero with this probability, scaled to keep the mean."""
+    """Apply dropout like F.dropout: zero with this probability, scaled to keep the mean."""
     if not training or probability == 0:
         return x
     if x.device.type != "cpu" or not 0 < probability < 1:
@@ -71,7 +71,7 @@ def _signed(value: int, bits: int) -> int:
 
 
 def _shift(x: Tensor, by: int, bits: int) -> Tensor:
-    """A shift to the right that fills with zeros."""
+    """Return a logical shift to the right."""
     return (x >> by).bitwise_and_(2 ** (bits - by) - 1)
 
 

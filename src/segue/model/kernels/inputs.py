@@ -1,4 +1,4 @@
-"""The inputs of attention besides queries, keys and values: who sees whom, and the terms of the score."""
+"""The inputs of attention besides queries, keys and values: visibility, and the terms of the score."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,16 @@ from segue.model.positions import RelativeTerms
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What the queries of one stream see."""
+    """Visibility and positions of the queries of one stream."""
 
     mask_BQK: Tensor
     """True = may attend."""
     differs_BQK: Tensor | None = None
-    """Whether query and key are of different segments, for the relative segment encoding; None: no encoding."""
+    """True if query and key are of different segments, for the relative segment encoding; None: no encoding."""
     at_BQ: Tensor | None = None
     """Positions of the queries in a segment; None: all of them, in order."""
     segment_length: int
-    """How many positions the segment has (the queries may be fewer)."""
+    """Number of positions of the segment (the queries may be fewer)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +27,10 @@ class ScoreTerms:
 
     relative: RelativeTerms | None = None
     content_bias_HE: Tensor | None = None
-    """u: makes a key likely whatever the query is."""
+    """u: a bias for a key, independent of the query."""
     position_bias_HE: Tensor | None = None
-    """v: makes a distance likely whatever the query is."""
+    """v: a bias for a distance, independent of the query."""
     segment_key_2HE: Tensor | None = None
     """Keys for "same segment" and "another segment"."""
     segment_bias_HE: Tensor | None = None
-    """s: the same for the segment keys."""
+    """s: a bias for the segment keys, independent of the query."""

@@ -1,4 +1,4 @@
-// Vectors of eight floats or four doubles, with those of GCC and Clang; what native.cpp and step.cpp share.
+// Vectors of eight floats or four doubles, by the vector extensions of GCC and Clang; shared by all kernels.
 
 #pragma once
 
@@ -66,7 +66,7 @@ inline Vector<double> exponential(Vector<double> x) {
   return y;
 }
 
-// Memory aligned for vectors, or null if there is none left.
+// Memory aligned for vectors; null if the allocation failed.
 template <class T>
 class Buffer {
  public:

@@ -1,8 +1,8 @@
-"""The compiled part, all `*.cpp` of this folder: found, checked and loaded, or absent. And its simplest parts, dropout
-and the cross-entropy of logits in bfloat16.
+"""The compiled library, from all `*.cpp` of this folder: found, checked and loaded, or absent. Also its simplest
+functions, dropout and the cross-entropy of logits in bfloat16.
 
-The set-up compiles it if there is a compiler (hatch_build.py). Without it the same results come from PyTorch's own
-operations, more slowly; `segue doctor` says which it is.
+The installation compiles it if there is a compiler (hatch_build.py). Without it PyTorch operations give the same
+results more slowly; `segue doctor` reports whether it is used.
 """
 
 import ctypes
@@ -19,12 +19,12 @@ from torch import Tensor
 SOURCES = Path(__file__).parent
 LIBRARY = Path(__file__).with_name("libnative.so")
 NAMES = {torch.float32: "float32", torch.float64: "float64"}
-"""The endings of function names, by dtype."""
+"""Suffixes of function names, by dtype."""
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The loaded library; None where there is none to use."""
+    """Return the loaded library; None if there is none to use."""
     if not LIBRARY.exists():
         return None
     if platform.machine().lower() in {"x86_64", "amd64"} and torch.backends.cpu.get_cpu_capability() == "DEFAULT":
@@ -50,7 +50,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def source_hash() -> str:
-    """The hash of the sources, as the build gives it to the compiler (hatch_build.py)."""
+    """Return the hash of the sources, which the build also passes to the compiler (hatch_build.py)."""
     digest = hashlib.sha256()
     for source in sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")]):
         digest.update(source.read_bytes())
@@ -58,18 +58,18 @@ def source_hash() -> str:
 
 
 def available() -> bool:
-    """Whether it was built, from these sources, for a processor like this one."""
+    """Return True if the library was built, from these sources, for a processor like this one."""
     return library() is not None
 
 
 def supports(x: Tensor) -> bool:
-    """Whether a tensor can be handed over: dense numbers in the memory of the CPU."""
+    """Return True if a tensor can be passed to the library: a dense tensor in CPU memory."""
     plain = type(x) in {Tensor, torch.nn.Parameter} and x.device.type == "cpu" and x.dtype in NAMES
     return plain and not torch.compiler.is_compiling() and available()
 
 
 def drop(x: Tensor, *, seed: int, threshold: int, scale: float) -> Tensor:
-    """x, scaled where `dropout.keep_mask` keeps it, zero elsewhere."""
+    """Return x, scaled where `dropout.keep_mask` keeps it, zero elsewhere."""
     x = x.contiguous()
     result = torch.empty_like(x)
     columns = x.shape[-1] if x.dim() else 1
@@ -82,8 +82,9 @@ def drop(x: Tensor, *, seed: int, threshold: int, scale: float) -> Tensor:
 def nll_and_gradient(
     logits_CV: Tensor, bias_V: Tensor, targets_C: Tensor, weights_C: Tensor, *, d_bias_V: Tensor | None
 ) -> Tensor:
-    """-log p(target) of each row, from dense logits in bfloat16 that lack their bias. With `d_bias_V`, the logits
-    become the gradient of the weighted sum, weight * (p - onehot(target)), and that of the bias is added there."""
+    """Return -log p(target) of each row, from dense logits in bfloat16 without their bias. With `d_bias_V`, the logits
+    are overwritten by the gradient of the weighted sum, weight * (p - onehot(target)), and the gradient of the bias is
+    added to `d_bias_V`."""
     nll_C = torch.empty_like(weights_C)
     loaded = library()
     assert loaded is not None

@@ -1,13 +1,13 @@
 // Attention with relative positions, in tiles that stay in the cache; and dropout by hash. See definition.py and
-// dropout.py for what is computed, docs/performance.md for why this way. Plain C++ with the vectors of GCC and Clang.
+// dropout.py for the definitions, docs/performance.md for the reasons. Plain C++ with the vectors of GCC and Clang.
 //
-// The work is divided by (row of the batch, head). Each takes the queries 48 at a time, and the keys block by block:
-// scores, the position score read shifted from its product with the distances, exponentials and their product with
-// the values happen without leaving the cache. What a later block finds higher scales down what earlier ones gave.
-// Kept for the backward pass: the logarithm of each softmax's denominator. The backward pass computes the scores
-// again. Nothing of the size queries x keys is ever stored.
+// The work is divided by (row of the batch, head). Each processes 48 queries at a time, and the keys block by block:
+// scores, the position score read with a shift from its product with the distances, exponentials and their product
+// with the values are computed without leaving the cache. If a later block has a higher score, earlier results are
+// rescaled (online softmax). The backward pass only needs the logarithm of each softmax's denominator and computes the
+// scores again. Nothing of the size queries x keys is ever stored.
 //
-// The sums of one (row, head) are always made in the same order, so results do not depend on the number of threads.
+// The sums of one (row, head) are always computed in the same order, so results do not depend on the number of threads.
 
 #include <cmath>
 #include <cstdint>
@@ -21,13 +21,13 @@ namespace {
 
 using namespace segue;
 
-constexpr i64 TILE = 48;    // queries that are worked on together
-constexpr i64 AHEAD = 512;  // keys that are worked on together in the forward pass
-constexpr i64 BLOCK = 256;  // and in the backward pass
-constexpr i64 DEPTH = 256;  // of products that are made in one go
+constexpr i64 TILE = 48;    // queries processed together
+constexpr i64 AHEAD = 512;  // keys processed together in the forward pass
+constexpr i64 BLOCK = 256;  // keys processed together in the backward pass
+constexpr i64 DEPTH = 256;  // inner dimension of a product processed at a time
 
 template <class T>
-constexpr i64 PANEL = 2 * LANES<T>;  // columns of a packed matrix that lie together
+constexpr i64 PANEL = 2 * LANES<T>;  // adjacent columns of a packed matrix
 
 // ------------------------------------------------------------------------------------------------ matrix products
 
@@ -125,7 +125,7 @@ inline uint32_t row_key(uint64_t seed, uint64_t row) {
   return static_cast<uint32_t>(x >> 32);
 }
 
-// What dropout multiplies with: `scale` or 0, for one row and the columns from `first` on.
+// The factors of dropout: `scale` or 0, for one row and the columns from `first` on.
 template <class T>
 struct Keep {
   using Hash = typename Lanes<T>::hash;
@@ -146,11 +146,11 @@ struct Keep {
 
 // ------------------------------------------------------------------------------------------------------- attention
 
-// As in native.py. Strides count numbers, not bytes; the last dimension is always dense.
+// The same fields as in native.py. Strides count elements, not bytes; the last dimension is always contiguous.
 struct Problem {
   i64 rows, heads, queries, keys, width;
   i64 segment;    // positions of the segment: key j is in column segment - at + j of the distances
-  i64 distances;  // how many there are; keys further right have none, and must be masked
+  i64 distances;  // number of distances; keys further right have none, and must be masked
   i64 signs;      // 1, or one for each row; 0: no position score
   i64 threads;
   const void *query, *key, *value, *position;
@@ -172,7 +172,7 @@ struct Problem {
   void* grad_segment_score;                            // as segment_score
 };
 
-// Which keys the queries of a tile see: none outside [first, last); if `whole`, all queries all of these.
+// Keys visible to the queries of a tile: none outside [first, last); if `whole`, all queries see all of these.
 struct Reach {
   i64 first, last;
   bool whole;
@@ -199,7 +199,7 @@ Reach reach(const Problem& p, i64 b, i64 start, i64 count) {
   return {first, last, true};
 }
 
-// The distances of all heads (and signs), packed for the products they are in.
+// The distances of all heads (and signs), packed for their products.
 template <class T>
 struct Positions {
   i64 columns;  // rounded up to panels; zeros beyond the distances
@@ -241,7 +241,7 @@ void biased(const Problem& p, i64 b, i64 h, i64 start, i64 count, const void* bi
       to[i * p.width + e] = (from[(start + i) * p.query_strides[1] + e] + (add ? add[e] : T(0))) * scale;
 }
 
-// Where the distances of a tile's queries to a block of keys are.
+// Location of the distances between a tile's queries and a block of keys.
 struct Band {
   i64 first, panels;  // columns, the first one at the border of a panel
 };
@@ -264,7 +264,7 @@ Band band(const Problem& p, i64 b, i64 start, i64 count, i64 first_key, i64 last
 inline i64 position_of(const Problem& p, i64 b, i64 i) { return p.at ? p.at[b * p.queries + i] : i; }
 
 // The scores of one query: content (in `score`) plus position plus segment, the lowest number where masked.
-// Columns up to the end of a vector are filled with the lowest number too. Returns the highest; NaN counts as low.
+// Columns up to the end of a vector are also filled with the lowest number. Returns the highest; NaN counts as low.
 template <class T>
 inline T complete_score(const Problem& p, i64 b, i64 h, i64 i, i64 first, i64 count, const T* __restrict shifted,
                         bool whole, T* __restrict score) {
@@ -299,7 +299,7 @@ inline T complete_score(const Problem& p, i64 b, i64 h, i64 i, i64 first, i64 co
   return top;
 }
 
-// Turns scores into exponentials of what they are below `top`, then drops some; returns their sum before that.
+// Replaces scores by exp(score - top), then applies dropout; returns the sum before dropout.
 template <class T>
 inline T exponentials(i64 count, T top, const Keep<T>* keep, i64 first, T* score) {
   T sum = 0;
@@ -455,7 +455,7 @@ int backward(const Problem& p) {
       std::memset(grad_content, 0, p.queries * wide * sizeof(T));
       std::memset(grad_shifted, 0, p.queries * wide * sizeof(T));
       if (grad_two) std::memset(grad_two, 0, p.queries * 2 * sizeof(T));
-      for (i64 i = 0; i < p.queries; ++i) {  // what each softmax takes from all of its keys
+      for (i64 i = 0; i < p.queries; ++i) {  // the term that each softmax subtracts from all of its keys
         T sum = 0;
         for (i64 e = 0; e < E; ++e) sum += out[i * p.heads * E + e] * grad_out[i * p.grad_out_strides[1] + e];
         delta[i] = sum;

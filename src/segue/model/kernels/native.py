@@ -18,7 +18,7 @@ MaskStrides = c_int64 * 2
 
 
 class Problem(ctypes.Structure):
-    """One call: the same fields in the same order as in native.cpp, where they are explained."""
+    """Arguments of a call: the same fields in the same order as in native.cpp, where they are explained."""
 
     _fields_ = [
         *((name, c_int64) for name in ("rows", "heads", "queries", "keys", "width", "segment", "distances")),
@@ -38,7 +38,7 @@ class Problem(ctypes.Structure):
 
 
 def applies(query_BQHE: Tensor, key_BKHE: Tensor, value_BKHE: Tensor, terms: ScoreTerms) -> bool:
-    """Whether `attend` can compute this: content, position and segment scores, all of one dtype."""
+    """Return True if `attend` supports these inputs: content, position and segment scores, all of one dtype."""
     if torch.is_autocast_enabled("cpu") or not _knows(terms):
         return False
     relative_key = None if terms.relative is None else terms.relative.key_SRHE
@@ -47,7 +47,7 @@ def applies(query_BQHE: Tensor, key_BKHE: Tensor, value_BKHE: Tensor, terms: Sco
 
 
 def applies_in_float32(query_BQHE: Tensor, terms: ScoreTerms) -> bool:
-    """Whether `attend` can compute this once autocast is off and what was projected is float32 again."""
+    """Return True if `attend` supports these inputs with autocast off and projections cast back to float32."""
     parameters = [x for x in _parameters(terms) if x is not None]
     return query_BQHE.is_cpu and _knows(terms) and all(x.dtype == torch.float32 for x in parameters)
 
@@ -70,7 +70,7 @@ def attend(
     view: View,
     dropout: float,
 ) -> Tensor:
-    """Attention as `definition.attend` defines it."""
+    """Return attention as defined by `definition.attend`."""
     segment_score_BHQ2 = None
     if terms.segment_key_2HE is not None and view.differs_BQK is not None:
         bias_HE = terms.segment_bias_HE
@@ -122,7 +122,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors  # to be read once: under checkpointing these are computed again
+        saved = ctx.saved_tensors  # read only once: under checkpointing these are computed again
         query, key, value, position, content_bias, position_bias, segment_score = saved[:7]
         rows, _, heads, width = query.shape
         grad_query, grad_key, grad_value = (x.new_empty(x.shape) for x in (query, key, value))
@@ -166,7 +166,7 @@ def _problem(
     out: Tensor,
     log_sum: Tensor,
 ) -> Problem:
-    """The arguments of a call; the tensors must outlive it."""
+    """Return the arguments of a call; the tensors must outlive it."""
     rows, queries, heads, width = query.shape
     return Problem(
         rows=rows,
@@ -204,7 +204,7 @@ def _problem(
 
 
 def _dense(x: Tensor) -> Tensor:
-    """The same numbers with neighbours of the last dimension side by side."""
+    """Return the same numbers with a contiguous last dimension."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 

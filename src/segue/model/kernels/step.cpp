@@ -1,10 +1,10 @@
-// One token a row through one layer, with the keys and values of what came before in a cache; and products with few
-// rows, of weights in floating point or in 8 bits. See streaming.py for what is computed.
+// One token per row through one layer, with the keys and values of earlier tokens in a cache; and products with few
+// rows, of weights in floating point or in 8 bits. See streaming.py for the definition.
 //
-// With one row, time is what reading the weights takes: each weight is read once, in order, by one thread. All stages
-// of a layer run in one parallel region. Threads take small parts of a stage until none is left, so that one whose core
-// has other work for a while keeps nobody waiting for more than a part. Each sum is made in one order, whatever the
-// number of threads and of rows.
+// With one row, reading the weights dominates the time: each weight is read once, in order, by one thread. All stages
+// of a layer run in one parallel region. Threads take small parts of a stage until none is left, so that a thread whose
+// core is busy delays the others by at most one part. Each sum is computed in one order, for any number of threads and
+// of rows.
 
 #include <cmath>
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace {
 
 using namespace segue;
 
-// A matrix [outputs, inputs]: of numbers, or of 8 bits with a scale for each output. It is packed in panels of 16 (or,
-// of doubles, 8) outputs: [outputs / PANEL][inputs][PANEL], zeros in the last one where there are no more outputs.
+// A matrix [outputs, inputs] in floating point, or in 8 bits with a scale for each output. It is packed in panels of 16
+// outputs (8 for doubles): [outputs / PANEL][inputs][PANEL], with zeros at the end of the last one.
 struct Weights {
   const void* numbers;  // null: 8 bits
   const int8_t* bits;
@@ -31,12 +31,12 @@ struct Weights {
   const void* bias;   // [outputs] or null
 };
 
-// As in step.py. Strides count numbers, not bytes.
+// The same fields as in step.py. Strides count elements, not bytes.
 struct Layer {
-  i64 rows;     // that read a token
-  i64 asking;   // further rows that only ask: the query stream, one for each row, or none
+  i64 rows;     // rows that read a token
+  i64 asking;   // rows of the query stream: one for each row, or none
   i64 width, heads, head_width, inner;
-  i64 keys;     // positions that may be seen, the token itself the last of them
+  i64 keys;     // positions that may be visible, the token itself last
   i64 threads;
   i64 norm_first;
   i64 activation;  // 0 relu, 1 gelu, 2 gelu_tanh
@@ -78,7 +78,7 @@ template <class T>
 inline Vector<T> weights_at(const int8_t* p) {
   Vector<T> x;
 #ifdef __AVX2__
-  if constexpr (LANES<T> == 8) {  // what compilers make of the loop below is far slower
+  if constexpr (LANES<T> == 8) {  // compilers generate far slower code for the loop below
     const __m256 y = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
     std::memcpy(&x, &y, sizeof x);
     return x;
@@ -91,7 +91,7 @@ inline Vector<T> weights_at(const int8_t* p) {
 // ------------------------------------------------------------------------------------------------------------ products
 
 template <class T>
-constexpr i64 PANEL = 2 * LANES<T>;  // outputs that lie together
+constexpr i64 PANEL = 2 * LANES<T>;  // adjacent outputs
 
 // M rows times P panels, which are `inputs` numbers of each output further on; put(output, row, value) for `count`
 // outputs from `first` on.
@@ -103,7 +103,7 @@ inline void tile(const W* w, i64 inputs, const T* x, i64 x_row, const T* scale, 
     Vector<T> left[P], right[P];
     for (int p = 0; p < P; ++p) {
       const W* from = w + (p * inputs + k) * PANEL<T>;
-      __builtin_prefetch(from + 32 * PANEL<T>);  // the processor's own prefetching begins anew with each part
+      __builtin_prefetch(from + 32 * PANEL<T>);  // hardware prefetching restarts with each part
       left[p] = weights_at<T>(from);
       right[p] = weights_at<T>(from + LANES<T>);
     }
@@ -155,7 +155,7 @@ void product(const W* w, const T* scale, const T* bias, i64 outputs, i64 inputs,
   }
 }
 
-// To be called by all threads of a region, which then go on without waiting for each other. put(output, row, value).
+// To be called by all threads of a region, which continue without waiting for each other. put(output, row, value).
 template <class T, class Put>
 void product(const Weights& w, i64 outputs, i64 inputs, const T* x, i64 x_row, i64 rows, const Put& put) {
   const T* bias = static_cast<const T*>(w.bias);
@@ -190,8 +190,8 @@ inline T activated(T x, i64 activation) {
   }
 }
 
-// What head h of row n reads: the content score of each key, the score of its distance, softmax, values.
-// Rows from p.rows on only ask: each from the place behind the token of its row, one further from all keys.
+// Attention output of head h of row n: the content score of each key, the score of its distance, softmax, values.
+// Rows from p.rows on are the query stream: each is at the position behind its row's token, one further from all keys.
 template <class T>
 void read_keys(const Layer& p, i64 n, i64 h, const T* query, T* left, T* right, T* score, T* mixed) {
   const i64 E = p.head_width, even = E / LANES<T> * LANES<T>;
@@ -237,7 +237,7 @@ void read_keys(const Layer& p, i64 n, i64 h, const T* query, T* left, T* right, 
   for (; j < p.keys; ++j) whole += score[j] = std::exp(score[j] - most);
   whole += sum<T>(wholes);
   for (i64 e = 0; e < E; ++e) mixed[e] = 0;
-  constexpr int WIDE = 8;  // vectors of a value that are summed at a time
+  constexpr int WIDE = 8;  // vectors of a value summed at a time
   for (i64 e = 0; e < even; e += WIDE * LANES<T>) {
     const int count = (even - e) / LANES<T> < WIDE ? (even - e) / LANES<T> : WIDE;
     Vector<T> total[WIDE] = {};

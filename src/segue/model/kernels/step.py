@@ -1,7 +1,7 @@
-"""One token per row through a layer in C++ (`step.cpp`), and products with few rows: where a stream spends its time.
+"""One token per row through a layer in C++ (`step.cpp`), and products with few rows: the hot path of a stream.
 
-In: the weights of a layer, a cache, states. Out: the states after it. PyTorch's operations give the same for any number
-of tokens; for one they spend more time around the products than in them, and its products with one row are slow.
+In: the weights of a layer, a cache, states. Out: the states after it. PyTorch operations give the same for any number
+of tokens; for one token their overhead exceeds the time of the products, and its products with one row are slow.
 
 Besides the letters of `segue.model`: O outputs and N inputs of a matrix, C positions of a cache's buffer.
 """
@@ -23,13 +23,13 @@ _LARGEST = 127
 
 
 class Weights(ctypes.Structure):
-    """A matrix, with the fields that it has in step.cpp."""
+    """A matrix, with the same fields as in step.cpp."""
 
     _fields_ = [(name, c_void_p) for name in ("numbers", "bits", "scale", "bias")]
 
 
 class LayerCall(ctypes.Structure):
-    """One call: the same fields in the same order as in step.cpp, where they are explained."""
+    """Arguments of a call: the same fields in the same order as in step.cpp, where they are explained."""
 
     _fields_ = [
         *((name, c_int64) for name in ("rows", "asking", "width", "heads", "head_width", "inner", "keys", "threads")),
@@ -52,11 +52,11 @@ class LayerCall(ctypes.Structure):
 
 
 class Product(nn.Module):
-    """x W^T + bias, as nn.Linear without gradients; quick for few rows. With `eight_bits`, W is kept as whole numbers
-    from -127 to 127 and a scale for each output, a quarter of the size: x stays as it is.
+    """Linear layer x W^T + bias like nn.Linear, without gradients, fast for few rows. With `eight_bits`, W is stored as
+    integers from -127 to 127 and a scale for each output, a quarter of the size; x is not quantised.
 
-    Where there is the library, W is packed as step.cpp reads it, [outputs / panel, inputs, panel]; else it stays
-    [outputs, inputs], and PyTorch multiplies.
+    With the compiled library, W is packed in the layout of step.cpp, [outputs / panel, inputs, panel]; otherwise it
+    stays [outputs, inputs], and PyTorch multiplies.
     """
 
     def __init__(self, weight_ON: Tensor, bias_O: Tensor | None, *, eight_bits: bool) -> None:
@@ -68,7 +68,7 @@ class Product(nn.Module):
             most_O = weight_ON.abs().amax(dim=1)
             scale_O = torch.where(most_O > 0, most_O / _LARGEST, torch.ones_like(most_O))
         self.panel = _panel(weight_ON)
-        """How many outputs lie together; None: W is not packed."""
+        """Number of outputs per panel; None: W is not packed."""
         numbers_ON = weight_ON if scale_O is None else (weight_ON / scale_O[:, None]).round().to(torch.int8)
         self.numbers: Tensor
         self.scale_O: Tensor | None
@@ -95,14 +95,14 @@ class Product(nn.Module):
         return result
 
     def dense(self) -> Tensor:
-        """The matrix in floating point, [outputs, inputs]."""
+        """Return the matrix in floating point, [outputs, inputs]."""
         numbers = self.numbers
         if self.panel is not None:
             numbers = numbers.transpose(1, 2).flatten(0, 1)[: self.outputs]
         return numbers if self.scale_O is None else numbers.to(self.scale_O.dtype) * self.scale_O[:, None]
 
     def pointers(self) -> Weights:
-        """The arguments of a call; the tensors must outlive it."""
+        """Return the arguments of a call; the tensors must outlive it."""
         numbers = self.numbers.data_ptr()
         return Weights(
             numbers=numbers if self.scale_O is None else None,
@@ -141,11 +141,11 @@ class LayerParts:
     content_bias_HE: Tensor | None
     position_bias_HE: Tensor | None
     position_HRE: Tensor | None
-    """Keys of the distances, the longest first, the last one 0; dense."""
+    """Keys of the distances, contiguous, from the longest down to 0."""
 
 
 class Steps:
-    """All layers of a model, ready to read one token per row."""
+    """All layers of a model, prepared to read one token per row."""
 
     def __init__(self, layers: Sequence[LayerParts]) -> None:
         self._layers = layers  # keeps the tensors that the calls point to
@@ -161,9 +161,9 @@ class Steps:
         end: int,
         only: slice = slice(None),
     ) -> None:
-        """All layers or `only` some, in place: the states, and the cache at `end`. The first B states are those of
-        tokens; where there are twice as many, the others ask for what comes behind each. `seen_BK` says which positions
-        before `end`, and the token's own as the last one, are seen."""
+        """Run all layers or `only` some, in place: the states, and the cache at `end`. The first B states are those of
+        tokens; if there are twice as many, the others are the query stream behind each token. `seen_BK` is the mask of
+        visible positions before `end`, with the token's own position last."""
         rows, keys = seen_BK.shape
         _, _, heads, capacity, head_width = key_LBHCE.shape
         size, threads = key_LBHCE.element_size(), torch.get_num_threads()
@@ -194,12 +194,12 @@ class Steps:
 
 
 def applies(cache_LBHCE: Tensor) -> bool:
-    """Whether `Steps` can be used with a cache like this one."""
+    """Return True if `Steps` supports a cache like this one."""
     return supports(cache_LBHCE) and not torch.is_autocast_enabled("cpu")
 
 
 def _call(parts: LayerParts) -> LayerCall:
-    """The arguments that are the same for every token."""
+    """Return the arguments that are the same for every token."""
     query, _, _, _, widen, _ = parts.products
     all_heads, width = query.outputs, query.inputs
     head_width = all_heads // parts.num_heads
