@@ -1,1 +1,1 @@
-"""One file a question: each is run as `python -m benchmarks.<question>` from the root of the project."""
+"""Benchmarks, one file per question: each is run as `python -m benchmarks.<question>` from the root of the project."""

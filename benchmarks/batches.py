@@ -1,12 +1,12 @@
-"""What does it cost to make a permutation batch, compared with the training step that reads it?
+"""What does it cost to build a permutation batch, compared with the training step that reads it?
 
     .venv/bin/python -m benchmarks.batches
 
 8 lanes of 512 tokens, half of them backwards, 85 predicted slots, pairs, a vocabulary of 32,000 (XLNet-base). Batches
 and steps are measured in turn in one process. A step is forward, backward and Adam with memory, on 4 layers of base
 width; that of the 12 layers of XLNet-base is taken as three times that, which also counts embedding and softmax three
-times, so the share of the 4 layers, an upper bound, is printed too. Batches are made by one core (torch may use more
-for the mask), a step uses all that torch does.
+times, so the share for the 4 layers, an upper bound, is printed too. Batches are built by one core (torch may use more
+for the mask), a step uses as many as torch does.
 """
 
 import json
@@ -28,7 +28,7 @@ VOCABULARY, TOKENS, LAYERS, BASE_LAYERS, ROUNDS, BATCHES = 32_000, 2_000_000, 4,
 
 
 class RandomText:
-    """Tokens in memory: 60 % of them begin a word, lines of 25 tokens on average."""
+    """Tokens in memory: 60 % of them begin a word, lines have 25 tokens on average."""
 
     specials: Mapping[str, int] = {"unk": 0, "cls": 3, "sep": 4, "pad": 5, "mask": 6, "eod": 7}
     length, vocabulary_size = TOKENS, VOCABULARY
@@ -58,7 +58,7 @@ def main() -> None:
     batch_ms: list[float] = []
     step_ms: list[float] = []
     memory = None
-    for number in range(ROUNDS + 1):  # the first round warms up
+    for number in range(ROUNDS + 1):  # the first round is a warm-up
         made = []
         for _ in range(BATCHES):
             began = time.perf_counter()

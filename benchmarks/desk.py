@@ -1,13 +1,13 @@
-"""How good is a desk? Intents, questions outside, retrieval, thresholds and speed, beside what others use.
+"""How good is a desk? Intents, out-of-scope questions, retrieval, thresholds and speed, beside baselines.
 
-Each part is a result of its own, so the same command goes on with what is missing.
+Each part is a result of its own, so the same command continues with what is missing.
 
     .venv/bin/python -m benchmarks.desk --data DATA
     .venv/bin/python -m benchmarks.desk --data DATA --parts intents-banking77-5 speed --no-finetune
 
 DATA has the folders banking77, clinc150, insuranceqa, lcqmc and bq. Baselines are scikit-learn's: TF-IDF with logistic
-regression, BM25 (the topic of the nearest question), NB-SVM (Wang and Manning 2012). Speeds mean something only on a
-machine that does nothing else: --busy marks them.
+regression, BM25 (the topic of the nearest question), NB-SVM (Wang and Manning 2012). Speeds are meaningful only on an
+otherwise idle machine: --busy marks them.
 """
 
 import argparse
@@ -33,11 +33,11 @@ SIZES: tuple[int | None, ...] = (None, 10, 5)
 ERRORS = (0.1, 0.05, 0.02, 0.01)
 ENTRIES = 100_000
 RATE = 20
-"""Questions a second."""
+"""Questions per second."""
 
 
 def intent_knowledge(rows: list[tuple[str, str]], outside: list[str]) -> Knowledge:
-    """Each intent is a topic; its answer is its name, which is not searched."""
+    """Return knowledge with a topic for each intent; its answer is its name, which is not searched."""
     names = {name: place for place, name in enumerate(sorted({name for _, name in rows}))}
     topics = tuple(Topic(name=name, answer=None, source="") for name in names)
     asked = [Asked(text=text, topics=(names[name],), group=str(n)) for n, (text, name) in enumerate(rows)]
@@ -46,31 +46,31 @@ def intent_knowledge(rows: list[tuple[str, str]], outside: list[str]) -> Knowled
 
 
 def tell(said: str) -> None:
-    """Steps of fine-tuning are many: one of a hundred is shown."""
+    """Print progress; of the many steps of fine-tuning, one in a hundred."""
     if "step" not in said or ("00, loss" in said):
         print(f"    {said}", flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """How desks learn."""
+    """Training settings of desks."""
 
     model: str | None
     finetune: bool
     seeds: int
-    """Draws of the questions, for the small sizes."""
+    """Number of random samples of the questions, for the small sizes."""
     busy: bool
 
 
 def learned(knowledge: Knowledge, how: How) -> tuple[Built, float]:
-    """A desk, and the seconds it took."""
+    """Train a desk; return it and the duration in seconds."""
     started = time.perf_counter()
     built = build(knowledge, model=how.model, error=0.05, seed=0, finetune=how.finetune, told=tell)
     return built, time.perf_counter() - started
 
 
 def intents(data: Intents, size: int | None, how: How) -> Result:
-    """Accuracy, the errors of thresholds, and questions outside, where there are some."""
+    """Measure accuracy, the errors of thresholds, and out-of-scope questions, if there are some."""
     found = []
     for seed in range(how.seeds if size is not None else 1):
         found.append(_intents(data, few(data.train, size, seed=seed), how))
@@ -104,7 +104,7 @@ def _intents(data: Intents, rows: list[tuple[str, str]], how: How) -> Result:
 
 
 def _learning(built: Built, seconds: float) -> Result:
-    """What is told of every desk."""
+    """Return the facts that are reported for every desk."""
     return {
         "parts alone, held back": {name: round(value, 4) for name, value in built.measured.alone.items()},
         "weights": [round(float(value), 3) for value in built.model.fitted.weights_K],
@@ -118,7 +118,7 @@ def _share(found: list[str], golds: list[str]) -> float:
 
 
 def _thresholds(built: Built, sure: Any, inside: Any, right: Any) -> list[dict[str, float]]:
-    """What was asked for, and what came of it on the test questions."""
+    """Return the requested error rates, and the actual ones on the test questions."""
     outside = built.model.fitted.outside
     rows = []
     for error in ERRORS:
@@ -140,7 +140,7 @@ def _thresholds(built: Built, sure: Any, inside: Any, right: Any) -> list[dict[s
 def _outside(
     desk: DeskModel, outside: list[str], inside: Any, scores: Any, rows: list[tuple[str, str]]
 ) -> dict[str, float]:
-    """Share of the questions outside that are refused where 95 of 100 inside are kept."""
+    """Return the share of out-of-scope questions that are refused if 95 % of in-scope questions are accepted."""
     found = np.array([one.inside for one in desk.judge(outside)])
     theirs, _ = tfidf_scores(rows, outside)
     return {
@@ -152,8 +152,8 @@ def _outside(
 
 
 def retrieval(data: Retrieval, how: How) -> Result:
-    """MRR and recall among the first ten, of the desk and of BM25. A question that is learned from and stands in the
-    pool itself is also about its own entry: otherwise the desk would learn that the same words mean something else."""
+    """Measure MRR and recall at ten, of the desk and of BM25. A training question that is in the pool itself is also
+    about its own entry: otherwise the desk would learn that the same words mean something else."""
     places = {text: place for place, text in enumerate(data.pool)}
     topics = tuple(Topic(name=text[:80], answer=text, source="") for text in data.pool)
     asked = tuple(
@@ -179,7 +179,7 @@ def retrieval(data: Retrieval, how: How) -> Result:
 
 
 def _ranking(ranked: list[list[int]], golds: list[set[int]], own: list[int | None]) -> dict[str, float]:
-    """Mean reciprocal rank and recall within the first ten. The question's own entry in the pool is skipped."""
+    """Return the mean reciprocal rank and the recall at ten. The question's own entry in the pool is skipped."""
     first = []
     for some, gold, itself in zip(ranked, golds, own, strict=True):
         others = [topic for topic in some if topic != itself][:10]
@@ -192,7 +192,8 @@ def _ranking(ranked: list[list[int]], golds: list[set[int]], own: list[int | Non
 
 
 def speed(data: Intents, how: How) -> Result:
-    """Questions at a steady rate to a desk of many entries, made of real questions with a word of another in each."""
+    """Send questions at a steady rate to a desk of many entries, made of real questions with a word of another in
+    each."""
     draw = np.random.default_rng(0)
     texts = [text for text, _ in data.train]
     words = [word for text in texts for word in text.split()]

@@ -1,4 +1,4 @@
-"""What people would use instead of a desk: scikit-learn's TF-IDF with logistic regression, BM25, NB-SVM."""
+"""Baselines of the desk: scikit-learn's TF-IDF with logistic regression, BM25, NB-SVM."""
 
 from typing import Any
 
@@ -13,7 +13,8 @@ _FITTED: dict[int, tuple[Rows, Any, Any]] = {}
 
 
 def tfidf_scores(rows: Rows, texts: list[str]) -> tuple[Any, list[str]]:
-    """Probabilities of each label: words and pairs of words, C = 10. The last fit is kept for the same rows."""
+    """Return the probabilities of each label: words and pairs of words, C = 10. The last fit is kept for the same
+    rows."""
     kept = _FITTED.get(0)
     if kept is None or kept[0] is not rows:
         vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
@@ -24,7 +25,8 @@ def tfidf_scores(rows: Rows, texts: list[str]) -> tuple[Any, list[str]]:
 
 
 def nb_svm(rows: Rows, texts: list[str]) -> list[str]:
-    """Binary words and pairs of words, scaled by the log-count ratio of each class, one linear SVM for each."""
+    """Return labels by NB-SVM: binary words and pairs of words, scaled by the log-count ratio of each class, one linear
+    SVM for each."""
     vectorizer = CountVectorizer(ngram_range=(1, 2), binary=True)
     given = vectorizer.fit_transform([text for text, _ in rows]).astype(np.float64)
     asked = vectorizer.transform(texts).astype(np.float64)
@@ -41,12 +43,12 @@ def nb_svm(rows: Rows, texts: list[str]) -> list[str]:
 
 
 def nearest_by_bm25(rows: Rows, texts: list[str]) -> list[str]:
-    """The label of the nearest question."""
+    """Return the label of the nearest question."""
     return [rows[found[0]][1] for found in bm25_rankings([text for text, _ in rows], texts, characters=False)]
 
 
 def bm25_rankings(pool: list[str], texts: list[str], *, characters: bool) -> list[list[int]]:
-    """The eleven best of the pool: k1 = 1.5, b = 0.75; words, or single characters and pairs of them."""
+    """Return the eleven best of the pool: k1 = 1.5, b = 0.75; words, or single characters and pairs of them."""
     how: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 2)} if characters else {"token_pattern": r"\w+"}
     vectorizer = CountVectorizer(**how)
     counts = vectorizer.fit_transform(pool).tocoo()

@@ -1,4 +1,4 @@
-"""The data sets of the desk's benchmark, as questions with intents, and as questions with what answers them."""
+"""Data sets of the desk's benchmark: questions with intents, and questions with their answers."""
 
 import csv
 import io
@@ -19,9 +19,9 @@ class Intents:
     train: list[tuple[str, str]]
     test: list[tuple[str, str]]
     outside: list[str] = field(default_factory=list)
-    """Questions outside that the desk may learn from,"""
+    """Out-of-scope questions for training."""
     outside_test: list[str] = field(default_factory=list)
-    """and is asked."""
+    """Out-of-scope questions for the test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def clinc150(data: Path) -> Intents:
 
 
 def insuranceqa(data: Path, *, chinese: bool) -> Retrieval:
-    """Answers of the whole pool; a question may have several."""
+    """Return answers of the whole pool; a question may have several."""
     language = "zh" if chinese else "en"
     answers = {str(row["id"]): str(row[language]) for row in _lines(data / "insuranceqa" / "answers.jsonl.xz")}
 
@@ -77,8 +77,8 @@ def insuranceqa(data: Path, *, chinese: bool) -> Retrieval:
 
 
 def pairs(data: Path, name: str) -> Retrieval:
-    """Pairs of questions with the same meaning: the first is asked, the second is to be found among all second ones.
-    LCQMC learns from its dev part and is tested on its test part; BQ has one part, which is cut in two."""
+    """Return pairs of questions with the same meaning: the first is asked, the second is to be found among all second
+    ones. LCQMC is trained on its dev part and tested on its test part; BQ has one part, which is split in two."""
     if name == "lcqmc":
         learned, asked = (_lcqmc(data / "lcqmc" / f"{part}.csv.xz") for part in ("dev", "test"))
     else:
@@ -92,7 +92,7 @@ def pairs(data: Path, name: str) -> Retrieval:
 
 
 def few(rows: list[tuple[str, str]], size: int | None, *, seed: int) -> list[tuple[str, str]]:
-    """A random sample of rows for each intent; all rows for None."""
+    """Return a random sample of rows for each intent; all rows for None."""
     if size is None:
         return rows
     counts: Counter[str] = Counter()
@@ -105,7 +105,7 @@ def few(rows: list[tuple[str, str]], size: int | None, *, seed: int) -> list[tup
 
 
 def _gathered(rows: list[tuple[str, str, str]]) -> list[tuple[str, list[str]]]:
-    """Questions with all that mean the same; a text is not searched for itself."""
+    """Return questions with all that mean the same; a text is not searched for itself."""
     found: dict[str, list[str]] = {}
     for first, second, label in rows:
         if label == "1" and first != second:

@@ -1,11 +1,11 @@
-"""What do weights of eight bits bring, and what do they cost?
+"""What do 8-bit weights gain, and what do they cost?
 
     .venv/bin/python -m benchmarks.eight_bits
     .venv/bin/python -m benchmarks.eight_bits --model runs/mine/best --store data/mine-valid
 
-Speed: the model of `streaming.py`, a token at a time behind 512 tokens of memory, float32 and eight bits in turn.
-Perplexity: a small Transformer-XL, trained here on English prose of the Python that runs this, on documents that it has
-not seen; or a model and a store of yours. Both sides read the same tokens as one stream.
+Speed: the model of `streaming.py`, one token at a time after 512 tokens of memory, float32 and eight bits in turn.
+Perplexity: a small Transformer-XL, trained here on English prose of the Python that runs this, on held-out documents;
+or a model and a store of yours. Both sides read the same tokens as one stream.
 """
 
 import argparse
@@ -42,7 +42,7 @@ SIDES = ("float32", "eight bits")
 CHARACTERS, STEPS = 1_000_000, 400
 QUICK_CHARACTERS, QUICK_STEPS = 150_000, 40
 SCORED = 20_000
-"""Tokens whose probability counts, at most."""
+"""Maximum number of scored tokens."""
 SHAPE = {"num_layers": 4, "width": 192, "num_heads": 4, "inner_width": 768, "dropout": 0.1}
 
 
@@ -72,7 +72,7 @@ def measure_speed(config: ModelConfig, *, rounds: int, tokens: int, memory: int)
 
 @torch.no_grad()
 def perplexity(streamer: Streamer, ids_Q: Tensor) -> float:
-    """Perplexity of all ids but the first, read as one stream."""
+    """Return the perplexity of all ids but the first, read as one stream."""
     cache, total = streamer.new_cache(), 0.0
     for start in range(0, len(ids_Q) - 1, streamer.most_at_once):
         piece_Q = ids_Q[start : start + streamer.most_at_once + 1]
@@ -82,7 +82,7 @@ def perplexity(streamer: Streamer, ids_Q: Tensor) -> float:
 
 
 def trained_model(folder: Path, *, characters: int, steps: int) -> tuple[LanguageModel, Store]:
-    """A small model, and a store of documents that it has not seen."""
+    """Return a small trained model, and a store of held-out documents."""
     text, store = folder / "english.txt", folder / "store"
     read = 0
     with text.open("w", encoding="utf-8") as file:

@@ -38,12 +38,12 @@ from segue.config import ModelConfig
 from segue.model import Batch, Trunk
 
 SHAPES = {(8, 128): (1.2, 1.35), (4, 512): (1.8, 2.4), (2, 1024): (2.8, 2.9)}
-"""Rows and length: the goals forward and in training."""
+"""Rows and length: the goals for the forward pass and for training."""
 SHARE_GOALS = {(4, 512): (0.85, 0.75), (2, 1024): (0.85, 0.75)}
 
 
 def read_theirs(model: Peer, ids_BQ: Tensor) -> Tensor:
-    """Without their memory, which nobody reads here."""
+    """Return hidden states of transformers, without its memory, which is not used here."""
     hidden_BQD: Tensor = model(ids_BQ, use_mems=False).last_hidden_state
     return hidden_BQD
 
@@ -54,7 +54,7 @@ def read_ours(model: Trunk, ids_BQ: Tensor) -> Tensor:
 
 
 def compare(theirs: Peer, config: ModelConfig, *, rows: int, length: int) -> dict[str, float]:
-    """The differences of hidden states and of gradients, in evaluation and in training without dropout."""
+    """Return the differences of hidden states and of gradients, in evaluation and in training without dropout."""
     ids_BQ, probe_BQD = random_ids(config, rows=rows, length=length), probe(config, rows=rows, length=length)
     theirs.eval().zero_grad()
     want_BQD = read_theirs(theirs, ids_BQ)
@@ -70,7 +70,7 @@ def compare(theirs: Peer, config: ModelConfig, *, rows: int, length: int) -> dic
 
 
 def measure(config: ModelConfig, *, rows: int, length: int, rounds: int, quick: bool) -> list[Row]:
-    """Forward, then training, in one shape."""
+    """Measure the forward pass, then training, in one shape."""
     import transformers
 
     theirs = transformers_xlnet("XLNetModel", config)

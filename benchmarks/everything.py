@@ -1,8 +1,9 @@
-"""All questions of docs/benchmarks.md, one after the other, each in the environment that it needs; then the report.
+"""Runs all benchmarks of docs/benchmarks.md, one after the other, each in the environment that it needs; then the
+report.
 
     .venv/bin/python -m benchmarks.everything [--data FOLDER]
 
-A question that has a full result of the code as it is now is not asked again, so the same command goes on after a stop.
+A question with a full result of the current code is not measured again, so the same command continues after a stop.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from benchmarks.report import SERVING
 
 @dataclass(frozen=True)
 class Question:
-    """A module of `benchmarks`, the environment that it runs in, its arguments, and the results that it writes."""
+    """A module of `benchmarks`, its environment, its arguments, and the results that it writes."""
 
     module: str
     environment: str
@@ -50,7 +51,7 @@ QUESTIONS = [
 
 
 def command(question: Question, *, data: Path | None, results: Path, quick: bool) -> list[str]:
-    """What asks a question."""
+    """Return the command of a question."""
     words = [str(ROOT / question.environment / "bin" / "python"), "-m", f"benchmarks.{question.module}"]
     words += question.arguments
     if question.with_data:
@@ -59,7 +60,7 @@ def command(question: Question, *, data: Path | None, results: Path, quick: bool
 
 
 def is_answered(question: Question, results: Path) -> bool:
-    """Whether every result of a question is there and of the code as it is now."""
+    """Return True if every result of a question exists and is of the current code."""
     found = [newest(results, what) for what in question.results]
     return all(result is not None and of_this_code(result) for result in found)
 

@@ -3,10 +3,10 @@
     .venv-transformers5/bin/python -m benchmarks.finetuning --data DATA
     .venv-transformers5/bin/python -m benchmarks.finetuning --data DATA --accuracy
 
-Speed: XLNet of base shape, seeded weights converted with `segue convert --to hf`, one epoch on so many examples of
-ChnSentiCorp and IMDB, cut to 512 tokens. A run begins with a model folder and a table of texts and ends with the best
-model saved, loaded again and measured: tokenisation (with segue's tokeniser on both sides, so that ids are the same),
-loading, updates, validation and saving are all in the time; the updates alone are given beside it. Batch size, number
+Speed: XLNet of base shape, seeded weights converted with `segue convert --to hf`, one epoch on some examples of
+ChnSentiCorp and IMDB, truncated to 512 tokens. A run starts with a model folder and a table of texts and ends with the
+best model saved, loaded again and evaluated: tokenisation (with segue's tokeniser on both sides, so that ids are the
+same), loading, updates, validation and saving are all timed; the updates alone are given beside it. Batch size, number
 of updates, optimizer, schedule, clipping and dropout are the same. Trainer runs three times: with every example padded
 to 512, with dynamic padding, and with dynamic padding of the very batches that segue makes, of about the same length;
 the last shows what is left without padding. segue also reads the whole documents.
@@ -65,7 +65,7 @@ TRAINERS: dict[str, dict[str, Any]] = {
     "segue's batches": {"padding": "longest", "sampling": "sequential"},
 }
 ONCE = {"padded to 512"}
-"""Sides of one turn only: this one takes longer than all others together, and its goal is far from any noise."""
+"""Sides with a single turn: this one takes longer than all others together, and its goal is far from any noise."""
 BASE = Plan(
     shape={"num_layers": 12, "width": 768, "num_heads": 12, "inner_width": 3072},
     vocabulary=32_000,
@@ -105,8 +105,8 @@ SMALL = Plan(
 
 
 def compare(prepared: Prepared, *, rows: int = 4) -> dict[str, float]:
-    """The differences of logits, loss and gradients on some examples of different length, without dropout, in float64:
-    where nearly all tokens are of one segment, the gradient of its weights is a small rest of large sums."""
+    """Return the differences of logits, loss and gradients on some examples of different length, without dropout, in
+    float64: if nearly all tokens are of one segment, the gradient of its weights is a small remainder of large sums."""
     import transformers
 
     theirs = transformers.XLNetForSequenceClassification.from_pretrained(prepared.theirs).double().eval()
@@ -142,12 +142,12 @@ def compare(prepared: Prepared, *, rows: int = 4) -> dict[str, float]:
 
 
 def reading_config(config: ModelConfig) -> ModelConfig:
-    """Without dropout, and with a memory, as fine-tuning reads."""
+    """Return the config without dropout and with a memory, as in fine-tuning."""
     return without_dropout(changed(config, memory={"length": LONGEST}))
 
 
 def measure_speed(name: str, plan: Plan, options: argparse.Namespace, work: Path) -> list[Row]:
-    """All sides in turn, and a row for each pair of ours and theirs."""
+    """Run all sides in turn; return a row for each pair of ours and theirs."""
     import transformers
 
     prepared = prepare(name, plan, options.data, work / name)
@@ -201,7 +201,7 @@ def measure_speed(name: str, plan: Plan, options: argparse.Namespace, work: Path
 
 
 def pair(measured: Measured, here: str, there: str, *, examples: int) -> Row:
-    """What is measured of one side of ours and one of theirs."""
+    """Return the measurements of one side of ours and one of theirs."""
     ours, theirs = spread(measured.seconds[here]), spread(measured.seconds[there])
     updates = [[value or 0.0 for value in measured.returned[side]] for side in (here, there)]
     return {
@@ -219,7 +219,7 @@ def pair(measured: Measured, here: str, there: str, *, examples: int) -> Row:
 
 
 def measure_accuracy(name: str, plan: Plan, options: argparse.Namespace, work: Path) -> Row:
-    """The same weights, examples and settings, one run a seed on each side."""
+    """Measure accuracy from the same weights, examples and settings, one run per seed on each side."""
     prepared = prepare(name, plan, options.data, work / name)
     row: Row = {"work": f"{name}, {plan.train:,} examples, {plan.epochs} epochs", "differences": compare(prepared)}
     outcomes: dict[str, list[float]] = {"ours": [], "theirs": []}

@@ -1,4 +1,4 @@
-"""What `benchmarks.finetuning` compares: the data, the same model for both libraries, and a whole run of each.
+"""The two sides of `benchmarks.finetuning`: the data, the same model for both libraries, and a whole run of each.
 
 In: a plan of sizes and the folder of the data sets. Out: tables, a tokeniser and models in a work folder; runs.
 """
@@ -31,7 +31,7 @@ from segue.train.finetune import Ended, Request, Updated, finetune, finetune_set
 
 LONGEST = 512
 PAD_SEGMENT = 3
-"""What XLNet of transformers has for padding."""
+"""Segment id of padding in transformers' XLNet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +62,15 @@ FILES: dict[str, tuple[dict[str, str], tuple[str, ...] | None, str]] = {
         "text",
     ),
 }
-"""By data set: the file of each part, its columns where it has no header, and the column of the text."""
+"""By data set: the file of each part, its columns if it has no header, and the column of the text."""
 
 
-# ----------------------------------------------------------------------------------------------- what both sides get
+# ----------------------------------------------------------------------------------------------------- shared inputs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Tables and the same model twice."""
+    """Tables, and the same model for both libraries."""
 
     plan: Plan
     task: Classify
@@ -80,17 +80,17 @@ class Prepared:
     scratch: Path
 
     def examples(self, part: str) -> list[Example]:
-        lines = self.tables[part].read_text(encoding="utf-8").split("\n")[:-1]  # texts have other breaks inside
+        lines = self.tables[part].read_text(encoding="utf-8").split("\n")[:-1]  # texts contain other line breaks
         return [self.task.example(n, json.loads(line), labelled=True) for n, line in enumerate(lines)]
 
     def items(self, part: str, *, max_length: int | None = LONGEST) -> list[Item]:
-        """What a model reads, cut as both sides cut it."""
+        """Return the items that a model reads, truncated as on both sides."""
         config = base_xlnet(**self.plan.shape)
         layout = Layout(load_tokenizer(self.ours / TOKENIZER), config, max_length=max_length)
         return [item for example in self.examples(part) for item in self.task.items(example, layout)]
 
     def first(self, count: int) -> "Prepared":
-        """With so many training examples only."""
+        """Return the same with only the first training examples."""
         lines = self.tables["train"].read_text(encoding="utf-8").split("\n")[:count]
         table = self.ours.parent / f"first{count}.jsonl"
         table.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -98,7 +98,8 @@ class Prepared:
 
 
 def prepare(name: str, plan: Plan, data: Path, out: Path) -> Prepared:
-    """The tables, a tokeniser of the training texts, a classifier with seeded weights, and that for transformers."""
+    """Write the tables, a tokeniser of the training texts, a classifier with seeded weights, and its conversion for
+    transformers."""
     files, columns, text = FILES[name]
     settings = TableSettings() if columns is None else TableSettings(columns=columns)
     tables, texts = {}, []
@@ -127,7 +128,7 @@ def prepare(name: str, plan: Plan, data: Path, out: Path) -> Prepared:
 
 
 def encoded(items: Iterable[Item]) -> list[dict[str, Any]]:
-    """As Trainer takes them."""
+    """Return items in the form of Trainer."""
     return [
         {
             "input_ids": item.documents[0].ids.tolist(),
@@ -140,7 +141,7 @@ def encoded(items: Iterable[Item]) -> list[dict[str, Any]]:
 
 
 def filler() -> Any:
-    """A tokeniser of transformers for padding only, on the left, as XLNet wants it."""
+    """Return a tokeniser of transformers for padding only, on the left, as in XLNet."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import PreTrainedTokenizerFast
@@ -164,12 +165,12 @@ class Outcome:
     updates: int
     update_seconds: float
     accuracy: float
-    """On test where there is one, else on valid."""
+    """Accuracy on test if there is one, otherwise on valid."""
 
 
 @contextmanager
 def folder_for_run(prepared: Prepared) -> Iterator[Path]:
-    """A new one, removed after the run."""
+    """Yield a new folder, removed after the run."""
     prepared.scratch.mkdir()
     try:
         yield prepared.scratch / "run"
@@ -178,7 +179,7 @@ def folder_for_run(prepared: Prepared) -> Iterator[Path]:
 
 
 def run_ours(prepared: Prepared, *, seed: int = 0, max_length: int | None = LONGEST, restarts: int = 2) -> Outcome:
-    """`segue finetune`, with one rate for all layers as Trainer has it."""
+    """Run `segue finetune`, with one learning rate for all layers as in Trainer."""
     plan = prepared.plan
     train = {
         "epochs": plan.epochs,
@@ -213,13 +214,13 @@ def run_ours(prepared: Prepared, *, seed: int = 0, max_length: int | None = LONG
 
 
 def run_theirs(prepared: Prepared, *, padding: str, sampling: str, seed: int = 0) -> Outcome:
-    """`Trainer` with the same settings; the best model is saved and loaded again, as `segue finetune` does."""
+    """Run `Trainer` with the same settings; the best model is saved and loaded again, as `segue finetune` does."""
     import transformers
 
     clock: dict[str, float] = {}
 
     class Clock(transformers.TrainerCallback):  # type: ignore[misc]  # the interface of Trainer
-        """The time of the updates, batches made for them included; validation and saving come after an epoch."""
+        """Measures the time of the updates, including batching; validation and saving come after an epoch."""
 
         def on_epoch_begin(self, *_: Any, **__: Any) -> None:
             clock["last"] = time.perf_counter()
@@ -231,8 +232,8 @@ def run_theirs(prepared: Prepared, *, padding: str, sampling: str, seed: int = 0
 
     pad, items = filler(), {part: prepared.items(part) for part in ("train", "valid", "test")}
     if sampling == "sequential":
-        # Trainer's own way of grouping looks at a few batches at a time and groups hardly any of so few examples: these
-        # are the batches that segue makes, as good as grouping can be.
+        # Trainer's own grouping looks at a few batches at a time and groups hardly any of so few examples: these are
+        # the batches of segue, as good as grouping can be.
         groups = batches(items["train"], size=prepared.plan.batch_size, seed=seed, epoch=0)
         items["train"] = [item for group in groups for item in group]
     tables = {part: encoded(found) for part, found in items.items()}
@@ -261,12 +262,12 @@ def run_theirs(prepared: Prepared, *, padding: str, sampling: str, seed: int = 0
 
 
 def logits_of(given: Any) -> Any:
-    """The logits in what Trainer collected, which is logits alone, or logits and memories."""
+    """Return the logits in what Trainer collected, which is logits alone, or logits and memories."""
     return given.predictions[0] if isinstance(given.predictions, tuple) else given.predictions
 
 
 def trainer_settings(plan: Plan, run: Path, *, sampling: str, seed: int) -> Any:
-    """segue's defaults in the words of Trainer."""
+    """Return segue's defaults as arguments of Trainer."""
     import transformers
 
     return transformers.TrainingArguments(

@@ -49,7 +49,7 @@ GOALS = {"transformer-xl": 6.0, "xlnet": 12.0}
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Sizes of the models, and how much is compared and timed."""
+    """Sizes of the models, and the amounts that are compared and timed."""
 
     layers: int = 6
     width: int = 512
@@ -57,13 +57,14 @@ class Plan:
     memory: int = MEMORY
     rounds: int = 7
     compared: int = MEMORY + 8
-    """Tokens of the stream whose logits are compared with TransfoXL's; more than the memory, so that it is full."""
+    """Number of tokens of the stream whose logits are compared with TransfoXL's; more than the memory, so that it is
+    full."""
     compared_order: int = 128
     """The same for XLNet, under one permutation."""
     tokens: int = 32
-    """Further tokens of a turn."""
+    """Number of further tokens per turn."""
     slow_tokens: int = 6
-    """The same where everything is computed again for each."""
+    """The same if everything is recomputed for each token."""
 
 
 QUICK = {"rounds": 2, "compared": 40, "compared_order": 40, "tokens": 8, "slow_tokens": 3}
@@ -71,7 +72,7 @@ QUICK = {"rounds": 2, "compared": 40, "compared_order": 40, "tokens": 8, "slow_t
 
 @dataclass(frozen=True)
 class Clock:
-    """Notes when the scores of each token are known; `generate` calls it as a logits processor."""
+    """Records when the scores of each token are known; `generate` calls it as a logits processor."""
 
     stamps: list[float] = field(default_factory=list)
 
@@ -80,12 +81,13 @@ class Clock:
         return scores
 
     def seconds_a_token(self) -> float:
-        """Seconds for each token after the first one, which waits for the prompt."""
+        """Return the seconds for each token after the first one, which waits for the prompt."""
         return (self.stamps[-1] - self.stamps[0]) / (len(self.stamps) - 1)
 
 
 def generating(model: Peer, prompt_BQ: Tensor, *, tokens: int, **settings: bool) -> Callable[[], float]:
-    """A turn of `generate`: the first token and so many further ones. Returns the seconds of a further one."""
+    """Return a turn of `generate`: the first token and `tokens` further ones. It returns the seconds of a further
+    one."""
     from transformers import LogitsProcessorList
 
     model.generation_config.eos_token_id = None  # nothing ends early
@@ -107,7 +109,7 @@ def generating(model: Peer, prompt_BQ: Tensor, *, tokens: int, **settings: bool)
 
 
 def returned(measured: Measured, name: str) -> list[float]:
-    """What the turns of a side returned."""
+    """Return the values that the turns of a side returned."""
     return [value for value in measured.returned[name] if value is not None]
 
 
@@ -116,14 +118,14 @@ def returned(measured: Measured, name: str) -> list[float]:
 
 @dataclass(kw_only=True)
 class TheirLoop:
-    """TransfoXL that goes on with the most probable token."""
+    """TransfoXL in greedy decoding."""
 
     model: Peer
     mems: list[Tensor] | None = None
     next_B1: Tensor | None = None
 
     def read(self, ids_B1: Tensor) -> Tensor:
-        """Log-probabilities of what follows: [B, 1, V]."""
+        """Return log-probabilities of the next token: [B, 1, V]."""
         output = self.model(input_ids=ids_B1, mems=self.mems)
         self.mems, self.next_B1 = output.mems, output.logits.argmax(dim=-1)
         logits_B1V: Tensor = output.logits
@@ -136,7 +138,7 @@ class TheirLoop:
 
 
 def transformer_xl_pair(plan: Plan) -> tuple[Peer, Streamer]:
-    """TransfoXL, and a stream of a model with its weights."""
+    """Return TransfoXL, and a stream of a model with its weights."""
     import transformers
 
     settings = settings_of(
@@ -208,8 +210,8 @@ def xlnet_pair(plan: Plan) -> tuple[Peer, LanguageModel, Streamer]:
 
 
 def left_to_right(theirs: Peer, ids_BQ: Tensor) -> Tensor:
-    """Their logits for what follows each token, [B, Q, V]: the permutation in which every token sees those before it,
-    and one more place behind the last."""
+    """Return their logits for what follows each token, [B, Q, V]: the permutation in which every token sees those
+    before it, and one more position after the last."""
     rows, length = ids_BQ.shape
     hidden_QQ = torch.ones(length + 1, length + 1).triu()  # 1: may not see; they let content see itself all the same
     logits_BPV: Tensor = theirs(
@@ -222,7 +224,7 @@ def left_to_right(theirs: Peer, ids_BQ: Tensor) -> Tensor:
 
 
 def compare_xlnet(theirs: Peer, ours: LanguageModel, streamer: Streamer, plan: Plan) -> dict[str, float]:
-    """The same weights, three times; only the last one is what a stream computes."""
+    """Compare the weights in three ways; only the last one is what a stream computes."""
     ids_BQ = random_ids(plan.vocabulary, rows=1, length=plan.compared_order)
     want_BQD = theirs.transformer(ids_BQ, use_mems=False).last_hidden_state
     step = theirs.prepare_inputs_for_generation(ids_BQ, use_mems=False)

@@ -25,7 +25,7 @@ LONG, LONG_LIMIT = 8192, 6e9
 
 
 def time_rows(config: ModelConfig, *, lengths: list[int], tokens: int, rounds: int, quick: bool) -> list[Row]:
-    """Time and multiply-adds a token, and how both grew since the shortest length."""
+    """Measure time and multiply-adds per token, and their growth since the shortest length."""
     trunk = Trunk(config).train()
 
     def loss(length: int) -> Callable[[], Tensor]:
@@ -65,7 +65,7 @@ def time_rows(config: ModelConfig, *, lengths: list[int], tokens: int, rounds: i
 
 
 def memory_rows(lengths: list[int]) -> list[Row]:
-    """What a step of one row adds with recomputation, and how much each token more than in the line before adds."""
+    """Measure the memory that a step of one row adds with recomputation, and how much each further token adds."""
     rows: list[Row] = []
     for length in lengths:
         added = in_own_process(rows=1, length=length, recompute=True)["added_bytes"]
@@ -78,7 +78,7 @@ def memory_rows(lengths: list[int]) -> list[Row]:
 
 
 def long_update(length: int) -> Measurement:
-    """A whole update with recomputation, and the memory of its whole process."""
+    """Measure a whole update with recomputation, and the memory of its process."""
     result = in_own_process(rows=1, length=length, recompute=True, pretraining=True)
     print(f"1 x {length}, a whole update: {result['peak_bytes'] / 1e9:.2f} GB, {result['seconds']:.0f} s", flush=True)
     return {"length": length, "limit_bytes": LONG_LIMIT} | result

@@ -1,12 +1,12 @@
-"""N-grams with modified, interpolated Kneser-Ney smoothing (Chen and Goodman 1998): the classical language model.
+"""N-gram language models with modified, interpolated Kneser-Ney smoothing (Chen and Goodman 1998).
 
-In: a sequence of symbols, numbered. Out: log-probabilities of other sequences. Characters and words are symbols alike.
+In: a sequence of symbols, numbered. Out: log-probabilities of other sequences. Characters and words are treated alike.
 
-The highest order has the counts of its n-grams; a lower one counts how many different symbols stand before each of
-them. Three discounts for each order come from the counts of counts. Where these are too few to tell (one of n1, n2, n3
-and n4 is zero, as for the single characters of a large text), they are 0.5, 1 and 1.5; none is below 0 or above its
-count. The lowest order is mixed with the uniform distribution over all symbols, so that those that were never seen have
-a probability too.
+The highest order has the counts of its n-grams; a lower order has the number of distinct symbols before each of its
+n-grams. Three discounts for each order come from the counts of counts. If these are too few (one of n1, n2, n3 and n4
+is zero, as for the single characters of a large text), they are 0.5, 1 and 1.5; none is below 0 or above its count. The
+lowest order is interpolated with the uniform distribution over all symbols, so that unseen symbols have a probability
+too.
 """
 
 import re
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 UNKNOWN = 0
-"""The number of every symbol that the vocabulary does not have."""
+"""The number of every symbol outside the vocabulary."""
 WORD = re.compile(r"\n|[^\W_]+(?:['’][^\W_]+)*|[^\w\s]|_")
 
 
 def words(text: str) -> Iterator[str]:
-    """Words, punctuation marks and line ends, one at a time: a list of them takes twenty times the text."""
+    """Yield words, punctuation marks and line ends: a list of them would take twenty times the memory of the text."""
     return (found.group() for found in WORD.finditer(text))
 
 
@@ -39,7 +39,7 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """With the unknown one."""
+        """Size of the vocabulary, including the unknown symbol."""
         return len(self.numbers) + 1
 
     def encode(self, symbols: Iterable[str]) -> Ints:
@@ -55,15 +55,15 @@ class _Level:
     keys: Ints
     counts: Ints
     discounts: Floats
-    """For counts of 0, 1, 2, and 3 or more."""
+    """Discounts for counts of 0, 1, 2, and 3 or more."""
     totals: Floats
-    """The sum of the counts after each context."""
+    """Sum of the counts after each context."""
     left_over: Floats
-    """The sum of the discounts after each context."""
+    """Sum of the discounts after each context."""
 
 
 class KneserNey:
-    """Counts of one sequence."""
+    """An n-gram model of one sequence."""
 
     def __init__(self, symbols: Ints, *, vocabulary_size: int, order: int) -> None:
         assert order >= 1
@@ -99,11 +99,11 @@ class KneserNey:
         )
 
     def log_probabilities(self, symbols: Ints, *, known: Ints | None = None) -> Floats:
-        """The log-probability of each symbol, given those before it: at most order - 1, and at most `known`, which is
-        how many before it belong to the same text. Default: all."""
+        """Return the log-probability of each symbol, given those before it: at most order - 1, and at most `known`, the
+        number of earlier symbols of the same text. Default: all."""
         known = np.arange(len(symbols)) if known is None else known
         probability = np.full(len(symbols), 1.0 / self.vocabulary_size)
-        context: Ints = np.zeros(len(symbols), dtype=np.int64)  # its number, -1 where it was never seen
+        context: Ints = np.zeros(len(symbols), dtype=np.int64)  # its number, -1 if it was never seen
         for length, level in enumerate(self.levels, start=1):
             usable = (context >= 0) & (known >= length - 1)
             key = np.where(usable, context * self.vocabulary_size + symbols, -1)

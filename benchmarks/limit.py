@@ -1,11 +1,11 @@
-"""How many multiply-adds the definition of a step needs: divided by the matrix-product peak, the time that it takes at
-least.
+"""Number of multiply-adds that the definition of a step needs: divided by the matrix-product peak, a lower bound of its
+time.
 
-Counted are products only: weights with states, W_r R once a layer (not once a row), q k^T, q r for the distances that
-each query needs, p v, and the softmax of what is predicted. Masked keys of a causal model are not needed; those that a
-permutation hides are counted, because nothing regular is left out there. With two streams, a loss reads nothing of the
-last layer's content stream but its keys and values, so the rest of it is not counted. A backward pass is two products
-for each product of the forward pass.
+Only products are counted: weights with states, W_r R once per layer (not once per row), q k^T, q r for the distances
+that each query needs, p v, and the softmax of the predicted tokens. Masked keys of a causal model are not needed; those
+that a permutation hides are counted, because nothing regular is left out there. With two streams, a loss reads nothing
+of the last layer's content stream but its keys and values, so the rest of it is not counted. A backward pass is two
+products for each product of the forward pass.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The sizes of one step; heads together are as wide as the model."""
+    """The sizes of one step; all heads together have the width of the model."""
 
     rows: int
     length: int
@@ -21,16 +21,16 @@ class Step:
     width: int
     inner_width: int
     memory: int = 0
-    """Positions that come before the segment."""
+    """Number of positions before the segment."""
     predicted: int = 0
-    """Positions of a row with a query stream."""
+    """Number of positions per row with a query stream."""
     scored: int = 0
-    """Positions of a row with a softmax over the vocabulary."""
+    """Number of positions per row with a softmax over the vocabulary."""
     vocabulary: int = 0
     causal: bool = False
 
     def forward(self) -> float:
-        """Multiply-adds of a forward pass."""
+        """Return the multiply-adds of a forward pass."""
         square, keys = self.width**2, self.memory + self.length
         query_and_out, widen_and_narrow = 2 * square, 2 * self.width * self.inner_width
         keys_and_values = self.rows * keys * 2 * square
@@ -44,15 +44,15 @@ class Step:
         )
 
     def training(self) -> float:
-        """Multiply-adds of a forward and a backward pass."""
+        """Return the multiply-adds of a forward and a backward pass."""
         return 3 * self.forward()
 
     def attention(self) -> float:
-        """Those of a forward pass that have no weights: q k^T, q r and p v."""
+        """Return the multiply-adds of a forward pass without weights: q k^T, q r and p v."""
         seen = self.memory + ((self.length + 1) / 2 if self.causal else self.length)  # by a query, on average
         return self._queries() * 3 * seen * self.width
 
     def _queries(self) -> int:
-        """Number of queries over all layers, rows and streams."""
+        """Return the number of queries over all layers, rows and streams."""
         content_layers = self.layers - 1 if self.predicted else self.layers
         return self.rows * (content_layers * self.length + self.layers * self.predicted)

@@ -1,11 +1,10 @@
-"""llama.cpp's server, from the package xllamacpp, with new weights: runs in an environment of its own.
+"""llama.cpp's server, from the package xllamacpp, with new weights; runs in an environment of its own.
 
     .venv-llama/bin/python -m benchmarks.llama_server --layers 3 --width 256 --context 66000 --slots 2 --folder FOLDER
 
 Writes a model of the llama family as GGUF, float32, serves it on a free port, prints the address and serves until its
 standard input ends. With an inner width of (width + 2 * inner width) / 3 it has as many weights as a Transformer-XL of
-the same layers, width and vocabulary: four matrices of attention and three of the inner layer, where that has five and
-two.
+the same layers, width and vocabulary: four matrices of attention and three of the inner layer, instead of five and two.
 """
 
 import argparse
@@ -20,14 +19,15 @@ _BYTES, _UNKNOWN, _CONTROL, _NORMAL = 6, 2, 3, 1
 
 
 def equal_inner_width(width: int, inner_width: int) -> int:
-    """With which it has as many weights as a Transformer-XL of this shape, biases and norms aside."""
+    """Return the inner width with which it has as many weights as a Transformer-XL of this shape, without biases and
+    norms."""
     return (width + 2 * inner_width) // 3
 
 
 def write_model(
     path: Path, *, layers: int, width: int, heads: int, inner_width: int, vocabulary: int, context: int, spread: float
 ) -> int:
-    """New weights with a vocabulary of words; says how many numbers they are."""
+    """Write new weights with a vocabulary of words; return the number of weights."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(context)
     writer.add_embedding_length(width)

@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def longest(path: Path, count: int) -> Rows:
-    """The longest reviews, in the order of the file."""
+    """Return the longest reviews, in the order of the file."""
     with lzma.open(path, "rt", encoding="utf-8") as file:
         cells = [line.rstrip("\n").split("\t") for line in file]
     rows = [{"text": text.replace("<br />", " "), "label": label} for label, _, text in cells]
@@ -69,7 +69,7 @@ def longest(path: Path, count: int) -> Rows:
 
 
 def tf_idf(tables: dict[str, Rows]) -> float:
-    """Accuracy on the test reviews, with the C that is best on the validation reviews."""
+    """Return the accuracy on the test reviews, with the C that is best on the validation reviews."""
     vectors = counted_words(characters=False)
     vectors.fit([row["text"] for row in tables["train"]])
     texts = {part: vectors.transform([row["text"] for row in rows]) for part, rows in tables.items()}
@@ -80,7 +80,7 @@ def tf_idf(tables: dict[str, Rows]) -> float:
 
 
 def fine_tuned(work: Path, rows: Rows, *, seed: int) -> dict[str, float]:
-    """Accuracy on the test reviews of a model that begins with new weights, as it is saved, and of its parts."""
+    """Return the accuracy on the test reviews of a model trained from new weights, as it is saved, and of its parts."""
     tokenizer = train_pieces([row["text"] for row in rows], kind="unigram", vocabulary_size=8000)
     save_tokenizer(tokenizer, work / "tokenizer")
     config = model_config(

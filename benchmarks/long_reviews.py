@@ -23,7 +23,7 @@ VARIANTS = ("memory", "gradient through memory", "chunks", "cut at 512")
 
 
 def study(tables: Path) -> dict[str, object]:
-    """The ready study with another task."""
+    """Return the ready study with another task."""
     ready = tomllib.loads(ready_text("long-text"))
     ready["title"] = "Long text: film reviews"
     ready["question"] = "The variants of the study long-text, fine-tuned on the longest film reviews of IMDb."

@@ -1,4 +1,4 @@
-"""What does memory bring? Transformer-XL against the same model without memory, and against a vanilla Transformer.
+"""What does memory gain? Transformer-XL against the same model without memory, and against a vanilla Transformer.
 
 Equal data, equal tokens, nearly equal parameters, one seed. Each model is evaluated segment by segment as it was
 trained; the models without memory also with a sliding window, which gives each token more context at a high cost.
@@ -74,7 +74,7 @@ def study(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
             "model": name,
             "parameters": sum(p.numel() for p in trained.parameters()),
             "tokens": arguments.steps * 16 * SEGMENT,
-            "processor_seconds": round(seconds) if whole else None,  # unknown where a stopped run went on
+            "processor_seconds": round(seconds) if whole else None,  # unknown if a stopped run was resumed
             "perplexity": score.perplexity,
             "bits_per_token": score.bits,
             "targets": score.targets,

@@ -1,13 +1,13 @@
-"""How good is a monitor? Sentiment, calibration, changes, speed, many texts, kills; beside what others use.
+"""How good is a monitor? Sentiment, calibration, changes, speed, many texts, kills; beside baselines.
 
-Each part is a result of its own, so the same command goes on with what is missing.
+Each part is a result of its own, so the same command continues with what is missing.
 
     .venv/bin/python -m benchmarks.monitor --data DATA
     .venv/bin/python -m benchmarks.monitor --data DATA --parts store --texts 10000000 --store FOLDER
     .venv/bin/python -m benchmarks.monitor --data DATA --parts phrasebank-network fin-news-zh-network
 
-DATA has the folders financial_phrasebank, fin_news_zh and stocknet. Speeds mean something only on a machine that does
-nothing else: --busy marks them.
+DATA has the folders financial_phrasebank, fin_news_zh and stocknet. Speeds are meaningful only on an otherwise idle
+machine: --busy marks them.
 """
 
 import argparse
@@ -45,32 +45,32 @@ from segue.apps.monitor.watch import DAY, Seen
 
 FOLDS = 10
 COMPANIES = 40
-"""Those with most texts, in the experiment with changes; it uses every second one, and settings were chosen on the
-others."""
+"""Number of companies with most texts, for the experiment with changes; it uses every second one, and settings were
+chosen on the others."""
 MONTHS, SPANS = 6, 4
-"""Months that a model has not seen, and how many such stretches there are."""
+"""Months that a model has not seen, and the number of such periods."""
 
 
 def tell(said: str) -> None:
-    """Progress."""
+    """Print progress."""
     print(f"    {said}", flush=True)
 
 
 def learned(rows: list[Labelled], entities: Any = None) -> MonitorModel:
-    """A monitor's model."""
+    """Train a monitor's model."""
     known = entities_of(()) if entities is None else entities
     return build(gathered(rows), known, seed=0, told=lambda _: None).model
 
 
 def probabilities(model: MonitorModel, texts: list[str]) -> Any:
-    """[N, 3]."""
+    """Return probabilities [N, 3]."""
     found = [model.read(text).sentiment for text in texts]
     return np.array([[one.negative, one.neutral, one.positive] for one in found])
 
 
 def ten_folds(data: Path) -> Result:
-    """financial_phrasebank: every sentence is told by a model of the other nine parts. Penalties and kinds of n-grams
-    of all are chosen on the first nine parts."""
+    """Cross-validate on financial_phrasebank: every sentence is classified by a model trained on the other nine parts.
+    Penalties and kinds of n-grams of all methods are chosen on the first nine parts."""
     rows = phrasebank(data)
     order = np.random.default_rng(0).permutation(len(rows))
     answers: dict[str, list[int]] = {"monitor": [], "TF-IDF + LR, tuned": [], "NB-SVM": []}
@@ -95,7 +95,7 @@ def ten_folds(data: Path) -> Result:
 
 
 def linear_answers(texts: list[str], labels: list[int], others: list[str], inverse_penalty: float) -> list[int]:
-    """What the linear part of a monitor says; the calibration that follows changes few answers."""
+    """Return the predictions of the linear part of a monitor; the calibration that follows changes few of them."""
     terms = [terms_of(text) for text in texts]
     vocabulary = learn_vocabulary(terms)
     weight_VC, bias_C = fit(
@@ -113,7 +113,7 @@ def linear_answers(texts: list[str], labels: list[int], others: list[str], inver
 
 
 def news(data: Path) -> Result:
-    """fin_news_zh: headlines to learn from, news with bodies to be told."""
+    """Train on headlines of fin_news_zh, and test on news with bodies."""
     train, test = financial_news(data)
     gold = [int(row.sentiment or 0) for row in test]
     texts = [row.text for row in test]
@@ -128,7 +128,7 @@ def news(data: Path) -> Result:
 
 
 def first_fold(data: Path) -> tuple[list[Labelled], list[Labelled]]:
-    """financial_phrasebank: the first of the ten parts is told by a model of the others."""
+    """Return the first of the ten parts of financial_phrasebank as test rows, and the others as training rows."""
     rows = [Labelled(text=text, sentiment=SENTIMENTS.index(label)) for text, label in phrasebank(data)]
     part = np.array_split(np.random.default_rng(0).permutation(len(rows)), FOLDS)[0]
     away = {rows[n].text for n in part.tolist()}
@@ -136,7 +136,8 @@ def first_fold(data: Path) -> tuple[list[Labelled], list[Labelled]]:
 
 
 def calibration(data: Path) -> Result:
-    """fin_news_zh headlines: each stretch of months is told by a model of all that came before it."""
+    """Measure calibration on fin_news_zh headlines: each period of months is classified by a model trained on
+    everything before it."""
     rows = list(gathered(financial_news(data)[0]).rows)
     end = rows[-1].time or 0.0
     result: Result = {}
@@ -156,7 +157,8 @@ def calibration(data: Path) -> Result:
 
 
 def _calibrated(found: Any, gold: list[int]) -> dict[str, float]:
-    """The error, and what it would be on average if the probabilities were right: so few rows have some by chance."""
+    """Return the calibration error, and its mean if the probabilities were correct, since so few rows have some by
+    chance."""
     draw = np.random.default_rng(0)
     drawn = [[int(draw.choice(len(one), p=one / one.sum())) for one in found] for _ in range(20)]
     return {
@@ -168,13 +170,13 @@ def _calibrated(found: Any, gold: list[int]) -> dict[str, float]:
 
 @cache
 def english_monitor(data: Path) -> MonitorModel:
-    """Learned from financial_phrasebank, with the companies of stocknet."""
+    """Return a model trained on financial_phrasebank, with the companies of stocknet."""
     rows = [Labelled(text=text, sentiment=SENTIMENTS.index(label)) for text, label in phrasebank(data)]
     return learned(rows, read_entities(memory_table(companies(data), name="companies")))
 
 
 def changes(data: Path) -> Result:
-    """Changes that are planted in the texts of companies of stocknet."""
+    """Measure the detection of changes planted in the texts of companies of stocknet."""
     model = english_monitor(data)
     streams: dict[str, list[Seen]] = {}
     for number, row in enumerate(sorted(tweets(data), key=lambda row: row["time"])):
@@ -190,7 +192,8 @@ def changes(data: Path) -> Result:
 
 
 def throughput(data: Path, busy: bool) -> Result:
-    """The whole pipeline, from rows to the database, with alarms; and scikit-learn's TF-IDF with a regression."""
+    """Measure the whole pipeline, from rows to the database, with alarms; and scikit-learn's TF-IDF with a
+    regression."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 

@@ -1,4 +1,4 @@
-"""What people would use instead: scikit-learn's TF-IDF with a tuned logistic regression, NB-SVM."""
+"""Baselines of the monitor: scikit-learn's TF-IDF with a tuned logistic regression, NB-SVM."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ CS = (1.0, 3.0, 10.0, 30.0, 100.0)
 
 
 Choice = tuple[dict[str, Any], float]
-"""How n-grams are made, and C."""
+"""Settings of n-grams, and C."""
 
 
 def choose(texts: list[str], labels: list[str], *, chinese: bool) -> Choice:
-    """Words and pairs, or runs of one to three characters, and C, by the share of a fifth of the rows that is right."""
+    """Choose words and pairs, or runs of one to three characters, and C, by the accuracy on a fifth of the rows."""
     kinds: list[dict[str, Any]] = [{"analyzer": "char", "ngram_range": (1, 3)}]
     if not chinese:
         kinds.append({"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b|[^\w\s]"})
@@ -35,14 +35,15 @@ def choose(texts: list[str], labels: list[str], *, chinese: bool) -> Choice:
 
 
 def tfidf(texts: list[str], labels: list[str], others: list[str], choice: Choice) -> list[str]:
-    """TF-IDF with logistic regression."""
+    """Return predictions by TF-IDF with logistic regression."""
     vectorizer = TfidfVectorizer(sublinear_tf=True, **choice[0])
     model = LogisticRegression(C=choice[1], max_iter=1000).fit(vectorizer.fit_transform(texts), labels)
     return list(model.predict(vectorizer.transform(others)))
 
 
 def nb_svm(texts: list[str], labels: list[str], others: list[str], *, chinese: bool) -> list[str]:
-    """Binary n-grams, scaled by the log-count ratio of each class, one linear SVM for each (Wang and Manning 2012)."""
+    """Return predictions by NB-SVM: binary n-grams, scaled by the log-count ratio of each class, one linear SVM for
+    each (Wang and Manning 2012)."""
     kind: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 3)} if chinese else {"ngram_range": (1, 2)}
     vectorizer = CountVectorizer(binary=True, **kind)
     given = vectorizer.fit_transform(texts).astype(np.float64)

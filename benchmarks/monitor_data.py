@@ -1,4 +1,4 @@
-"""Data sets of the benchmark of the monitor, as rows."""
+"""Data sets of the monitor's benchmark, as rows."""
 
 import csv
 import lzma
@@ -17,13 +17,13 @@ def _lines(path: Path) -> list[str]:
 
 
 def phrasebank(data: Path) -> Rows:
-    """Sentences with negative, neutral or positive."""
+    """Return sentences with the labels negative, neutral or positive."""
     found = [line.rpartition("@") for line in _lines(data / "financial_phrasebank" / "Sentences_50Agree.txt.xz")]
     return [(text.strip(), label) for text, _, label in found if text]
 
 
 def financial_news(data: Path) -> tuple[list[Labelled], list[Labelled]]:
-    """Headlines to learn from, and news with title and body to be tested on; negative and positive."""
+    """Return headlines for training, and news with title and body for the test; negative and positive."""
 
     def rows(name: str, label: str) -> list[Labelled]:
         found = []
@@ -42,7 +42,7 @@ def _lines_of(path: Path) -> Any:
 
 
 def tweets(data: Path) -> list[dict[str, Any]]:
-    """Rows of stocknet with time and text, each text of a moment once."""
+    """Return rows of stocknet with time and text, without repetitions."""
     lines = _lines(data / "stocknet" / "tweets.tsv.xz")
     seen: dict[tuple[str, str], dict[str, Any]] = {}
     for line in lines[1:]:
@@ -52,7 +52,7 @@ def tweets(data: Path) -> list[dict[str, Any]]:
 
 
 def companies(data: Path) -> list[dict[str, str]]:
-    """Codes and names of stocknet."""
+    """Return codes and names of stocknet."""
     from segue.apps.monitor.demo import short_name
 
     rows = [line.split("\t") for line in _lines(data / "stocknet" / "symbols.tsv.xz")[1:]]

@@ -1,4 +1,4 @@
-"""What a fine-tuned network brings to a monitor, and what it costs: the same rows told with it and without it."""
+"""Gain and cost of a fine-tuned network in a monitor: the same rows classified with and without it."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from segue.apps.monitor.labelled import Labelled, gathered
 from segue.apps.monitor.model import MonitorModel
 
 TIMED = 1000
-"""Texts whose reading is timed, 200 at a time, as in a stream."""
+"""Number of texts whose reading is timed, 200 at a time, as in a stream."""
 AT_ONCE = 200
 
 
 def measured(found: list[int], gold: list[int]) -> dict[str, float]:
-    """Share right, and mean F1."""
+    """Return the accuracy and the macro F1."""
     right = float(np.mean(np.array(found) == np.array(gold)))
     return {"accuracy": round(right, 4), "macro F1": round(macro_f1(found, gold), 4)}
 
@@ -28,8 +28,8 @@ def measured(found: list[int], gold: list[int]) -> dict[str, float]:
 def with_network(
     train: Sequence[Labelled], test: Sequence[Labelled], model: str, tell: Callable[[str], object]
 ) -> Result:
-    """Learns from some rows with a network, and tells others: with the linear model alone, with the network alone, with
-    both, and with what the rule chose. Times are processor time."""
+    """Train with a network on some rows, and classify others: with the linear model alone, with the network alone, with
+    both, and with the choice of the monitor's rule. Times are processor time."""
     last = [time.monotonic()]
 
     def told(said: str) -> None:

@@ -1,12 +1,12 @@
-"""How soon is a change told? Planted in the texts of companies of stocknet, against rules at equal false alarms.
+"""How soon is a change detected? Planted in the texts of companies of stocknet, against rules at equal false alarms.
 
 From a day on, each text of a company becomes a negative one with some probability (the size), for a week. The monitor's
 watch, a z-score of the mean of the last day, and a fixed number of negative texts in a day see the same texts. The
-thresholds of the two rules are those that raise as many false alarms on the unchanged texts as the monitor does, in all
-companies together; "each company" are the rules with levels that raise as many in every single one. A change that is
-not told within the week counts as a delay of a week. Alarms before the change silence nobody.
+thresholds of the two rules are those that raise as many false alarms on the unchanged texts as the monitor does, over
+all companies together; "each company" are the rules with thresholds that raise as many in every single one. A change
+that is not detected within the week counts as a delay of a week. Alarms before the change suppress no later ones.
 
-The settings of the watch were chosen on other companies: those with places 2, 4, 6 ... by the number of their texts.
+The settings of the watch were chosen on other companies: those with ranks 2, 4, 6 ... by the number of their texts.
 """
 
 from collections import Counter
@@ -35,19 +35,19 @@ SIZES = (0.2, 0.4, 0.8)
 WEEK = 7 * DAY
 COOL = DAY
 WARM = 120 * DAY
-"""History before anything is judged."""
+"""Seconds of history before anything is judged."""
 BUDGET = 2.0
 PLANTS = 8
-"""Changes in each company, at times that are drawn."""
+"""Number of changes in each company, at random times."""
 Z, COUNT = 0, 1
-"""Columns of the values that the rules look at."""
+"""Columns of the values of the rules."""
 
 
 def monitor_alarms(texts: Sequence[Seen], start: float, *, first_only: bool = False) -> list[float]:
-    """Times of the monitor's alarms from a time on."""
+    """Return the times of the monitor's alarms from a time on."""
     subject, quiet, tried, found = Subject(), -1e18, -1e18, []
     times = np.array([one.time for one in texts])
-    begin = int(np.searchsorted(times, start - 1.5 * AGAIN))  # so what is usual was learned half of that time ago
+    begin = int(np.searchsorted(times, start - 1.5 * AGAIN))  # the usual level was learned half of that ago
     for place in range(begin, len(texts)):
         one = texts[place]
         due = one.time - subject.usual.learned >= AGAIN if subject.usual is not None else one.time >= tried
@@ -65,7 +65,7 @@ def monitor_alarms(texts: Sequence[Seen], start: float, *, first_only: bool = Fa
 
 
 def _usual(texts: Sequence[Seen], times: Floats, now: float) -> tuple[Usual | None, Sequence[Seen]]:
-    """What is usual for a subject, learned as the monitor learns it from its database."""
+    """Return the usual level of a subject, learned as the monitor learns it from its database."""
     first, far, end = (int(one) for one in np.searchsorted(times, [now - HISTORY, now - FARTHEST, now]))
     past = texts[max(first, end - MOST_HISTORY) : end]
     if len(past) < ENOUGH:
@@ -81,8 +81,8 @@ def _usual(texts: Sequence[Seen], times: Floats, now: float) -> tuple[Usual | No
 
 
 def day_values(texts: Sequence[Seen]) -> Floats:
-    """At each text [N, 2]: the z-score of the mean of the last day against the eight weeks before, and the negative
-    texts of the last day."""
+    """Return at each text [N, 2]: the z-score of the mean of the last day against the eight weeks before, and the
+    number of negative texts of the last day."""
     times = np.array([one.time for one in texts])
     scores = np.array([one.score for one in texts])
     sums, squares, negative = (
@@ -99,12 +99,12 @@ def day_values(texts: Sequence[Seen]) -> Floats:
 
 
 def times_of(texts: Sequence[Seen]) -> Floats:
-    """When they came."""
+    """Return the times of the texts."""
     return np.array([one.time for one in texts])
 
 
 def rule_alarms(times: Floats, values: Floats, level: float, start: float) -> list[float]:
-    """Times at which a rule is above its level, not again within the cool-down."""
+    """Return the times at which a rule is above its threshold, not again within the cool-down."""
     quiet, found = -1e18, []
     for time in times[(values > level) & (times >= start)].tolist():
         if time >= quiet:
@@ -116,7 +116,7 @@ def rule_alarms(times: Floats, values: Floats, level: float, start: float) -> li
 def planted(
     texts: Sequence[Seen], start: float, size: float, bad: Sequence[tuple[float, float]], draw: Any
 ) -> list[Seen]:
-    """The texts with a change."""
+    """Return the texts with a change."""
     found = []
     for one in texts:
         if start <= one.time < start + WEEK and draw.random() < size:
@@ -127,8 +127,8 @@ def planted(
 
 
 def level_for(clean: Sequence[tuple[Floats, Floats, float]], most: int) -> float:
-    """The lowest level of a rule that raises no more false alarms than `most` on unchanged texts: their times, the
-    rule's values, and from when on they count."""
+    """Return the lowest threshold of a rule that raises no more than `most` false alarms on unchanged texts: their
+    times, the rule's values, and the time from which they count."""
     values = np.unique(np.concatenate([some for _, some, _ in clean]))
     low, high = 0, len(values) - 1
     while low < high:
@@ -141,7 +141,7 @@ def level_for(clean: Sequence[tuple[Floats, Floats, float]], most: int) -> float
 def shifts(
     streams: dict[str, list[Seen]], bad: Sequence[tuple[float, float]], told: Callable[[str], object]
 ) -> dict[str, Any]:
-    """Delays and misses of each size, at equal false alarms."""
+    """Return delays and misses of each size, at equal false alarms."""
     draw = np.random.default_rng(0)
     starts = {name: texts[0].time + WARM for name, texts in streams.items()}
     clean = {name: (times_of(texts), day_values(texts)) for name, texts in streams.items()}

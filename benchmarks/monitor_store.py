@@ -1,4 +1,4 @@
-"""Many texts in the store: how fast pages are then, and the taking of texts; and a replay that is often killed."""
+"""Many texts in the store: the speed of pages and of reading texts; and a replay that is often killed."""
 
 import json
 import random
@@ -34,17 +34,17 @@ ENTITIES, TOPICS = 500, 12
 SPAN = 730 * DAY
 END = 1_700_000_000.0
 PAGES = 100
-"""How often each page is asked."""
+"""Number of requests for each page."""
 FILLED = 5000
-"""Texts of a transaction that fills,"""
+"""Number of texts per transaction while filling."""
 MEASURED = 10_000
-"""and how many come as from a source, of which the second half is measured."""
+"""Number of texts that arrive as from a source, of which the second half is measured."""
 
 
 def many_texts(count: int, folder: Path, busy: bool, told: Tell) -> dict[str, Any]:
-    """Fills a store with made-up texts, in large transactions, and measures at a tenth of them and at the end: pages,
-    and how fast texts are taken then. What is in the folder already is not written again, so the same command goes on
-    after a stop."""
+    """Fill a store with made-up texts, in large transactions, and measure at a tenth of them and at the end: pages, and
+    the speed of reading texts. Texts already in the folder are not written again, so the same command continues after a
+    stop."""
     folder.mkdir(parents=True, exist_ok=True)
     notes = folder / "measured.json"
     found: dict[str, Any] = json.loads(notes.read_text()) if notes.is_file() else {"texts": count}
@@ -77,7 +77,7 @@ def many_texts(count: int, folder: Path, busy: bool, told: Tell) -> dict[str, An
 
 
 def _made_texts(start: int, many: int, count: int) -> list[tuple[Text, Reading]]:
-    """Texts in the order of their times with what was read in them, each of one to three entities, a few of which have
+    """Return texts in the order of their times with their readings, each of one to three entities, a few of which have
     most."""
     draw = np.random.default_rng(start)
     places = draw.zipf(1.3, (many, 3)) % ENTITIES
@@ -103,7 +103,7 @@ def _made_texts(start: int, many: int, count: int) -> list[tuple[Text, Reading]]
 
 
 def _fill(database: Database, start: int, many: int, count: int) -> None:
-    """One large transaction, by the store's own statements."""
+    """Fill in one large transaction, with the store's own statements."""
     made = _made_texts(start, many, count)
 
     def work(connection: Connection) -> None:
@@ -120,8 +120,9 @@ def _fill(database: Database, start: int, many: int, count: int) -> None:
 
 
 def _taken(database: Database, start: int, stop: int, count: int) -> dict[str, Any]:
-    """Batches as a source gives them, through all of a stream but the model: known ids, repeats, counts, watching. What
-    was filled counts as judged; in the first half all subjects learn what is usual, as they do every two weeks."""
+    """Read batches as a source gives them, through the whole stream but the model: known ids, repeats, counts,
+    watching. Filled texts count as judged; in the first half all subjects learn their usual level, as they do every two
+    weeks."""
     stream = Stream(MonitorSettings(find_names="").rules())
     filled = END - SPAN + SPAN * (start - 1) / count
     database.do(lambda connection: store.set_state(connection, JUDGED, filled))
@@ -142,7 +143,8 @@ def _taken(database: Database, start: int, stop: int, count: int) -> dict[str, A
 
 
 def _pages(database: Database) -> dict[str, Any]:
-    """p50 and p95 of what the page asks, for entities with many and with few texts, at the end of the time."""
+    """Return p50 and p95 of the requests of the page, for entities with many and with few texts, at the end of the
+    time."""
     (last,) = database.do(lambda connection: connection.execute("SELECT max(time) FROM texts").fetchone())
     draw = random.Random(0)
     asked: dict[str, Callable[[Any], Any]] = {
@@ -198,7 +200,7 @@ def _pages(database: Database) -> dict[str, Any]:
 
 
 def soak(model: MonitorModel, rows: list[dict[str, Any]], kills: int, told: Tell) -> dict[str, Any]:
-    """The same texts read once without and once with kills give the same texts, counts and alarms."""
+    """Check that the same texts, read without and with kills, give the same texts, counts and alarms."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "texts.jsonl").write_text(

@@ -1,10 +1,10 @@
-"""One training step in a process of its own: what it adds to the memory of the process, printed as JSON.
+"""One training step in a process of its own: the memory that it adds to the process, printed as JSON.
 
     .venv/bin/python -m benchmarks.one_step --rows 1 --length 1024 --recompute
 
 Before it, the model is built and a step of one row of 8 tokens is made, so that libraries and threads are set up;
-gradients are dropped and free memory goes back to the system. Then Linux is told to forget the highest resident size
-(5 to /proc/self/clear_refs); the step runs; the highest resident size is read again (VmHWM). What the step added is
+gradients are dropped and free memory is returned to the system. Then the peak resident size is reset (5 to
+/proc/self/clear_refs); the step runs; the peak resident size is read again (VmHWM). The memory that the step added is
 that, minus the resident size before it (VmRSS): activations and gradients, not weights and libraries.
 """
 
@@ -31,7 +31,7 @@ Measurement = dict[str, float]
 
 
 def resident(name: str) -> int:
-    """VmRSS (now) or VmHWM (highest), in bytes."""
+    """Return VmRSS (current) or VmHWM (peak), in bytes."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -42,7 +42,7 @@ def resident(name: str) -> int:
 
 
 def forget_peak() -> None:
-    """Gives free memory back to the system and makes the resident size of now the highest."""
+    """Return free memory to the system and reset the peak resident size."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only; elsewhere, free memory stays
     if trim is not None:
@@ -51,7 +51,8 @@ def forget_peak() -> None:
 
 
 def encoder_step(side: str, config: ModelConfig, *, recompute: bool) -> tuple[nn.Module, Callable[[int, int], Tensor]]:
-    """A model in training mode, and its loss on so many rows of such a length: a weighting of the hidden states."""
+    """Return a model in training mode, and its loss for a number of rows and a length: a weighting of the hidden
+    states."""
     if side == "theirs":
         theirs = transformers_xlnet("XLNetModel", config).train()
 
@@ -73,7 +74,7 @@ def encoder_step(side: str, config: ModelConfig, *, recompute: bool) -> tuple[nn
 
 
 def pretraining_step(config: ModelConfig, *, recompute: bool) -> tuple[nn.Module, Callable[[int, int], Tensor]]:
-    """Our language model and its permutation loss, one token in six predicted."""
+    """Return our language model and its permutation loss, one token in six predicted."""
     model = LanguageModel(config).train()
     model.trunk.reader.recompute = recompute
 
@@ -88,7 +89,7 @@ def pretraining_step(config: ModelConfig, *, recompute: bool) -> tuple[nn.Module
 def measure(
     model: nn.Module, loss: Callable[[int, int], Tensor], *, rows: int, length: int, update: bool
 ) -> Measurement:
-    """Forward and backward, with `update` also AdamW as `segue pretrain` has it."""
+    """Run forward and backward, with `update` also AdamW as in `segue pretrain`."""
     loss(1, 8).backward()
     model.zero_grad(set_to_none=True)
     optimizer = make_optimizer(model, TrainConfig()) if update else None
@@ -104,7 +105,7 @@ def measure(
 def in_own_process(
     *, rows: int, length: int, side: str = "ours", recompute: bool = False, pretraining: bool = False
 ) -> Measurement:
-    """`measure` in a new process of the same Python."""
+    """Run `measure` in a new process of the same Python."""
     command = [
         sys.executable,
         "-m",

@@ -14,7 +14,7 @@ from benchmarks.side_by_side import Row, arguments, write
 
 SHAPES = [(4, 512), (2, 1024)]
 GOAL = 0.5
-"""At most this part of theirs."""
+"""Maximum share of their memory."""
 
 
 def measure(*, rows: int, length: int, rounds: int) -> Row:

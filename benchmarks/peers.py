@@ -1,4 +1,4 @@
-"""The models that are compared: segue's, and those of transformers with the same weights.
+"""The compared models: segue's, and those of transformers with the same weights.
 
 segue's config is the source of every size. transformers is imported where it is needed: not every environment has it.
 """
@@ -17,11 +17,11 @@ from segue.model.masks import permutation_mask
 from segue.model.named import xlnet
 
 Peer = Any
-"""A model of transformers, or what it returns."""
+"""A model of transformers, or its output."""
 
 
 def base_xlnet(**settings: Any) -> ModelConfig:
-    """The base shape with 4 layers, without memory; GELU is exact, as in transformers."""
+    """Return the base shape with 4 layers, without memory; GELU is exact, as in transformers."""
     shape = {"num_layers": 4, "width": 768, "num_heads": 12, "inner_width": 3072}
     return xlnet(**(shape | {"activation": "gelu", "dropout": 0.1, "memory": None} | settings))
 
@@ -31,7 +31,7 @@ def without_dropout(config: ModelConfig) -> ModelConfig:
 
 
 def step_of(config: ModelConfig, *, rows: int, length: int, memory: int = 0, predicted: int = 0) -> Step:
-    """What to count; with `predicted`, or for a causal model, a softmax belongs to it."""
+    """Return the sizes of a step; with `predicted`, or for a causal model, including a softmax."""
     causal = config.objective == "causal"
     return Step(
         rows=rows,
@@ -48,7 +48,7 @@ def step_of(config: ModelConfig, *, rows: int, length: int, memory: int = 0, pre
 
 
 def transformers_xlnet(kind: str, config: ModelConfig) -> Peer:
-    """This class of transformers in the shape of our config."""
+    """Return a model of this class of transformers in the shape of our config."""
     import transformers
 
     settings = transformers.XLNetConfig(
@@ -65,7 +65,8 @@ def transformers_xlnet(kind: str, config: ModelConfig) -> Peer:
 
 
 def randomised(model: Peer) -> Peer:
-    """Small noise in every parameter, biases and norms too, so that one that is not carried over would show."""
+    """Set every parameter to small noise, including biases and norms, so that one that is not carried over would
+    show."""
     generator = torch.Generator().manual_seed(0)
     norms = {id(module.weight) for module in model.modules() if isinstance(module, nn.LayerNorm)}
     with torch.no_grad():
@@ -76,17 +77,17 @@ def randomised(model: Peer) -> Peer:
 
 
 def trunk_like(theirs: Peer, config: ModelConfig) -> Trunk:
-    """Our trunk with the weights of an XLNetModel."""
+    """Return our trunk with the weights of an XLNetModel."""
     return filled(Trunk(config), only(xlnet_state(theirs.state_dict()), "trunk."))
 
 
 def language_model_like(theirs: Peer, config: ModelConfig) -> LanguageModel:
-    """Our language model with the weights of an XLNetLMHeadModel."""
+    """Return our language model with the weights of an XLNetLMHeadModel."""
     return filled(LanguageModel(config), xlnet_state(theirs.state_dict()))
 
 
 def gradients(theirs: Peer) -> Mapping[str, Tensor]:
-    """Gradients of an XLNet of transformers, under the names of our language model."""
+    """Return the gradients of an XLNet of transformers, under the names of our language model."""
     return xlnet_state({name: value.grad for name, value in theirs.named_parameters() if value.grad is not None})
 
 
@@ -95,14 +96,14 @@ def random_ids(config: ModelConfig, *, rows: int, length: int) -> Tensor:
 
 
 def probe(config: ModelConfig, *, rows: int, length: int) -> Tensor:
-    """Fixed numbers to weigh hidden states with: their sum is a loss with a gradient everywhere. (The squares would
-    not do: behind a LayerNorm they hardly depend on anything.)"""
+    """Return fixed weights for hidden states: their weighted sum is a loss with a gradient everywhere. (The squares
+    would not do: after a LayerNorm they hardly depend on anything.)"""
     return torch.randn(rows, length, config.width, generator=torch.Generator().manual_seed(2))
 
 
 def permutation_batch(config: ModelConfig, *, rows: int, length: int, predicted: int, mask_id: int = 6) -> Batch:
-    """As transformers' collator makes it, but with the same number of targets in each row: targets anywhere, their
-    order drawn, everything else context, and the mask token in the place of targets."""
+    """Return a batch like that of transformers' collator, but with the same number of targets in each row: random
+    targets in a random order, everything else context, and the mask token in place of targets."""
     generator = torch.Generator().manual_seed(3)
     ids_BQ = random_ids(config, rows=rows, length=length)
     at_BP = torch.rand(rows, length, generator=generator).argsort(dim=1)[:, :predicted].sort(dim=1).values

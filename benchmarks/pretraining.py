@@ -44,8 +44,8 @@ Inputs = dict[str, Tensor]
 
 
 def as_collated(batch: Batch) -> Inputs:
-    """The batch as transformers' collator gives it: a mapping and a label for every position, -100 where none counts.
-    Its perm_mask says who may *not* see whom."""
+    """Return the batch in the form of transformers' collator: a mapping and a label for every position, -100 if it does
+    not count. Its perm_mask says who may *not* see whom."""
     assert batch.visible_BQQ is not None
     assert batch.predicted_BP is not None
     assert batch.targets is not None
@@ -59,7 +59,7 @@ def as_collated(batch: Batch) -> Inputs:
 
 
 def as_gathered(batch: Batch) -> Inputs:
-    """The same with a mapping and a label for each target only."""
+    """Return the same with a mapping and a label for each target only."""
     assert batch.predicted_BP is not None
     assert batch.targets is not None
     mapping_BPQ = F.one_hot(batch.predicted_BP, batch.ids_BQ.shape[1]).float()
@@ -73,7 +73,7 @@ def loss_of(model: LanguageModel, batch: Batch) -> Tensor:
 
 
 def compare(theirs: Peer, config: ModelConfig, batch: Batch) -> dict[str, float]:
-    """The differences of logits at the targets, losses and gradients, in training without dropout."""
+    """Return the differences of logits at the targets, losses and gradients, in training without dropout."""
     theirs.eval().zero_grad()
     want = theirs(**as_collated(batch))
     want.loss.backward()
@@ -96,7 +96,8 @@ def compare(theirs: Peer, config: ModelConfig, batch: Batch) -> dict[str, float]
 def measure(
     config: ModelConfig, *, rows: int, length: int, predicted: int, rounds: int, quick: bool, goal: float | None = None
 ) -> list[Row]:
-    """segue, transformers as its collator feeds it, and (unless quick) transformers with the targets only, in turn."""
+    """Measure segue, transformers as its collator feeds it, and (unless quick) transformers with the targets only, in
+    turn."""
     import transformers
 
     theirs = transformers_xlnet("XLNetLMHeadModel", config)

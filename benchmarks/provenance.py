@@ -1,7 +1,7 @@
-"""Where a result comes from, and the file it is kept in: every benchmark writes through `record`.
+"""Provenance of results, and their files: every benchmark writes through `record`.
 
-A result names the commit of the code that gave it, and whether that code had been changed since; the date, the machine,
-the versions and the command.
+A result names the commit of its code, and whether that code had been changed since; the date, the machine, the versions
+and the command.
 """
 
 import json
@@ -24,19 +24,19 @@ from segue.model.kernels import library
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 CODE = ["src", "benchmarks/*.py", "hatch_build.py", "pyproject.toml", "constraints.txt"]
-"""What figures depend on. Pages, tests and results may change without making a result older than its code."""
+"""Files on which results depend. Pages, tests and results may change without making a result older than its code."""
 Result = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What a result was made with, as it was when the benchmark started."""
+    """Provenance of a result, recorded when the benchmark started."""
 
     date: str
     commit: str | None
-    """None where there is no git repository."""
+    """Commit of the code; None without a git repository."""
     changed: bool
-    """Whether the code differs from that commit."""
+    """True if the code differs from that commit."""
     command: str
     hardware: str
     cores: int | None
@@ -49,7 +49,7 @@ class Origin:
 
 
 def origin() -> Origin:
-    """To be called before anything is measured."""
+    """Return the provenance; to be called before anything is measured."""
     return Origin(
         date=date.today().isoformat(),
         commit=_git("rev-parse", "HEAD") or None,
@@ -67,7 +67,7 @@ def origin() -> Origin:
 
 
 def record(what: str, values: Mapping[str, Any], *, origin: Origin, folder: Path = RESULTS) -> Path:
-    """Writes a result, named by what, hardware and date, as a whole or not at all."""
+    """Write a result atomically, named by question, hardware and date."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{what}_{hardware()}_{origin.date}.json"
     part = path.with_suffix(".part")
@@ -78,7 +78,7 @@ def record(what: str, values: Mapping[str, Any], *, origin: Origin, folder: Path
 
 
 def newest(folder: Path, what: str) -> Result | None:
-    """The latest result of a question, by the date in the file's name; None without any."""
+    """Return the latest result of a question, by the date in the file's name; None without any."""
     paths = sorted(folder.glob(f"{what}_*.json"), key=lambda path: (path.stem.rsplit("_", 1)[1], path.stat().st_mtime))
     if not paths:
         return None
@@ -87,7 +87,7 @@ def newest(folder: Path, what: str) -> Result | None:
 
 
 def of_this_code(result: Result) -> bool:
-    """Whether a full run of the code as it is now gave this result."""
+    """Return True if a full run of the current code gave this result."""
     commit = result.get("commit")
     if commit is None or result["changed"] or result["quick"] or _git("status", "--porcelain", "--", *CODE):
         return False
@@ -95,19 +95,19 @@ def of_this_code(result: Result) -> bool:
 
 
 def source(result: Result) -> str:
-    """The commit of a result, for a reader."""
+    """Return the commit of a result, for display."""
     if result.get("commit") is None:
         return "commit not recorded"
     return f"commit {result['commit'][:10]}{', changed since' if result['changed'] else ''}"
 
 
 def hardware() -> str:
-    """For the name of a file: machine and threads."""
+    """Return machine and threads, for the name of a file."""
     return f"{platform.machine()}-{torch.get_num_threads()}threads"
 
 
 def processor() -> str:
-    """Name that the machine gives it."""
+    """Return the name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -117,7 +117,7 @@ def processor() -> str:
 
 
 def command() -> str:
-    """What was typed, with files of this machine by their names alone."""
+    """Return the command, with files of this machine by their names alone."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     program = f"-m {spec.name}" if spec is not None else Path(sys.argv[0]).name
     words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
@@ -125,12 +125,12 @@ def command() -> str:
 
 
 def seconds_since(started: float) -> float:
-    """Seconds since a time of `time.monotonic`."""
+    """Return the seconds since a time of `time.monotonic`."""
     return round(time.monotonic() - started, 1)
 
 
 def _git(*words: str) -> str | None:
-    """What git prints; None where it cannot answer."""
+    """Return the output of git; None if it fails."""
     try:
         run = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     except OSError:

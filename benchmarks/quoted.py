@@ -1,7 +1,7 @@
-"""Figures that the README and docs/performance.md quote: each passage is written from the newest results.
+"""Passages with numbers in the README and docs/performance.md, written from the newest results.
 
-A passage stands between `<!-- bench NAME -->` and `<!-- /bench -->`. `benchmarks.report` writes them, and
-tests/test_benchmarks.py compares them, so that no page can quote what no result says.
+A passage is between `<!-- bench NAME -->` and `<!-- /bench -->`. `benchmarks.report` writes them, and
+tests/test_benchmarks.py compares them, so that no page can quote a number without a result.
 """
 
 import re
@@ -16,7 +16,7 @@ Results = Mapping[str, Result]
 
 
 def written(text: str, found: Results) -> str:
-    """A page with its passages made anew; one for which a result is missing stays as it is."""
+    """Return a page with its passages renewed; one without a result stays as it is."""
 
     def passage(match: re.Match[str]) -> str:
         needed, write = PASSAGES[match[1]]
@@ -27,7 +27,7 @@ def written(text: str, found: Results) -> str:
 
 
 def write_pages(found: Results, pages: list[Path] = PAGES) -> list[Path]:
-    """Those that were changed."""
+    """Write the pages; return those that were changed."""
     changed = []
     for path in pages:
         before = path.read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def _ratios(found: Results, what: str, against: str = "") -> list[float]:
 
 
 def _figures(found: Results) -> dict[str, str]:
-    """Figures of the README, in both languages."""
+    """Return the numbers of the README, in both languages."""
     encoder, ours_ms, theirs_ms = _ratios(found, "encoder"), [], []
     for what, peer in (("generation-transformer-xl", "generate"), ("generation-xlnet", "its default")):
         row = next(row for row in found[what]["rows"] if peer in row["against"])
@@ -147,4 +147,4 @@ PASSAGES: dict[str, tuple[list[str], Callable[[Results], str]]] = {
     "attention-memory": (["peak_memory"], attention_memory),
     "growth": (["growth"], growth),
 }
-"""By name: the results that a passage needs, and what writes it."""
+"""By name: the results that a passage needs, and the function that writes it."""

@@ -1,17 +1,17 @@
-"""How good is a recommender? One harness for all methods: every rank is among all items, with no sampled negatives.
+"""How good is a recommender? One harness for all methods: every rank is among all items, without sampled negatives.
 
-Each part is a result of its own, so the same command goes on with what is missing.
+Each part is a result of its own, so the same command continues with what is missing.
 
     .venv/bin/python -m benchmarks.recommend --data DATA
     .venv/bin/python -m benchmarks.recommend --data DATA --parts time-small --users 300 --seeds 1 --epochs 2
 
-DATA has the folders ml1m and movielens_small. The same events are asked of every method. ALS needs the package
-`implicit`; where it is not installed, the result says so. The parts that end in -cornac need the package `cornac`, in
-an environment of its own. With --without-memory there is also "no memory, last 200", the same trunk and full softmax
-that learns and reads 200 events at a time, as SASRec does, with relative positions. Settings of item-kNN, ALS and the
-final ranking are chosen on the same events as the best epoch. Networks are kept in --networks, so that parts with the
-same split and settings share them. --users, --seeds, --epochs and --minutes make a quick look, which is marked in the
-result. Speeds mean something only on a machine that does nothing else: --busy marks them.
+DATA has the folders ml1m and movielens_small. All methods predict the same events. ALS needs the package `implicit`; if
+it is not installed, the result says so. The parts that end in -cornac need the package `cornac`, in an environment of
+its own. With --without-memory there is also "no memory, last 200", the same trunk and full softmax that trains on and
+reads 200 events at a time, as SASRec does, with relative positions. Settings of item-kNN, ALS and the final ranking are
+chosen on the same events as the best epoch. Networks are kept in --networks, so that parts with the same split and
+settings share them. --users, --seeds, --epochs and --minutes make a quick run, which is marked in the result. Speeds
+are meaningful only on an otherwise idle machine: --busy marks them.
 """
 
 import argparse
@@ -59,12 +59,12 @@ SPEED_EVENTS = 1000
 
 
 def tell(said: str) -> None:
-    """Progress."""
+    """Print progress."""
     print(f"    {said}", flush=True)
 
 
 class Bench:
-    """What all parts share."""
+    """The data and settings that all parts share."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.data: Path = arguments.data
@@ -79,18 +79,18 @@ class Bench:
 
     @property
     def quick(self) -> bool:
-        """Whether the result is no full run."""
+        """True if the result is not of a full run."""
         return self.users is not None or self.epochs is not None or self.seeds < 3 or self.minutes < 600
 
     def settings(self, **changed: Any) -> RecommenderSettings:
-        """Those of a full run, with some changed."""
+        """Return the settings of a full run, with some changed."""
         usual: dict[str, Any] = {"minutes": self.minutes, "patience": 5}
         if self.epochs is not None:
             usual["epochs"] = self.epochs
         return RecommenderSettings(**{**usual, **changed})
 
     def features(self, rated: Rated, split: Split, *, texts: bool) -> NDArray[np.float32]:
-        """Features of all items, with a row of zeros before them."""
+        """Return the features of all items, with a row of zeros before them."""
         _, own_NF = learn_features(rated.items, texts=texts, model=None)
         found = np.concatenate([np.zeros((1, own_NF.shape[1]), dtype=np.float32), own_NF])
         found[:, 0] = popularity(counts(rated.histories, split.learned_U, items=len(rated.items)))
@@ -99,7 +99,7 @@ class Bench:
     def network(
         self, rated: Rated, split: Split, features_VF: NDArray[np.float32], *, ids: bool, seed: int, **settings: Any
     ) -> tuple[EventNetwork, RecommenderSettings, int]:
-        """Learned from the first part."""
+        """Return a network trained on the first part."""
         chosen = self.settings(**settings)
         path = self._path(rated, split, features_VF, chosen, ids=ids, seed=seed)
         if path is not None and path.is_file():
@@ -130,7 +130,7 @@ class Bench:
         ids: bool,
         seed: int,
     ) -> Path | None:
-        """Where a network is kept, by all that it was learned from and with."""
+        """Return the path of a saved network, by everything that determines it."""
         if self.kept is None:
             return None
         self.kept.mkdir(parents=True, exist_ok=True)
@@ -141,17 +141,17 @@ class Bench:
         return self.kept / f"{known.hexdigest()[:16]}.safetensors"
 
     def choosing(self, rated: Rated, split: Split) -> list[tuple[int, int]]:
-        """The events that choose settings, of every method."""
+        """Return the events that select settings, for every method."""
         return wanted_events(rated.histories, split.learned_U, split.chosen_U, most=1000, seed=0)
 
     def wanted(self, rated: Rated, split: Split) -> list[tuple[int, int]]:
-        """The events that measure."""
+        """Return the events of the evaluation."""
         return wanted_events(rated.histories, split.chosen_U, rated.histories.lengths, most=self.most, seed=0)
 
     # ----------------------------------------------------------------------------------------------------------- parts
 
     def methods(self, rated: Rated, split: Split) -> Result:
-        """All methods on one split."""
+        """Evaluate all methods on one split."""
         histories, items, wanted = rated.histories, len(rated.items), self.wanted(rated, split)
         repeats = come_back(histories)
         counts_V = counts(histories, split.learned_U, items=items)
@@ -201,7 +201,7 @@ class Bench:
         }
 
     def cornac(self, rated: Rated, split: Split) -> Result:
-        """SASRec and GRU4Rec of cornac, asked the same events; a part of its own, because they take hours."""
+        """Evaluate SASRec and GRU4Rec of cornac on the same events; a part of its own, because they take hours."""
         histories, items, wanted = rated.histories, len(rated.items), self.wanted(rated, split)
         epochs, repeats = self.settings().epochs, come_back(rated.histories)
         ranks: dict[str, list[NDArray[np.float64]]] = {}
@@ -214,7 +214,8 @@ class Bench:
         return {"asked": len(wanted), "methods": {name: summed(all) for name, all in ranks.items()}}
 
     def long(self, rated: Rated, split: Split) -> Result:
-        """The same model with its memory, and cut at the last 50 and 200 events, after more than 200 events."""
+        """Evaluate the same model with its memory, and limited to the last 50 and 200 events, after more than 200
+        events."""
         wanted = [one for one in self.wanted(rated, split) if one[1] > LONG]
         features_VF = self.features(rated, split, texts=False)
         repeats = come_back(rated.histories)
@@ -235,7 +236,7 @@ class Bench:
         }
 
     def cold(self, rated: Rated) -> Result:
-        """One item in ten is never in training: found by its text."""
+        """Evaluate cold items: one item in ten is never in training, and is found by its text."""
         items = len(rated.items)
         drawn = np.random.default_rng(0).permutation(items)[: int(items * COLD)] + 1
         cold = set(drawn.tolist())
@@ -267,7 +268,7 @@ class Bench:
         }
 
     def vectors(self, rated: Rated) -> Result:
-        """Ids, text, and both."""
+        """Compare item vectors of ids, of text, and of both."""
         split = split_by_time(rated.histories, held_back=0.1)
         wanted, repeats = self.wanted(rated, split), come_back(rated.histories)
         found = {}
@@ -283,7 +284,7 @@ class Bench:
         return {"asked": len(wanted), "vectors": found}
 
     def objectives(self, rated: Rated) -> Result:
-        """Causal, permutation, masked."""
+        """Compare the causal, permutation and masked objectives."""
         split = split_by_time(rated.histories, held_back=0.1)
         wanted, repeats = self.wanted(rated, split), come_back(rated.histories)
         features_VF = self.features(rated, split, texts=False)
@@ -299,7 +300,8 @@ class Bench:
         return {"asked": len(wanted), "objectives": found}
 
     def serving(self, rated: Rated) -> Result:
-        """Events a second in a session, each with its list of scores, beside reading the last 200 again for each."""
+        """Measure events per second in a session, each with its list of scores, beside reading the last 200 again for
+        each."""
         split = split_by_time(rated.histories, held_back=0.1)
         features_VF = self.features(rated, split, texts=False)
         network, _, _ = self.network(rated, split, features_VF, ids=True, seed=0, epochs=1, minutes=0.2)
@@ -335,12 +337,12 @@ class Bench:
 
 
 def gain(ranks: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What each event adds to NDCG@10."""
+    """Return the contribution of each event to NDCG@10."""
     return np.where(ranks <= 10, 1 / np.log2(1 + ranks), 0.0)
 
 
 def summed(all_ranks: list[NDArray[np.float64]]) -> Result:
-    """The measures over seeds."""
+    """Return the metrics over seeds."""
     found = [asdict(quality(ranks)) for ranks in all_ranks]
     means = {name: float(np.mean([one[name] for one in found])) for name in ("hit_rate", "ndcg", "mrr")}
     spread = float(np.std([one["ndcg"] for one in found]))
@@ -348,7 +350,7 @@ def summed(all_ranks: list[NDArray[np.float64]]) -> Result:
 
 
 def interval(difference: NDArray[np.float64], wanted: Wanted) -> Result | None:
-    """The mean of a difference, with an interval over users."""
+    """Return the mean of a difference, with a confidence interval over users."""
     if not len(difference):
         return None
     users = np.unique([user for user, _ in wanted], return_inverse=True)[1]
@@ -362,7 +364,8 @@ def interval(difference: NDArray[np.float64], wanted: Wanted) -> Result | None:
 def _cut_ranks(
     network: EventNetwork, rated: Rated, wanted: Wanted, *, cut: int, length: int, repeats: bool
 ) -> NDArray[np.float64]:
-    """The ranks where no more than the last `cut` events before each are read; seen items are those of all events."""
+    """Return the ranks if no more than the last `cut` events before each are read; seen items are those of all
+    events."""
     histories = rated.histories
     here = [int(histories.starts_U[user]) + place for user, place in wanted]
     first = [max(at - cut, int(histories.starts_U[user])) for at, (user, _) in zip(here, wanted, strict=True)]
@@ -391,7 +394,7 @@ def _cut_ranks(
 def kept_network(
     path: Path, features_VF: NDArray[np.float32], settings: RecommenderSettings, *, ids: bool
 ) -> EventNetwork:
-    """A network that was learned before."""
+    """Load a network that was trained before."""
     config = network_config(
         items=len(features_VF) - 1,
         objective=settings.objective,
@@ -422,7 +425,7 @@ def _recommender(network: EventNetwork, rated: Rated, counts_V: NDArray[np.int64
 
 
 def _model_ranks(model: Recommender, rated: Rated, wanted: Wanted, *, repeats: bool) -> NDArray[np.float64]:
-    """The ranks by a recommender, whose unseen items have vectors of their texts alone."""
+    """Return the ranks by a recommender, whose unseen items have vectors of their texts alone."""
     found: dict[tuple[int, int], float] = {}
     for keys, hidden_ND in states(model.network, model.table_VD, rated.histories, wanted, length=model.window):
         for key, scores_V in zip(keys, model.log_probabilities(hidden_ND), strict=True):

@@ -1,4 +1,4 @@
-"""What benchmarks.recommend compares with, each as a function from a history to the scores of all items."""
+"""Baselines of benchmarks.recommend, each as a function from a history to the scores of all items."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -12,11 +12,11 @@ from segue.apps.recommend.tables import Item
 
 Score = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 LAST = 100
-"""Events of a history whose texts count."""
+"""Number of last events of a history whose texts count."""
 
 
 def tfidf(items: Sequence[Item]) -> Score:
-    """The mean TF-IDF vector (scikit-learn) of what was seen, and the cosine of each item with it."""
+    """Score items by the cosine with the mean TF-IDF vector (scikit-learn) of the history."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectors = TfidfVectorizer(sublinear_tf=True).fit_transform([item.text or "-" for item in items])
@@ -35,7 +35,7 @@ SHAPES = ((64, 0.05, 1.0), (128, 0.05, 1.0), (64, 0.05, 10.0), (32, 1.0, 1.0))
 def best_als(
     histories: Histories, until_U: Ints, choosing: Wanted, *, items: int, repeats: bool, told: Callable[[str], object]
 ) -> tuple[int, float, float]:
-    """The shape whose NDCG is best on the events that choose."""
+    """Return the shape with the best NDCG on the events that select settings."""
     found = {}
     for shape in SHAPES:
         score = als(histories, until_U, items=items, seed=0, shape=shape)
@@ -45,8 +45,8 @@ def best_als(
 
 
 def als(histories: Histories, until_U: Ints, *, items: int, seed: int, shape: tuple[int, float, float]) -> Score:
-    """Alternating least squares of `implicit`, with so many factors, this regularisation and this alpha; a history is
-    folded in as a user that it has not seen."""
+    """Score items by alternating least squares of `implicit`, with this number of factors, regularisation and alpha; a
+    history is folded in as an unseen user."""
     from implicit.als import AlternatingLeastSquares
     from scipy.sparse import csr_matrix
 
@@ -78,8 +78,8 @@ def als(histories: Histories, until_U: Ints, *, items: int, seed: int, shape: tu
 def cornac(
     name: Literal["SASRec", "GRU4Rec"], histories: Histories, until_U: Ints, *, items: int, epochs: int, seed: int
 ) -> Score:
-    """SASRec or GRU4Rec of `cornac`, with its sampled losses and its defaults: SASRec reads the last 50 events. Items
-    that nobody has seen have the lowest score."""
+    """Score items by SASRec or GRU4Rec of `cornac`, with its sampled losses and its defaults: SASRec reads the last 50
+    events. Items that occur in no history have the lowest score."""
     from cornac.data import SequentialDataset
     from cornac.models import GRU4Rec, SASRec
 
@@ -92,7 +92,7 @@ def cornac(
     known = SequentialDataset.build(rows, fmt="USIT", seed=seed)
     if name == "SASRec":
         model: Any = SASRec(n_epochs=epochs, seed=seed)
-    else:  # it reads so many histories side by side, and there must be as many
+    else:  # it reads this many histories side by side, and there must be as many
         model = GRU4Rec(n_epochs=epochs, batch_size=min(512, known.num_sessions), seed=seed)
     model.fit(known)
     places = {int(item): place for item, place in known.iid_map.items()}

@@ -1,4 +1,4 @@
-"""The sets of benchmarks.recommend: MovieLens, with all events, or some of the users for a quick look."""
+"""Data sets of benchmarks.recommend: MovieLens, with all events, or with some of the users for a quick run."""
 
 import lzma
 from collections import Counter
@@ -13,14 +13,15 @@ from segue.apps.recommend.tables import Item, read_events, read_items
 
 @dataclass(frozen=True, kw_only=True)
 class Rated:
-    """A set: the items, and what each user rated, in order."""
+    """A data set: the items, and the ratings of each user, in order."""
 
     items: list[Item]
     histories: Histories
 
 
 def ml1m(data: Path, *, users: int | None = None) -> Rated:
-    """MovieLens 1M: a line for each user, the items in the order of time. There are no times: a place counts as one."""
+    """Load MovieLens 1M: a line for each user, the items in order of time. There are no times: the position is used
+    instead."""
     items = list(read_items(data / "ml1m" / "items.tsv.xz", Counter()))
     places = {item.id: place for place, item in enumerate(items, start=1)}
     rows = []
@@ -33,7 +34,7 @@ def ml1m(data: Path, *, users: int | None = None) -> Rated:
 
 
 def movielens_small(data: Path, *, users: int | None = None) -> Rated:
-    """MovieLens small, with times."""
+    """Load MovieLens small, with times."""
     items = list(read_items(data / "movielens_small" / "movies.csv.xz", Counter()))
     places = {item.id: place for place, item in enumerate(items, start=1)}
     events = list(read_events(data / "movielens_small" / "ratings.csv.xz", Counter()))
@@ -48,7 +49,7 @@ def movielens_small(data: Path, *, users: int | None = None) -> Rated:
 
 
 def split_by_position(histories: Histories, *, held_back: float) -> Split:
-    """The last share of each history: for a set without times."""
+    """Split off the last share of each history, for a data set without times."""
     lengths = histories.lengths
     return Split(
         learned_U=(lengths * (1 - 2 * held_back)).astype(np.int64),
@@ -57,7 +58,7 @@ def split_by_position(histories: Histories, *, held_back: float) -> Split:
 
 
 def without_items(histories: Histories, split: Split, cold: set[int]) -> tuple[Histories, Split]:
-    """The learned part of each history without some items; what comes later stays whole."""
+    """Remove some items from the training part of each history; later events stay."""
     keep = np.ones(len(histories.items_N), dtype=bool)
     learned, chosen, starts = [], [], [0]
     for user in range(len(histories.users)):

@@ -1,6 +1,7 @@
-"""Writes docs/benchmarks.md, and what other pages quote, from the newest result of each question; prints the tables.
+"""Writes docs/benchmarks.md, and the passages of other pages, from the newest result of each question; prints the
+tables.
 
-.venv/bin/python -m benchmarks.report
+    .venv/bin/python -m benchmarks.report
 """
 
 import argparse
@@ -16,17 +17,17 @@ STREAMS = ["generation-transformer-xl", "generation-xlnet", "streaming", "eight_
 QUESTIONS = [*SPEED, "peak_memory", "growth", "step_profile", *STREAMS]
 FINETUNED = ["chnsenticorp", "imdb"]
 WITH_DATA = [f"{what}-{name}" for what in ("finetuning", "finetuning-accuracy") for name in FINETUNED]
-"""Questions that need data sets which not everyone has: their parts are left out where there is no result."""
+"""Questions that need data sets which not everyone has: their sections are left out without a result."""
 SERVING = [f"serving-{part}" for part in ("fork", "overhead", "busy", "first-token", "clients", "idle", "length")]
 SERVING += ["serving-isolation", "serving-isolation-llama", "serving-overload"]
-"""Questions about the server, which need peers of their own: left out where there is no result."""
+"""Questions about the server, which need other servers for comparison: left out without a result."""
 
 
 # -------------------------------------------------------------------------------------------------------- writing
 
 
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """In Markdown, with columns that line up."""
+    """Return a Markdown table with aligned columns."""
     widths = [max(len(line[column]) for line in [header, *lines]) for column in range(len(header))]
     rule = ["-" * width for width in widths]
     padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in [header, rule, *lines]]
@@ -34,7 +35,7 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def seconds(times: Result) -> str:
-    """Median and quartiles."""
+    """Return median and quartiles in seconds."""
     low, high = times["quartiles"]
     return f"{times['median']:.3g} s ({low:.3g} to {high:.3g})"
 
@@ -44,14 +45,14 @@ def megabytes(value: float) -> str:
 
 
 def goal(value: float | None, reached: bool, *, most: bool = False) -> str:
-    """The goal and whether it was reached; nothing where there is none."""
+    """Return the goal and whether it was reached; nothing if there is none."""
     if value is None:
         return ""
     return f"{'at most ' if most else ''}{value:g}, {'reached' if reached else 'missed'}"
 
 
 def measured(results: Sequence[Result]) -> str:
-    """Which commit gave the figures of a table, and when."""
+    """Return the commits and dates of the results of a table."""
     origins = dict.fromkeys(f"{source(result)}, {result['date']}" for result in results)
     return f"*Measured: {'; '.join(origins)}.*"
 
@@ -160,7 +161,7 @@ def profile_table(result: Result) -> str:
 
 
 def milliseconds(times: Result) -> str:
-    """Median and quartiles."""
+    """Return median and quartiles in milliseconds."""
     low, high = times["quartiles"]
     return f"{times['median'] * 1e3:.2f} ms ({low * 1e3:.2f} to {high * 1e3:.2f})"
 
@@ -250,7 +251,7 @@ def serving_table(results: Sequence[Result]) -> str:
 
 
 def sections(found: dict[str, Result]) -> list[str]:
-    """The parts of the page for which there are results."""
+    """Return the sections of the page for which there are results."""
     speed = [found[what] for what in SPEED if what in found]
     parts: list[str] = []
     if speed:
@@ -381,14 +382,14 @@ def stream_parts(found: dict[str, Result]) -> list[str]:
 
 
 def run(result: Result) -> str:
-    """When, and on what."""
+    """Return the date and the machine of a result."""
     kernel = "with" if result["compiled_kernel"] else "without"
     machine = f"{result['hardware']}, {result['threads']} threads"
     return f"{result['date']}, {machine}, torch {result['torch']}, {kernel} segue's compiled kernel"
 
 
 def page(found: dict[str, Result]) -> str:
-    """All of docs/benchmarks.md."""
+    """Return the whole of docs/benchmarks.md."""
     runs = sorted({run(result) for result in found.values()})
     head = (
         "# Benchmarks\n\nWritten by `make bench`; do not edit. XLNet of base width with 4 layers and Transformer-XL of "
@@ -409,7 +410,7 @@ def page(found: dict[str, Result]) -> str:
 
 
 def newest_results(folder: Path) -> dict[str, Result]:
-    """Newest result of every question that has one."""
+    """Return the newest result of every question that has one."""
     results = {what: newest(folder, what) for what in [*QUESTIONS, *SERVING, *WITH_DATA]}
     return {what: result for what, result in results.items() if result is not None}
 

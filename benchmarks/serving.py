@@ -1,4 +1,4 @@
-"""Does `segue serve` keep what it promises: sessions that never mix, the same cost after any text, many clients, load?
+"""Does `segue serve` keep its promises: isolated sessions, constant cost per token, many clients, overload?
 
     make bench-serving                                              all parts, then the page
     .venv/bin/python -m benchmarks.serving --only isolation fork    some of them
@@ -7,14 +7,15 @@
 On two quiet cores all parts take about an hour: ten minutes of overload, more than a quarter of an hour of isolation,
 four of long texts.
 
-Each part has a result of its own, and a part that the code as it is now has answered is not measured again: stop and go
-on at will. The peers have environments of their own (`make .venv-llama/ready .venv-transformers5/ready`): llama.cpp's
-server from the package xllamacpp, with new weights, as many as the Transformer-XL beside it; and `transformers serve`
-with the very XLNet that segue serves. New weights everywhere: their values do not change times.
+Each part has a result of its own, and a part with a result of the current code is not measured again: the benchmark can
+be stopped and continued at will. The peers have environments of their own (`make .venv-llama/ready
+.venv-transformers5/ready`): llama.cpp's server from the package xllamacpp, with new weights, as many as the
+Transformer-XL beside it; and `transformers serve` with the same XLNet that segue serves. New weights everywhere: their
+values do not change times.
 
-What a peer cannot do: llama.cpp has no fork of a slot and no sessions beyond its slots but for files that its client
-names; so there is nothing beside forks and idle sessions. Its requests carry the whole text each time, and its server
-finds the part that the slot has read. `transformers serve` has no sessions.
+What a peer cannot do: llama.cpp has no fork of a slot and no sessions beyond its slots except files that its client
+names; so there is no comparison for forks and idle sessions. Its requests carry the whole text each time, and its
+server finds the part that the slot has read. `transformers serve` has no sessions.
 """
 
 import argparse
@@ -47,7 +48,7 @@ PEERS = {"clients": TRANSFORMERS, "length": LLAMA, "isolation-llama": LLAMA}
 
 
 def name_of(part: str) -> str:
-    """Name of the result of a part."""
+    """Return the name of the result of a part."""
     return f"serving-{part}"
 
 
@@ -58,7 +59,7 @@ def say(row: Row) -> None:
 
 
 def run(parts: Sequence[str], folder: Path, *, results: Path, quick: bool, again: bool) -> None:
-    """`folder` is for models and logs; parts share them."""
+    """Run the parts; `folder` is for models and logs, which parts share."""
     for part in parts:
         result = newest(results, name_of(part))
         if not again and result is not None and of_this_code(result):

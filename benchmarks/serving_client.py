@@ -1,6 +1,6 @@
-"""A client of HTTP that takes little of the machine it shares with the server: sockets, events, times.
+"""An HTTP client that uses little of the machine it shares with the server: sockets, events, times.
 
-In: an address, a path, a body. Out: the answer, or the events of a stream with the time at which each came.
+In: an address, a path, a body. Out: the response, or the events of a stream with their times.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 _LINE = 1 << 24
-"""Bytes of one line of an answer at most."""
+"""Maximum size of one line of a response in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     body: bytes
@@ -28,7 +28,7 @@ class Answer:
         return json.loads(self.body)
 
     def right(self) -> "Answer":
-        """Itself, where it is no error."""
+        """Return the response; raise RuntimeError if it is an error."""
         if self.status >= 400:
             raise RuntimeError(f"an answer must be no error here; got {self.status}: {self.body[:300]!r}")
         return self
@@ -36,18 +36,18 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """The events of a stream, and when each came, in seconds since the request."""
+    """The events of a stream, and their times, in seconds since the request."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
 
     def seconds_a_token(self) -> float:
-        """Mean time of the tokens after the first, which waits for the prompt."""
+        """Return the mean time of the tokens after the first, which waits for the prompt."""
         return (self.times[-1] - self.times[0]) / (len(self.times) - 1)
 
 
 async def ask(url: str, method: str, path: str, body: dict[str, Any] | bytes | None = None) -> Answer:
-    """One request on a connection of its own."""
+    """Send one request on a connection of its own."""
     started = time.perf_counter()
     async with _open(url, method, path, body) as (status, parts):
         found = b"".join([part async for part in parts])
@@ -55,7 +55,7 @@ async def ask(url: str, method: str, path: str, body: dict[str, Any] | bytes | N
 
 
 async def stream(url: str, path: str, body: dict[str, Any], *, leave_after: int | None = None) -> Stream:
-    """The events of a stream that have a token; the client leaves after so many of them."""
+    """Return the events of a stream that have a token; the client disconnects after `leave_after` of them."""
     started = time.perf_counter()
     found = Stream()
     async with _open(url, "POST", path, body) as (status, parts):
@@ -73,7 +73,7 @@ async def stream(url: str, path: str, body: dict[str, Any], *, leave_after: int 
 
 
 def _is_token(event: dict[str, Any]) -> bool:
-    """Whether an event of segue's sessions, of completions, or of llama.cpp's own route is a token."""
+    """Return True if an event of segue's sessions, of completions, or of llama.cpp's own route is a token."""
     if event.get("object") == "session.token":
         return event["id"] is not None
     if "choices" in event:
@@ -94,7 +94,8 @@ async def _events(parts: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
 async def _open(
     url: str, method: str, path: str, body: dict[str, Any] | bytes | None
 ) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-    """The status, and the parts of the body as they come. The connection is closed at the end, whatever is left."""
+    """Yield the status, and the parts of the body as they arrive. The connection is closed at the end, whatever is
+    left."""
     at = urlsplit(url)
     data = json.dumps(body).encode() if isinstance(body, dict) else body or b""
     kind = "application/json" if isinstance(body, dict) or body is None else "application/octet-stream"
@@ -131,6 +132,6 @@ def median(values: list[float]) -> float:
 
 
 def share(values: list[float], part: float) -> float:
-    """The value below which this part of them is."""
+    """Return the quantile of the values at this share."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]

@@ -1,13 +1,15 @@
-"""Do sessions mix? Random use of many of them at a time, beside the same use of each alone.
+"""Do sessions mix? Random concurrent use of many of them, compared with the same use of each alone.
 
-segue: processes that each own some of the sessions create, delete, feed, fork, write, score, take states away and bring
-them back, and leave in the middle of a stream; the server has so little memory that sessions go to disk and come back
-all the time. Every log-probability that an answer has is compared with that of a Session in the client, which reads the
-tokens that the server wrote. It also draws them again with the same seed: where a text was read in other pieces, values
-differ by rounding, and a draw at the border between two tokens may give the other one, so these are counted apart.
+segue: processes that each own some of the sessions create, delete, feed, fork, write, score, download and restore
+states, and disconnect in the middle of a stream; the server has so little memory that sessions move to disk and back
+all the time. Every log-probability in a response is compared with that of a Session in the client, which reads the
+tokens that the server generated. It also samples them again with the same seed: if a text was read in other parts,
+values differ by rounding, and a sample at the border between two tokens may give the other one, so these are counted
+separately.
 
-llama.cpp: the same with slots: texts are written in slots that are saved, restored into others, erased and left in the
-middle of a stream; what a slot gives is compared with a server that reads the whole text anew for each request.
+llama.cpp: the same with slots: texts are generated in slots that are saved, restored into others, erased and abandoned
+in the middle of a stream; the output of a slot is compared with a server that reads the whole text anew for each
+request.
 """
 
 import asyncio
@@ -32,21 +34,22 @@ from segue.serve.states import MAGIC
 TOLERANCE = 1e-4
 CLIENTS, SLOTS = 4, 8
 _MEMORY = 5_000
-"""Bytes of memory for each session: that of a quarter of them, about."""
+"""Bytes of memory per session: room for about a quarter of the sessions."""
 
 
 class Compared:
-    """Log-probabilities beside those of the same alone."""
+    """Log-probabilities compared with those of the same session alone."""
 
     def __init__(self) -> None:
         self.steps: Counter[str] = Counter()
         self.values, self.beyond, self.largest = 0, 0, 0.0
         self.drawn, self.drawn_again = 0, 0
-        """Tokens that the server wrote, and those of them at which the Session with the same seed drew another one."""
+        """Number of tokens that the server generated, and of those at which the Session with the same seed sampled
+        another one."""
         self.without = 0
-        """Answers of llama.cpp that had no log-probabilities."""
+        """Number of responses of llama.cpp without log-probabilities."""
         self.contrast: list[float] = []
-        """How far the numbers of two different sessions are apart: what a mix-up would be seen by."""
+        """Differences between the numbers of two different sessions, by which a mix-up would be noticed."""
 
     def add(self, found: list[float], expected: list[float]) -> None:
         if len(found) != len(expected):
@@ -133,7 +136,7 @@ def _figure(metrics: str, name: str) -> int:
 
 
 def use_segue(url: str, model: Path, steps: int, sessions: int, seed: int) -> Compared:
-    """One client, with sessions of its own."""
+    """Run one client, with sessions of its own."""
     import torch
 
     torch.set_num_threads(1)
@@ -195,7 +198,7 @@ class _Client:
         self._mine[(await self._ask("POST", f"/{id}/fork"))["id"]] = self._mine[id].fork()
 
     async def _restore(self, id: str) -> None:
-        """What one session has read, into another one."""
+        """Restore the state of one session into another one."""
         target = self._chance.choice(list(self._mine))
         await self._ask("PUT", f"/{target}/state", await self._ask("GET", f"/{id}/state"))
         self._mine[target] = self._mine[id].fork()
@@ -222,7 +225,7 @@ class _Client:
         self._follow(id, how, found, written=[one["id"] for one in found.events])
 
     async def _cancel(self, id: str) -> None:
-        """The client leaves after some tokens: the session is where the last event that was sent ended."""
+        """Disconnect after some tokens: the session continues after the last event that was sent."""
         how, own = self._how(), self._mine[id]
         before = own.tokens_read
         found = await stream(
@@ -238,7 +241,7 @@ class _Client:
             return
         trial = own.fork()
         trial.feed(how["prompt"])
-        trial.feed_tokens([])  # as a request to write does, it reads what was held back
+        trial.feed_tokens([])  # like a generation request, it reads the text held back
         ids = _last_ids(await self._ask("GET", f"/{id}/state"))
         self._follow(id, how, found, written=ids[len(ids) - (session["tokens"] - trial.tokens_read) :])
 
@@ -252,7 +255,7 @@ class _Client:
         }
 
     def _follow(self, id: str, how: dict[str, Any], found: Stream, *, written: list[int]) -> None:
-        """The session alone reads the prompt and the tokens that were written; those that were seen are compared."""
+        """Let the session alone read the prompt and the generated tokens; those that were received are compared."""
         compared, own, seen = self._compared, self._mine[id], found.events
         own.feed(how["prompt"])
         ready = own.ready()
@@ -266,7 +269,7 @@ class _Client:
 
 
 def _last_ids(state: bytes) -> list[int]:
-    """The ids at the end of what a session has read and written, from its state."""
+    """Return the ids at the end of what a session has read and generated, from its state."""
     tensors = load(state[len(MAGIC) + hashlib.sha256().digest_size :])
     return [*tensors["recent"].tolist(), *tensors["unread"].tolist()]
 
@@ -290,7 +293,7 @@ def _llama(folder: Path, *, steps: int) -> Compared:
 
 
 async def _use_llama(url: str, alone: str, *, steps: int) -> Compared:
-    """Clients that each own two slots."""
+    """Run clients that each own two slots."""
     compared = Compared()
     each = SLOTS // CLIENTS
     await asyncio.gather(
@@ -339,8 +342,8 @@ async def _llama_write(
     *,
     leaves: bool,
 ) -> None:
-    """Some ids are added to the text of a slot, and a token is written; the likeliest ones must be as likely as on the
-    server that reads the text anew."""
+    """Add some ids to the text of a slot, and generate a token; the most likely ones must be as likely as on the server
+    that reads the text anew."""
     prompt = [*texts[slot], *(chance.randrange(300, 1900) for _ in range(chance.randint(1, 20)))]
     if len(prompt) > 900:
         prompt = prompt[-20:]
@@ -361,6 +364,6 @@ async def _llama_write(
     ]
     common = sorted(tops[0].keys() & tops[1].keys())
     compared.add([tops[0][index] for index in common], [tops[1][index] for index in common])
-    if len(common) < 4:  # other tokens altogether
+    if len(common) < 4:  # entirely different tokens
         compared.beyond += 1
     texts[slot] = prompt

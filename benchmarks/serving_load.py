@@ -1,4 +1,4 @@
-"""Too many requests for ten minutes, and many sessions: answers stay quick and right, and memory stays small."""
+"""Overload for ten minutes, and many sessions: responses must stay fast and correct, and memory small."""
 
 import asyncio
 import random
@@ -11,11 +11,11 @@ from benchmarks.serving_parts import Row, fork_of, row, session_with, shape_of, 
 from benchmarks.serving_servers import ENDLESS, LARGE, Running, Shape, segue_server, text, write_model
 
 QUEUE = 4
-"""Requests that the server takes at a time under overload."""
+"""Number of requests that the server accepts at a time under overload."""
 KINDS = 20
-"""Different requests."""
+"""Number of different requests."""
 TIMES = 5
-"""Requests a second, to those that can be answered."""
+"""Ratio of requests sent to those that can be answered."""
 IDLE = Shape(layers=2, width=64, heads=2, memory=64, vocabulary=2_000)
 CAP = 50_000_000
 """Bytes of sessions in memory."""
@@ -109,8 +109,9 @@ async def _overload(server: Running, *, seconds: float, quick: bool) -> list[Row
 
 
 async def _capacity(one: Any, *, seconds: float) -> float:
-    """Requests a second that can be answered by as many clients as the server takes. One that is refused, because the
-    place of an answered request is not free yet, waits a little: asking at once would take time from the others."""
+    """Return the requests per second that can be answered by as many clients as the server accepts. A refused one,
+    because the place of an answered request is not free yet, waits a little: retrying at once would take time from the
+    others."""
     end = time.perf_counter() + seconds
     done = 0
 
@@ -131,7 +132,7 @@ async def _capacity(one: Any, *, seconds: float) -> float:
 
 
 def idle(folder: Path, *, quick: bool) -> list[Row]:
-    """10,000 sessions that have read different texts, 50 of them write."""
+    """10,000 sessions that have read different texts, 50 of which generate."""
     many, active, looked_at = (60, 5, 10) if quick else (10_000, 50, 500)
     model = write_model(folder / "idle", IDLE)
     cap = 1_000_000 if quick else CAP
@@ -146,7 +147,7 @@ async def _idle(server: Running, *, many: int, active: int, looked_at: int, cap:
     before = server.resident()
     ids: list[str] = []
     first: dict[str, float] = {}
-    """What some of them give when they are new: those that come after drive them out of memory."""
+    """Output of some sessions when they are new: later ones evict them from memory."""
     for number in range(many):
         ids.append(await session_with(url, "idle", text(seed=1000 + number, count=40)))
         if number % max(1, many // looked_at) == 0:

@@ -1,7 +1,7 @@
-"""What serving costs: tokens after long texts, forks, many clients, the first token beside a long prompt, HTTP itself.
+"""The cost of serving: tokens after long texts, forks, many clients, the first token beside a long prompt, HTTP itself.
 
-Each part takes a folder to work in and says its rows: what was measured, the figure, the goal, and what stands beside
-it. Sides that are compared take turns.
+Each part takes a work folder and returns its rows: what was measured, the value, the goal, and a comparison. Compared
+sides take turns.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ from segue.serve.settings import ServeSettings
 
 Row = dict[str, Any]
 TINY = Shape(layers=2, width=32, heads=2, memory=32, vocabulary=2_000)
-"""With `--quick`: whether it runs, not how fast."""
+"""Shape with `--quick`: whether it runs, not how fast."""
 
 
 def row(work: str, figure: float, *, unit: str = "times", goal: float | None, most: bool, beside: str = "") -> Row:
-    """A line of the table. The goal is the most, or the least."""
+    """Return a row of the table. The goal is a maximum with `most`, otherwise a minimum."""
     reached = goal is not None and (figure <= goal if most else figure >= goal)
     return {
         "work": work,
@@ -63,7 +63,7 @@ def shape_of(shape: Shape, *, quick: bool) -> Shape:
 
 
 async def session_with(url: str, model: str, words: str) -> str:
-    """A session that has read a text."""
+    """Create a session that has read a text."""
     id: str = (await ask(url, "POST", "/v1/sessions", {"model": model})).right().json()["id"]
     (await ask(url, "POST", f"/v1/sessions/{id}/feed", words.encode())).right()
     return id
@@ -75,13 +75,13 @@ async def fork_of(url: str, id: str) -> str:
 
 
 async def write_on(url: str, id: str, *, tokens: int, seed: int = 1) -> Stream:
-    """The session writes, token by token."""
+    """Let the session generate, token by token."""
     body = {"max_tokens": tokens, "seed": seed, "logit_bias": ENDLESS, "logprobs": 1}
     return await stream(url, f"/v1/sessions/{id}/write", body)
 
 
 async def write_on_fork(url: str, id: str, *, tokens: int) -> Stream:
-    """The same from a fork, so that the session stays where it is."""
+    """Generate from a fork, so that the session stays where it is."""
     other = await fork_of(url, id)
     found = await write_on(url, other, tokens=tokens)
     await ask(url, "DELETE", f"/v1/sessions/{other}")
@@ -92,7 +92,7 @@ async def write_on_fork(url: str, id: str, *, tokens: int) -> Stream:
 
 
 def length(folder: Path, *, quick: bool) -> list[Row]:
-    """After 64,000 tokens against after 1,000: the time of a token, and what a session takes; beside llama.cpp."""
+    """After 64,000 tokens against after 1,000: the time per token, and the size of a session; beside llama.cpp."""
     short, long, tokens, rounds = (100, 600, 8, 2) if quick else (1_000, 64_000, 48, 7)
     rows: list[Row] = []
     for name, shape in (("middle", MIDDLE), ("large", LARGE)):
@@ -211,7 +211,7 @@ def fork(folder: Path, *, quick: bool) -> list[Row]:
 
 
 async def _forks(model: Path, *, times: int) -> float:
-    """Without HTTP."""
+    """Measure forks without HTTP."""
     models = load_all([str(model)], slice_tokens=128)
     serving = Serving(models, ServeSettings())
     await serving.start()
@@ -289,7 +289,7 @@ def clients(folder: Path, *, quick: bool) -> list[Row]:
 
 
 async def _interleaved(url: str, model: str, *, many: int, tokens: int, rounds: int) -> tuple[float, float]:
-    """Tokens a second of one client, and of many together; medians of some rounds."""
+    """Return tokens per second of one client, and of many together; medians of some rounds."""
     await _rate(url, model, count=1, tokens=tokens)
     found = [
         (await _rate(url, model, count=1, tokens=tokens), await _rate(url, model, count=many, tokens=tokens))
@@ -299,8 +299,8 @@ async def _interleaved(url: str, model: str, *, many: int, tokens: int, rounds: 
 
 
 async def _rate(url: str, model: str, *, count: int, tokens: int) -> float:
-    """Tokens a second of so many clients at a time, from the first request to the last token, prompts included. A text
-    counts as if it had all tokens that were asked for: with segue it has, the peer may end one earlier."""
+    """Return tokens per second of `count` concurrent clients, from the first request to the last token, including
+    prompts. A text counts as if it had all requested tokens: with segue it has, the peer may end one earlier."""
     segue = not model.startswith("/")
     bodies = [
         {"model": model, "prompt": text(seed=100 + number, count=48), "max_tokens": tokens, "stream": True}
@@ -419,7 +419,7 @@ def busy(folder: Path, *, quick: bool) -> list[Row]:
 
 @contextmanager
 def another_process() -> Iterator[None]:
-    """One that does nothing but compute."""
+    """Run a process that only computes."""
     process = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
     time.sleep(0.3)
     try:

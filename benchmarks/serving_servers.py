@@ -1,7 +1,7 @@
-"""The servers that are measured, each in a process of its own, and the models that they serve.
+"""The measured servers, each in a process of its own, and their models.
 
 segue and `transformers serve` serve folders that are written here, with new weights and a tokeniser of 10,000 pieces;
-llama.cpp serves what `benchmarks.llama_server` writes. The environments of the peers: `make .venv-llama/ready
+llama.cpp serves the output of `benchmarks.llama_server`. The environments of the peers: `make .venv-llama/ready
 .venv-transformers5/ready`.
 """
 
@@ -35,7 +35,7 @@ from segue.text.train import train_pieces
 LLAMA, TRANSFORMERS = ROOT / ".venv-llama", ROOT / ".venv-transformers5"
 VOCABULARY = 10_000
 ENDLESS = {"7": -100}
-"""A bias against the end of a document, whose id is that of every tokeniser that segue trains."""
+"""A bias against the end-of-document token, which has this id in every tokeniser that segue trains."""
 _STARTING = 180.0
 _SYLLABLES = [first + rest for first in "bcdfghjklmnprstvwz" for rest in ("a", "e", "i", "o", "u", "an", "en", "or")]
 
@@ -50,7 +50,7 @@ class Shape:
     memory: int
     vocabulary: int = VOCABULARY
     spread: float | None = None
-    """Standard deviation of the weights; None: as they are made."""
+    """Standard deviation of the weights; None: as initialised."""
 
     @property
     def inner_width(self) -> int:
@@ -58,11 +58,11 @@ class Shape:
 
 
 LARGE = Shape(layers=6, width=512, heads=8, memory=512)
-"""That of the other benchmarks of streams."""
+"""Shape of the other benchmarks of streams."""
 MIDDLE = Shape(layers=3, width=256, heads=4, memory=512)
-"""Beside llama.cpp at 64,000 tokens, which takes it minutes to read in the larger shape."""
+"""Shape beside llama.cpp at 64,000 tokens, which it would take minutes to read in the larger shape."""
 SMALL = Shape(layers=2, width=32, heads=2, memory=32, vocabulary=2_000, spread=0.3)
-"""Where what matters is how many sessions there are. Its weights are large: other contexts give other numbers."""
+"""Shape for tests of the number of sessions. Its weights are large: other contexts give other numbers."""
 
 
 # ---------------------------------------------------------------------------------------------------------- models
@@ -70,33 +70,33 @@ SMALL = Shape(layers=2, width=32, heads=2, memory=32, vocabulary=2_000, spread=0
 
 @lru_cache
 def _known() -> tuple[list[str], list[float]]:
-    """Made-up words, and how frequent each is with all before it."""
+    """Return made-up words, and their cumulative frequencies."""
     chance = random.Random(0)
     known = ["".join(chance.choice(_SYLLABLES) for _ in range(chance.randint(1, 4))) for _ in range(12_000)]
     return known, list(itertools.accumulate(1 / (place + 10) for place in range(len(known))))
 
 
 def words(*, seed: int, count: int) -> list[str]:
-    """Random words, `count` of them."""
+    """Return `count` random words."""
     known, frequent = _known()
     return random.Random(seed).choices(known, cum_weights=frequent, k=count)
 
 
 @lru_cache(maxsize=64)
 def text(*, seed: int, count: int) -> str:
-    """A text of `count` random words."""
+    """Return a text of `count` random words."""
     return " ".join(words(seed=seed, count=count))
 
 
 def text_of(model: Path, *, seed: int, tokens: int) -> str:
-    """A text of about `tokens` tokens of a model's tokeniser: what is cut off may be a part of a word."""
+    """Return a text of about `tokens` tokens of a model's tokeniser; its last word may be cut."""
     tokenizer = load_tokenizer(model / "tokenizer")
     whole = text(seed=seed, count=tokens)
     return whole[: int(tokenizer.encode_with_offsets(whole).ends[tokens - 1])]
 
 
 def write_tokenizer(folder: Path, *, vocabulary: int) -> Path:
-    """Trained on such words."""
+    """Write a tokeniser trained on such words."""
     if not folder.is_dir():
         many = words(seed=1, count=12 * vocabulary)
         lines = (" ".join(many[start : start + 12]) for start in range(0, len(many), 12))
@@ -105,7 +105,7 @@ def write_tokenizer(folder: Path, *, vocabulary: int) -> Path:
 
 
 def config_of(shape: Shape, *, objective: str) -> ModelConfig:
-    """A Transformer-XL, or an XLNet that transformers has too."""
+    """Return the config of a Transformer-XL, or of an XLNet that transformers supports too."""
     sizes = {
         "vocabulary": {"size": shape.vocabulary},
         "memory": {"length": shape.memory},
@@ -122,7 +122,7 @@ def config_of(shape: Shape, *, objective: str) -> ModelConfig:
 
 
 def write_model(folder: Path, shape: Shape, *, objective: str = "causal") -> Path:
-    """A model folder with new weights; one that is there already is taken."""
+    """Write a model folder with new weights; an existing one is reused."""
     if folder.is_dir():
         return folder
     tokenizer = write_tokenizer(folder.with_name(f"tokenizer-{shape.vocabulary}"), vocabulary=shape.vocabulary)
@@ -138,7 +138,7 @@ def write_model(folder: Path, shape: Shape, *, objective: str = "causal") -> Pat
 
 
 def write_for_transformers(folder: Path, model: Path) -> Path:
-    """The same model as transformers has it."""
+    """Convert the same model for transformers."""
     if not folder.is_dir():
         convert(str(model), folder, to="hf")
     return folder
@@ -148,7 +148,7 @@ def write_for_transformers(folder: Path, model: Path) -> Path:
 
 
 def version(environment: Path, package: str) -> str:
-    """Version of a package in an environment of its own."""
+    """Return the version of a package in an environment of its own."""
     code = f"import importlib.metadata; print(importlib.metadata.version({package!r}))"
     words = [str(environment / "bin" / "python"), "-c", code]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
@@ -161,18 +161,18 @@ class Running:
         self.process, self.url, self.facts = process, url, facts
 
     def resident(self) -> int:
-        """Bytes of memory that it has."""
+        """Return the resident memory in bytes."""
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def opened(self) -> int:
-        """How many files and sockets it has open."""
+        """Return the number of open files and sockets."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
 @contextlib.contextmanager
 def segue_server(models: Sequence[Path], folder: Path, *settings: str, threads: int | None = None) -> Iterator[Running]:
-    """`segue serve` with some settings, each KEY=VALUE; it must end with 0."""
+    """Run `segue serve` with some settings, each KEY=VALUE; it must exit with 0."""
     own = [] if threads is None else ["env", f"OMP_NUM_THREADS={threads}"]
     command = [*own, sys.executable, "-m", "segue", "serve", *map(str, models), "--port", "0"]
     command += [word for setting in settings for word in ("--set", setting)]
@@ -186,7 +186,7 @@ def segue_server(models: Sequence[Path], folder: Path, *settings: str, threads: 
 
 @contextlib.contextmanager
 def llama_server(folder: Path, *options: str) -> Iterator[Running]:
-    """llama.cpp; `options` are those of `benchmarks.llama_server`."""
+    """Run llama.cpp; `options` are those of `benchmarks.llama_server`."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [str(LLAMA / "bin" / "python"), "-m", "benchmarks.llama_server", "--folder", str(folder), *options]
     with _started(command, folder / "llama.log") as server:
@@ -195,7 +195,7 @@ def llama_server(folder: Path, *options: str) -> Iterator[Running]:
 
 @contextlib.contextmanager
 def transformers_server(model: Path, folder: Path) -> Iterator[Running]:
-    """`transformers serve` of one model."""
+    """Run `transformers serve` with one model."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -206,7 +206,7 @@ def transformers_server(model: Path, folder: Path) -> Iterator[Running]:
 
 @contextlib.contextmanager
 def _started(command: list[str], log: Path, *, health: int | None = None) -> Iterator[Running]:
-    """Waits until it says where it serves, or with `health` until it answers on this port."""
+    """Start a server and wait until it prints its address, or with `health` until it responds on this port."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     with log.open("w") as file:
         process = subprocess.Popen(

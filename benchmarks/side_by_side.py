@@ -1,7 +1,7 @@
-"""What all comparisons share: taking turns, comparing before timing, the matrix-product peak, lines of tables.
+"""Shared parts of all comparisons: turns, checks before timing, the matrix-product peak, rows of tables.
 
-Only ratios from one run mean anything on a machine that others use too. So both sides run in one process and take
-turns (A B A B ...), and the peak of a plain matrix product is measured after every turn.
+Only ratios from one run are meaningful on a machine that is also used by others. So both sides run in one process and
+take turns (A B A B ...), and the peak of a plain matrix product is measured after every turn.
 """
 
 import argparse
@@ -20,12 +20,13 @@ from benchmarks.provenance import RESULTS, origin, record, seconds_since
 
 PRODUCT_SIZE, PRODUCTS_A_TURN = 2048, 3
 TOLERANCE = 2e-5
-"""Between both sides, absolute: hidden states behind a LayerNorm, logits, losses. Equal code differs by 2e-6."""
+"""Tolerance between both sides, absolute: hidden states after a LayerNorm, logits, losses. Equal code differs by
+2e-6."""
 Row = dict[str, Any]
 
 
 class DisagreementError(RuntimeError):
-    """The two sides do not compute the same: nothing is timed."""
+    """Raised if the two sides do not compute the same: nothing is timed."""
 
 
 # ---------------------------------------------------------------------------------------------- the command line
@@ -38,7 +39,7 @@ def arguments(
     quick_rounds: int = 2,
     add: Callable[[argparse.ArgumentParser], object] | None = None,
 ) -> argparse.Namespace:
-    """`--rounds`, `--quick` and `--results`, the same for every question; `add` adds what only one has."""
+    """Return the options `--rounds`, `--quick` and `--results` of every question; `add` adds those of a single one."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     if add is not None:
         add(parser)
@@ -62,7 +63,8 @@ def arguments(
 
 
 def agree(name: str, ours: Tensor, theirs: Tensor, *, tolerance: float, relative: bool = False) -> float:
-    """The largest difference, or an error if it is above the tolerance. `relative`: to their largest value."""
+    """Return the largest difference; raise DisagreementError if it is above the tolerance. `relative`: to their largest
+    value."""
     if ours.shape != theirs.shape:
         raise DisagreementError(
             f"{name} must have one shape; got {list(ours.shape)} here and {list(theirs.shape)} there. "
@@ -82,7 +84,8 @@ def agree(name: str, ours: Tensor, theirs: Tensor, *, tolerance: float, relative
 def agree_gradients(
     ours: nn.Module, theirs: Mapping[str, Tensor | None], *, tolerance: float = 1e-4, smallest: float = 1e-6
 ) -> float:
-    """Every gradient that they have, under our names; the largest difference, each relative to its largest value.
+    """Compare every gradient that they have, under our names; return the largest difference, each relative to its
+    largest value.
 
     A gradient below `smallest` of the largest of all is rounding on both sides, and is left out.
     """
@@ -103,14 +106,15 @@ def agree_gradients(
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The times of each side in the order of the rounds, what its calls returned, and those of the product."""
+    """The times of each side in the order of the rounds, the values that its calls returned, and the times of the
+    product."""
 
     seconds: dict[str, list[float]]
     returned: dict[str, list[float | None]]
     product_seconds: list[float] = field(default_factory=list)
 
     def and_then(self, later: "Measured") -> "Measured":
-        """With the rounds of a later measurement, in which some sides may have had no turn."""
+        """Append the rounds of a later measurement, in which some sides may have had no turn."""
         return Measured(
             seconds={name: times + later.seconds.get(name, []) for name, times in self.seconds.items()},
             returned={name: values + later.returned.get(name, []) for name, values in self.returned.items()},
@@ -118,12 +122,12 @@ class Measured:
         )
 
     def peak(self) -> float:
-        """Multiply-adds a second of a plain matrix product: the best of all rounds."""
+        """Return the multiply-adds per second of a plain matrix product: the best of all rounds."""
         return PRODUCT_SIZE**3 / min(self.product_seconds)
 
 
 def interleave(sides: Mapping[str, Callable[[], float | None]], *, rounds: int, warm_up: int = 1) -> Measured:
-    """Every side once, then every side again, ...; rounds of warm-up are not counted."""
+    """Time every side once, then every side again, ...; rounds of warm-up are not counted."""
     measured = Measured(seconds={name: [] for name in sides}, returned={name: [] for name in sides})
     for number in range(-warm_up, rounds):
         for name, side in sides.items():
@@ -139,7 +143,7 @@ def interleave(sides: Mapping[str, Callable[[], float | None]], *, rounds: int, 
 
 
 def product_seconds(times: int = PRODUCTS_A_TURN) -> list[float]:
-    """Times of a plain float32 matrix product; only the best of all of them says something."""
+    """Return times of a plain float32 matrix product; only the best of all of them is meaningful."""
     a, b, out = (torch.ones(PRODUCT_SIZE, PRODUCT_SIZE) for _ in range(3))
     seconds = []
     for _ in range(times):
@@ -150,7 +154,7 @@ def product_seconds(times: int = PRODUCTS_A_TURN) -> list[float]:
 
 
 def training_step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], float]:
-    """Forward and backward from no gradients; returns the loss."""
+    """Return a step of forward and backward from no gradients, which returns the loss."""
 
     def step() -> float:
         model.zero_grad(set_to_none=True)
@@ -162,7 +166,8 @@ def training_step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], 
 
 
 def require_dropout(measured: Measured) -> None:
-    """Steps on the same input must have different losses, on every side: else one of them left dropout out."""
+    """Raise DisagreementError unless steps on the same input have different losses on every side: otherwise one of them
+    omits dropout."""
     for name, losses in measured.returned.items():
         if len(losses) > 1 and len(set(losses)) == 1:
             raise DisagreementError(
@@ -175,7 +180,7 @@ def require_dropout(measured: Measured) -> None:
 
 
 def spread(seconds: Sequence[float]) -> Row:
-    """Median, quartiles and best of some times, and the times themselves."""
+    """Return median, quartiles and best of some times, and the times themselves."""
     low, median, high = statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 3
     return {"median": median, "quartiles": [low, high], "best": min(seconds), "seconds": list(seconds)}
 
@@ -191,7 +196,7 @@ def comparison(
     share_goal: float | None = None,
     theirs: str = "theirs",
 ) -> Row:
-    """A line of the table: both times, their ratio, and how close each is to the multiply-adds alone."""
+    """Return a row of the table: both times, their ratio, and how close each is to the multiply-adds alone."""
     own, other = spread(measured.seconds["ours"]), spread(measured.seconds[theirs])
     limit = multiply_adds / measured.peak()
     pairs = zip(measured.seconds["ours"], measured.seconds[theirs], strict=True)
@@ -219,8 +224,8 @@ def comparison(
 def tokens_row(
     *, work: str, against: str, ours: Sequence[float], theirs: Sequence[float], goal: float | None, most: bool = False
 ) -> Row:
-    """A line of a table of streams: the seconds that each side took for a token, round by round. The ratio is theirs to
-    ours, and the goal is the least; with `most` it is ours to theirs, and the goal is the most."""
+    """Return a row of a table of streams: the seconds per token of each side, round by round. The ratio is theirs to
+    ours, and the goal a minimum; with `most` it is ours to theirs, and the goal a maximum."""
     own, other = spread(ours), spread(theirs)
     ratio = own["median"] / other["median"] if most else other["median"] / own["median"]
     pairs = zip(ours, theirs, strict=True)
@@ -238,7 +243,7 @@ def tokens_row(
 
 
 def write(what: str, question: str, rows: Sequence[Row], options: argparse.Namespace, **more: Any) -> Path:
-    """The result of a question."""
+    """Write the result of a question."""
     values = {
         "question": question,
         "rounds": options.rounds,
@@ -251,7 +256,7 @@ def write(what: str, question: str, rows: Sequence[Row], options: argparse.Names
 
 
 def say(row: Row) -> Row:
-    """Prints a line of the table as soon as it is known."""
+    """Print a row of the table as soon as it is known."""
     agreement = ", ".join(f"{name} {value:.1e}" for name, value in row["differences"].items())
     print(
         f"{row['work']}: {row['ours']['median']:.3f} s, {row['against']} {row['theirs']['median']:.3f} s, "
@@ -262,7 +267,7 @@ def say(row: Row) -> Row:
 
 
 def say_tokens(row: Row) -> Row:
-    """The same for a line of `tokens_row`."""
+    """Print a row of `tokens_row`."""
     least = "" if row["goal"] is None else f" (goal: at {'most' if row['most'] else 'least'} {row['goal']:g})"
     print(
         f"{row['work']}: {row['ours']['median'] * 1e3:.2f} ms a token, {row['against']} "

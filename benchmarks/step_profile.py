@@ -1,12 +1,12 @@
-"""What does the time of a pretraining step go into?
+"""Where does the time of a pretraining step go?
 
     .venv/bin/python -m benchmarks.step_profile
 
 XLNet-base (12 layers; 4 with --quick), 4 rows of 512 tokens, 85 of each predicted, a vocabulary of 32,000, dropout 0.1:
-whole updates of the training loop, from making the batch to AdamW, under torch.profiler. The time of each operation
-itself (without what it calls) belongs to the first group whose name fits the operation or, going outwards, what called
-it: a matrix product inside the attention kernel is a matrix product, its softmax is the kernel's. A native kernel shows
-as one operation, its products included; what these would take at the matrix-product peak is given beside it.
+whole updates of the training loop, from building the batch to AdamW, under torch.profiler. The self time of each
+operation belongs to the first group whose name fits the operation or, going outwards, its callers: a matrix product
+inside the attention kernel is a matrix product, its softmax is the kernel's. A native kernel shows as one operation,
+including its products; the time of these at the matrix-product peak is given beside it.
 """
 
 import argparse
@@ -55,13 +55,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "data": ("data",),
     "Python between operations": ("step",),
 }
-"""The group of an operation by how its name begins."""
+"""The group of an operation by the prefix of its name."""
 OWN_FUNCTIONS = {"dropout": "dropout", "entropy": "cross-entropy", "softmax": "cross-entropy", "norm": "norm"}
 """The group of segue's own autograd functions by a word in module or name; the others are the attention kernel."""
 
 
 def groups_with_own_functions() -> dict[str, tuple[str, ...]]:
-    """GROUPS, and segue's own autograd functions, which the profiler knows by their class."""
+    """Return GROUPS with segue's own autograd functions, which the profiler knows by their class."""
     groups = dict(GROUPS)
     waiting = list(torch.autograd.Function.__subclasses__())
     while waiting:
@@ -76,7 +76,7 @@ def groups_with_own_functions() -> dict[str, tuple[str, ...]]:
 
 
 def group_of(names: Iterator[str] | list[str], groups: Mapping[str, tuple[str, ...]]) -> str:
-    """The group of an operation from its name and those of its callers, innermost first."""
+    """Return the group of an operation from its name and those of its callers, innermost first."""
     for name in names:
         for group, beginnings in groups.items():
             if name.startswith(beginnings):
@@ -85,7 +85,7 @@ def group_of(names: Iterator[str] | list[str], groups: Mapping[str, tuple[str, .
 
 
 class Recorded:
-    """Batches whose making shows in the profile."""
+    """Batches whose building shows in the profile."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
@@ -100,7 +100,7 @@ class Recorded:
 
 
 def profiled_steps(config: ModelConfig, *, rows: int, length: int, steps: int, warm_up: int) -> profile:
-    """Runs `steps` updates under the profiler, after some without it."""
+    """Run `steps` updates under the profiler, after some without it."""
     settings = TrainConfig(steps=steps + warm_up)
     data = DataConfig(store="", lanes=rows, segment_length=length)
     torch.manual_seed(0)
@@ -118,7 +118,7 @@ def profiled_steps(config: ModelConfig, *, rows: int, length: int, steps: int, w
 
 
 def shares(recorded: profile) -> tuple[float, dict[str, float], dict[str, list[tuple[str, float]]]]:
-    """Seconds of all steps; those of each group; and the five longest operations of each group."""
+    """Return the seconds of all steps, those of each group, and the five longest operations of each group."""
     groups = groups_with_own_functions()
     seconds: dict[str, float] = dict.fromkeys([*groups, OTHER], 0.0)
     operations: dict[str, dict[str, float]] = {group: {} for group in seconds}
@@ -141,7 +141,7 @@ def shares(recorded: profile) -> tuple[float, dict[str, float], dict[str, list[t
 
 
 def measure(config: ModelConfig, *, rows: int, length: int, steps: int) -> tuple[list[Row], float]:
-    """A line for each group, the largest first, and the seconds of a step."""
+    """Return a row for each group, the largest first, and the seconds of a step."""
     total, seconds, longest = shares(profiled_steps(config, rows=rows, length=length, steps=steps, warm_up=1))
     lines: list[Row] = [
         {

@@ -46,7 +46,7 @@ MANY_GOAL, READING_GOAL, GROWTH_GOAL = 5.0, 1.5, 1.01
 def stream_config(
     *, layers: int = 6, width: int = 512, heads: int = 8, vocabulary: int = 10_000, memory: int = MEMORY
 ) -> ModelConfig:
-    """A Transformer-XL with a plain tied softmax."""
+    """Return the config of a Transformer-XL with a plain tied softmax."""
     return model_config(
         vocabulary={"size": vocabulary},
         memory={"length": memory},
@@ -65,7 +65,7 @@ def random_ids(vocabulary: int, *, rows: int, length: int, seed: int = 1) -> Ten
 
 
 class Writer:
-    """A stream that goes on with the most probable token, in each of its rows."""
+    """A stream in greedy decoding, in each of its rows."""
 
     def __init__(self, streamer: Streamer, prompt_BQ: Tensor) -> None:
         self.streamer = streamer
@@ -73,7 +73,7 @@ class Writer:
         self.next_B1 = self._most_probable(read_pieces(streamer, self.cache, prompt_BQ))
 
     def write(self, count: int) -> Tensor:
-        """Writes `count` further tokens: [B, count]."""
+        """Generate `count` further tokens: [B, count]."""
         written = []
         for _ in range(count):
             written.append(self.next_B1)
@@ -85,19 +85,19 @@ class Writer:
 
 
 def read_pieces(streamer: Streamer, cache: Cache, ids_BQ: Tensor) -> Tensor:
-    """Reads ids of any number, as many at once as can be; gives the state that predicts what follows, [B, 1, D]."""
+    """Read any number of ids, as many at once as possible; return the state that predicts the next token, [B, 1, D]."""
     for piece_BQ in ids_BQ.split(streamer.most_at_once, dim=1):
         hidden_B1D = streamer.read(piece_BQ, cache)
     return hidden_B1D
 
 
 def single_logits(streamer: Streamer, cache: Cache, ids_BQ: Tensor) -> Tensor:
-    """Token by token: [B, Q, V]."""
+    """Return the logits of reading token by token: [B, Q, V]."""
     return torch.cat([streamer.logits(streamer.read(id_B1, cache)) for id_B1 in ids_BQ.split(1, dim=1)], dim=1)
 
 
 def compare_cuts(streamer: Streamer, *, tokens: int = 32) -> float:
-    """The largest difference of logits between reading token by token and in one piece, behind a full memory."""
+    """Return the largest difference of logits between reading token by token and in one part, after a full memory."""
     vocabulary = streamer.model.config.vocabulary.size
     before_BQ, ids_BQ = random_ids(vocabulary, rows=1, length=streamer.memory_length + tokens).split(
         [streamer.memory_length, tokens], dim=1
@@ -110,7 +110,7 @@ def compare_cuts(streamer: Streamer, *, tokens: int = 32) -> float:
 
 
 def timed(writer: Writer, tokens: int) -> Callable[[], float]:
-    """A turn; returns the last token of the first row."""
+    """Return a turn, which returns the last token of the first row."""
     return lambda: float(writer.write(tokens)[0, -1])
 
 
@@ -118,12 +118,12 @@ def timed(writer: Writer, tokens: int) -> Callable[[], float]:
 
 
 def numbers_read(model: LanguageModel) -> int:
-    """Weights that a token of a stream needs: all but those of the position keys."""
+    """Return the number of weights that a token of a stream needs: all but those of the position keys."""
     return sum(value.numel() for name, value in model.named_parameters() if ".attention.relative." not in name)
 
 
 def readings(numbers: int, *, width: int, times: int) -> dict[str, Callable[[], float]]:
-    """Ways to read so many numbers, each some times in a turn."""
+    """Return ways to read so many numbers, each some times in a turn."""
     matrix_ON, x_N = torch.randn(-(-numbers // width), width), torch.randn(width)
     product = Product(matrix_ON, None, eight_bits=False)
     flat = matrix_ON.view(-1)[:numbers]
@@ -140,7 +140,7 @@ def readings(numbers: int, *, width: int, times: int) -> dict[str, Callable[[], 
 
 @torch.no_grad()
 def measure(config: ModelConfig, *, rounds: int, tokens: int, memory: int) -> tuple[list[Row], Row]:
-    """One row beside many, and beside reading the weights; and the cost of each way of reading."""
+    """Measure one row beside many, and beside reading the weights; and the cost of each way of reading."""
     torch.manual_seed(0)
     model = LanguageModel(config).eval()
     streamer = Streamer(model, memory_length=memory)
@@ -185,7 +185,7 @@ def measure(config: ModelConfig, *, rounds: int, tokens: int, memory: int) -> tu
 
 
 def checkpoints(tokens: int) -> Iterator[int]:
-    """1,000, 2,000, 5,000, 10,000, ... below `tokens`, then `tokens`."""
+    """Yield 1,000, 2,000, 5,000, 10,000, ... below `tokens`, then `tokens`."""
     step = FIRST
     while True:
         for factor in (1, 2, 5):
@@ -198,7 +198,7 @@ def checkpoints(tokens: int) -> Iterator[int]:
 
 @torch.no_grad()
 def long_stream(config: ModelConfig, *, tokens: int, memory: int) -> list[Row]:
-    """Tokens a second and the resident size of the process, at some places of one stream."""
+    """Measure tokens per second and the resident size of the process, at some points of one stream."""
     torch.manual_seed(0)
     streamer = Streamer(LanguageModel(config).eval(), memory_length=memory)
     writer = Writer(streamer, random_ids(config.vocabulary.size, rows=1, length=memory))
@@ -206,7 +206,7 @@ def long_stream(config: ModelConfig, *, tokens: int, memory: int) -> list[Row]:
     done = 0
     for place in checkpoints(tokens):
         began = time.perf_counter()
-        for start in range(done, place, 500):  # what was written is not kept
+        for start in range(done, place, 500):  # generated tokens are not kept
             writer.write(min(500, place - start))
         rows.append(
             {

@@ -1,6 +1,6 @@
-"""The outside suites: what each measures, where its data is, and what the n-grams beside it are trained on.
+"""External evaluation suites: their kinds, data files, and training texts of the n-gram baselines.
 
-The data folder is not part of the project. A suite whose files are not there is left out, and said to be.
+The data folder is not part of the project. A suite whose files do not exist is skipped with a message.
 """
 
 import json
@@ -21,11 +21,11 @@ class Suite:
     name: str
     kind: Kind
     file: str
-    """In the data folder."""
+    """File in the data folder."""
     trained_on: str | None = None
-    """Text for n-grams, a pattern in the data folder; None: no n-grams."""
+    """Training text of n-grams, as a pattern in the data folder; None: no n-grams."""
     symbols: Literal["characters", "words"] = "characters"
-    """What the n-grams count."""
+    """Units of the n-grams."""
 
 
 SUITES = [
@@ -48,7 +48,7 @@ SUITES = [
 
 
 def read_text(path: Path) -> str:
-    """The text of a file; where it was cut out of a longer one, the bytes of half a character are left out."""
+    """Return the text of a file; if it was cut out of a longer one, the bytes of half a character are dropped."""
     with lzma.open(path, "rt", encoding="utf-8", errors="ignore", newline="\n") as file:
         return file.read()
 
@@ -63,7 +63,7 @@ def training_files(suite: Suite, data: Path) -> list[Path]:
 
 
 def sample_texts(suite: Suite, path: Path) -> Iterator[str]:
-    """Some of its text, by which to tell whether a tokeniser knows the language."""
+    """Yield some of its text, to detect whether a tokeniser knows the language."""
     if suite.kind == "text":
         yield read_text(path)[:200_000]
         return

@@ -1,13 +1,13 @@
-"""What a model scores on one suite, and what compressors and n-grams do.
+"""Scores of models, compressors and n-grams on a suite.
 
-- pairs: share of minimal pairs whose good sentence is the more likely one (`segue evaluate --pairs`).
-- last-word (LAMBADA): the last word of a passage from all before it. Right if every token of it is the likeliest one
-  after those before it; perplexity is of the whole word.
+- pairs: accuracy on minimal pairs: the good sentence must be the more likely one (`segue evaluate --pairs`).
+- last-word (LAMBADA): the last word of a passage given everything before it. Correct if every token of it is the most
+  likely one after those before it; perplexity is of the whole word.
 - gap (CHID): which of the candidates fills the gap. A causal model compares the log-probabilities of the whole texts. A
   permutation model compares those of the tokens that the candidate touches, predicted from left to right after all
   others; a masked model those of the same tokens, masked together.
-- text: bits per character. A permutation model reads in forward order. Tokens that are unknown to the tokeniser make
-  the number too low; their share stands beside it.
+- text: bits per character. A permutation model reads in forward order. Unknown tokens make the number too low; their
+  share is given beside it.
 """
 
 import gzip
@@ -38,23 +38,23 @@ BATCH_TOKENS = 4096
 MOST_UNKNOWN = 0.05
 """Share of unknown tokens above which a suite is in a language that the tokeniser does not know."""
 MOST_TOKENS = 1.5
-"""For each character, above which it is in such a language too, unless the vocabulary is one of bytes alone."""
+"""Tokens per character above which it is in such a language too, unless the vocabulary is one of bytes alone."""
 LARGEST_OF_BYTES = 300
 ORDERS = 8
-"""Random orders of a permutation model on minimal pairs, beside pseudo-likelihood."""
+"""Number of random orders of a permutation model on minimal pairs, besides pseudo-likelihood."""
 CHARACTER_ORDERS = (5, 8)
 WORD_ORDER = 5
 
 
 class NotMeasuredError(Exception):
-    """With the reason."""
+    """Raised with the reason why something is not measured."""
 
 
 # --------------------------------------------------------------------------------------------------------------- models
 
 
 def measure_model(loaded: TextModel, suite: Suite, data: Path, *, limit: int | None) -> Values:
-    """The metrics of a model; `limit` takes only the first items or characters."""
+    """Return the metrics of a model; `limit` takes only the first items or characters."""
     path = data / suite.file
     check_language(loaded, sample_texts(suite, path))
     match suite.kind:
@@ -69,7 +69,8 @@ def measure_model(loaded: TextModel, suite: Suite, data: Path, *, limit: int | N
 
 
 def check_language(loaded: TextModel, texts: Iterator[str]) -> None:
-    """A tokeniser that does not know the characters of a language has unknown tokens, or spells them in bytes."""
+    """Raise NotMeasuredError if a tokeniser does not know the language: it has unknown tokens, or encodes characters as
+    bytes."""
     sample = list(texts)
     unknown = unknown_share(loaded, iter(sample))
     if unknown > MOST_UNKNOWN:
@@ -128,7 +129,7 @@ def bits_of_model(loaded: TextModel, text: str) -> Values:
 
 @torch.no_grad()
 def last_words(loaded: TextModel, texts: Sequence[str]) -> Values:
-    """The passage is read at once, without memory, after the end of a document."""
+    """Predict last words. The passage is read at once, without memory, after the end of a document."""
     if loaded.model.config.objective == "masked":
         raise NotMeasuredError("a masked model does not predict what follows")
     model = _without_memory(loaded.model)
@@ -170,7 +171,7 @@ def _conditional(model: LanguageModel, rows: Sequence[tuple[list[int], list[int]
 
 
 def _shortened(model: LanguageModel, source: list[int], target: list[int]) -> tuple[list[int], list[int]]:
-    """With no more before the target than the model has positions for."""
+    """Truncate the context to the positions that the model has."""
     limit = model.config.learned_positions
     return (source, target) if limit is None else (source[-max(1, limit - len(target)) :], target)
 
@@ -195,7 +196,7 @@ def gaps(loaded: TextModel, rows: Sequence[dict[str, Any]]) -> Values:
 
 @torch.no_grad()
 def _gap_scores(loaded: TextModel, texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
-    """Log-probabilities of the tokens that lie in the spans."""
+    """Return the log-probabilities of the tokens in the spans."""
     model = _without_memory(loaded.model)
     permutation = model.config.objective == "permutation"
     eod = loaded.tokenizer.specials.get("eod") if permutation else None
@@ -230,7 +231,7 @@ def _gap_scores(loaded: TextModel, texts: Sequence[str], spans: Sequence[tuple[i
 
 
 def _last(width: int, places: Sequence[int], length: int) -> list[int]:
-    """An order in which these places come after all others of the text, and padding after them."""
+    """Return an order in which these positions come after all others of the text, and padding after them."""
     chosen = set(places)
     return [*(place for place in range(length) if place not in chosen), *places, *range(length, width)]
 
@@ -258,7 +259,7 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def measure_compressor(name: str, suite: Suite, data: Path, *, limit: int | None) -> Values:
-    """Bits per character of the text alone; xz also after the training text, as what it adds to that."""
+    """Return bits per character of the text alone; xz also after the training text, as the size that it adds."""
     if suite.kind != "text":
         raise NotMeasuredError("a compressor gives texts a length only")
     text = read_text(data / suite.file)[:limit]
@@ -278,7 +279,7 @@ def _xz(raw: bytes) -> bytes:
 
 
 def measure_ngrams(suite: Suite, data: Path, *, limit: int | None) -> Values:
-    """Modified Kneser-Ney (`benchmarks.kneser_ney`), trained on the text that the suite names."""
+    """Evaluate modified Kneser-Ney n-grams (`benchmarks.kneser_ney`), trained on the text that the suite names."""
     paths = training_files(suite, data)
     if not paths:
         raise NotMeasuredError("there is no training text for it")
@@ -293,7 +294,7 @@ def measure_ngrams(suite: Suite, data: Path, *, limit: int | None) -> Values:
     tokens = _tokenised(text)
     vocabulary = Vocabulary(_tokenised(training))
     encoded = vocabulary.encode(tokens)
-    if (encoded != 0).all():  # else the spelling of unknown words would be missing
+    if (encoded != 0).all():  # otherwise the spelling of unknown words would be missing
         model = KneserNey(vocabulary.encode(_tokenised(training)), vocabulary_size=vocabulary.size, order=WORD_ORDER)
         bits = -float(model.log_probabilities(encoded).sum()) / math.log(2) / len(text)
         values[f"{WORD_ORDER}-grams of words"] = bits
@@ -301,12 +302,12 @@ def measure_ngrams(suite: Suite, data: Path, *, limit: int | None) -> Values:
 
 
 def _tokenised(text: str) -> list[str]:
-    """What stands between spaces, and line ends: all there is to a text that was tokenised, as WikiText was."""
+    """Return the parts between spaces, and line ends, which is lossless for tokenised text such as WikiText."""
     return [word for line in text.split("\n") for word in (*line.split(), "\n")][:-1]
 
 
 def _character_bits(training: str, text: str, *, order: int) -> float:
-    """A character that was never seen costs its number in Unicode on top."""
+    """Return bits per character; an unseen character costs its Unicode number in addition."""
     vocabulary = Vocabulary(training)
     model = KneserNey(vocabulary.encode(training), vocabulary_size=vocabulary.size, order=order)
     encoded = vocabulary.encode(text)
@@ -315,7 +316,7 @@ def _character_bits(training: str, text: str, *, order: int) -> float:
 
 
 def _ngram_pairs(suite: Suite, training: str, pairs: Sequence[Pair]) -> Values:
-    """Each sentence after a line end. Words that were seen once are unknown ones."""
+    """Score pairs, each sentence after a line end. Words that were seen once are unknown."""
     cut = words if suite.symbols == "words" else iter
     vocabulary = Vocabulary(cut(training), at_least=2)
     order = WORD_ORDER

@@ -1,7 +1,7 @@
-"""How good is a language model by outside measures? Minimal pairs, last words, gaps, and bits per character.
+"""How good is a language model on external suites? Minimal pairs, last words, gaps, and bits per character.
 
-Each model and each baseline (gzip, xz, Kneser-Ney n-grams) is measured on every suite whose data is there. What is
-measured is kept in a result of its own, so the same command goes on after a stop; weights that have changed since are
+Each model and each baseline (gzip, xz, Kneser-Ney n-grams) is measured on every suite whose data exists. Each
+measurement is a result of its own, so the same command continues after a stop; weights that have changed since are
 measured again. A table of all results is printed and written beside them.
 
     .venv/bin/python -m benchmarks.suites --models RUN/best xlnet-base-cased --data DATA --results RESULTS
@@ -36,7 +36,7 @@ SHOWN = {
     "gap": ("accuracy",),
     "text": ("bits per character", "after the training text", "8-grams of characters", "5-grams of words"),
 }
-"""What a cell of the table holds; the rest is in the results."""
+"""Metrics in a cell of the table; the rest is in the results."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class System:
 
     name: str
     weights: str | None
-    """sha256 of them; None for a baseline."""
+    """Their sha256; None for a baseline."""
     measure: Callable[[Suite], Values]
 
 
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def chosen_suites(names: Sequence[str], data: Path) -> list[Suite]:
-    """Those whose data is there."""
+    """Return the suites whose data exists."""
     unknown = set(names) - {suite.name for suite in SUITES}
     if unknown:
         raise SystemExit(f"unknown suites: {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in SUITES)}")
@@ -92,7 +92,7 @@ def baselines(data: Path, limit: int | None) -> list[System]:
 
 
 def model_system(source: str, data: Path, limit: int | None) -> System:
-    """It is loaded when it is first measured."""
+    """Return a model, which is loaded when it is first measured."""
     folder = model_folder(find(source))
     loaded: list[TextModel] = []
 
@@ -105,19 +105,19 @@ def model_system(source: str, data: Path, limit: int | None) -> System:
 
 
 def short_name(source: str) -> str:
-    """For a file and a row: a run by its own name and which of its models it is."""
+    """Return a name for a file and a row: for a run, its own name and that of the model."""
     parts = Path(source).parts
     kept = parts[-2:] if len(parts) > 1 and parts[-1] in ("best", "last") else parts[-1:]
     return "-".join(kept).replace("_", "-")
 
 
 def question(system: System, suite: Suite, limit: int | None) -> str:
-    """Names a result."""
+    """Return the name of a result."""
     return f"suites-{system.name}-{suite.name}" + ("" if limit is None else f"-first{limit}")
 
 
 def kept(system: System, suite: Suite, *, results: Path, limit: int | None) -> Result | None:
-    """An earlier result of the same weights."""
+    """Return an earlier result of the same weights."""
     found = newest(results, question(system, suite, limit))
     return found if found is not None and found["weights"] == system.weights else None
 
@@ -148,7 +148,7 @@ def answer(system: System, suite: Suite, *, results: Path, limit: int | None) ->
 
 
 def described(systems: Sequence[System], suites: Sequence[Suite], *, results: Path, limit: int | None) -> str:
-    """A table for each kind of suite, and what the baselines were trained on."""
+    """Return a table for each kind of suite, and the training texts of the baselines."""
     found = {
         (system.name, suite.name): kept(system, suite, results=results, limit=limit)
         for system in systems

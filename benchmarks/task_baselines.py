@@ -1,20 +1,21 @@
-"""What the results table compares with: for each task an answer that reads nothing, and the fitting classical method.
+"""Baselines of the results table: for each task a trivial answer, and the appropriate classical method.
 
 In: rows of a table, as `segue finetune` reads them. Out: the task's own metric of both. Rows become examples, and
-answers become numbers, by the code of the tasks, so that baselines and models are asked and marked alike. Only training
-rows are learned from. Settings are the same for all data sets, and were chosen by training and validation rows only.
+predictions become numbers, by the code of the tasks, so that baselines and models are evaluated alike. Only training
+rows are used for training. Settings are the same for all data sets, and were chosen on training and validation rows
+only.
 
-| task | reads nothing | classical |
+| task | trivial | classical |
 |---|---|---|
 | classify | the most frequent class | TF-IDF, logistic regression |
 | pair | the most frequent class | TF-IDF of both texts, their distance and their product, logistic regression |
 | regress | the mean | cosine of TF-IDF vectors of single words (Chinese: 1 and 2 characters) |
 | tag | the most frequent tag of each token | logistic regression over a window of five tokens, valid tags only |
 | answer | the first sentence | the sentence nearest to the question by TF-IDF, trimmed |
-| rank | all documents alike, which counts as the worst order | cosine of TF-IDF vectors |
+| rank | all documents equal, which counts as the worst order | cosine of TF-IDF vectors |
 | generate | the source itself | the target of the nearest training source by TF-IDF |
 
-TF-IDF is of words and pairs of words, or of 1 to 3 Chinese characters, with sublinear counts; a regression takes the
+TF-IDF is of words and pairs of words, or of 1 to 3 Chinese characters, with sublinear counts; a regression uses the
 100,000 most frequent ones. Trimmed: without the words (Chinese: characters) at both ends that the question has too, and
 without punctuation there.
 """
@@ -59,32 +60,33 @@ from segue.text.ngrams import WORD, Texts
 from segue.train.joining import has_class
 
 TAG_PASSES = 10
-"""Over the tokens of the training rows."""
+"""Number of passes over the tokens of the training rows."""
 TAG_FEATURES = 2**18
-"""Places that features of tokens are hashed to."""
+"""Number of buckets for hashed features of tokens."""
 TAG_PENALTY = 1e-6
 ROWS_DECODED = 64
-"""At a time."""
+"""Number of rows decoded at a time."""
 _SENTENCE_END = re.compile(r"(?<=[。！？；!?;])|(?<=\.)\s|\n")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """One number beside the models'."""
+    """One result beside those of the models."""
 
     name: str
     value: float
     low: float | None
     high: float | None
-    """The 95 % interval."""
+    """Upper end of the 95 % interval."""
     metric: str
     seconds: float
-    """Processor time to learn and to answer; reading rows and the interval are not counted."""
+    """Processor time for training and prediction; reading rows and the interval are not counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A task with its examples: what a method may look at. Of the test examples, the answers are for `measure`."""
+    """A task with its examples: the data that a method may use. The gold values of the test examples are for
+    `measure`."""
 
     task: Task
     language: str
@@ -93,11 +95,11 @@ class Asked:
 
 
 Method = Callable[[Asked], Sequence[Any]]
-"""A value for each test example, as the task's `measure` compares it with gold."""
+"""Returns a value for each test example, as the task's `measure` compares it with gold."""
 
 
 def baselines(task: str, language: str, train: Rows, test: Rows) -> list[Baseline]:
-    """First the answer that reads nothing, then the classical method."""
+    """Return the trivial answer first, then the classical method."""
     if task not in METHODS:
         raise DataError(f"there are baselines for {', '.join(METHODS)}; got {task!r}. Compare it in another way.")
     if language not in ("en", "zh"):
@@ -119,7 +121,7 @@ def baselines(task: str, language: str, train: Rows, test: Rows) -> list[Baselin
 
 
 def _asked(task: str, language: str, train: Rows, test: Rows) -> Asked:
-    """As `segue finetune` understands tables."""
+    """Convert tables as `segue finetune` does."""
     kind = task_kind(task)
     tables = [_table(name, rows) for name, rows in (("the training rows", train), ("the test rows", test))]
     rows = [gathered(kind, rows_with_roles(table, column_names(kind, table, {}, labelled=True))) for table in tables]
@@ -139,14 +141,15 @@ def _table(source: str, rows: Rows) -> Table:
 
 
 def counted_words(*, characters: bool, most: int = MOST_FEATURES) -> Any:
-    """A vectoriser of scikit-learn: words and pairs of words; with `characters`, runs of one to three characters."""
+    """Return a vectoriser of scikit-learn: words and pairs of words; with `characters`, runs of one to three
+    characters."""
     if characters:
         return TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True, max_features=most)
     return TfidfVectorizer(token_pattern=WORD, ngram_range=(1, 2), sublinear_tf=True, max_features=most)
 
 
 def vectors(words: Any, texts: Texts) -> Any:
-    """A row for each example: of one text its own vector; of two, both with their distance and their product."""
+    """Return a row for each example: for one text its vector; for two, both with their distance and their product."""
     first, *others = (words.transform(column) for column in zip(*texts, strict=True))
     if not others:
         return first
@@ -155,20 +158,20 @@ def vectors(words: Any, texts: Texts) -> Any:
 
 
 def fitted(train: Any, gold_N: Any, *, inverse_penalty: float = INVERSE_PENALTY, most_steps: int = MOST_STEPS) -> Any:
-    """A logistic regression of scikit-learn; a class is a number."""
-    alone = threadpool_limits(1, user_api="blas")  # sums are short: threads only wait
+    """Fit a logistic regression of scikit-learn; a class is a number."""
+    alone = threadpool_limits(1, user_api="blas")  # sums are short: threads would only wait
     with warnings.catch_warnings(), alone:
         warnings.simplefilter("ignore", category=ConvergenceWarning)
         return LogisticRegression(C=inverse_penalty, max_iter=most_steps).fit(train, gold_N)
 
 
 def _vocabulary(language: str, texts: Sequence[str]) -> Any:
-    """For methods that learn a weight for each n-gram: those of the training texts are enough."""
+    """Return a vocabulary for methods that learn a weight for each n-gram: those of the training texts are enough."""
     return counted_words(characters=language == "zh").fit(texts)
 
 
 class _Similar:
-    """Cosines of texts. N-grams are hashed: those that training texts do not have are the rarest, and count most."""
+    """Cosines of texts. N-grams are hashed: those that are not in the training texts are the rarest, and count most."""
 
     def __init__(self, language: str, texts: Sequence[str], *, pairs: bool = True) -> None:
         if language == "zh":
@@ -182,11 +185,11 @@ class _Similar:
         self._weights = TfidfTransformer(sublinear_tf=True).fit(self._counts.transform(texts))
 
     def vectors(self, texts: Sequence[str]) -> sparse.csr_matrix:
-        """[texts, n-grams], each of length 1."""
+        """Return vectors [texts, n-grams], each of length 1."""
         return self._weights.transform(self._counts.transform(texts))
 
     def to_one(self, text: str, others: Sequence[str]) -> NDArray[np.float64]:
-        """How near each of the others is."""
+        """Return the cosine of each of the others."""
         cosines: NDArray[np.float64] = (self.vectors(others) @ self.vectors([text]).T).toarray()[:, 0]
         return cosines
 
@@ -195,18 +198,18 @@ class _Similar:
 
 
 def _shares(asked: Asked) -> list[Any]:
-    """The share of each class in training, whatever the text."""
+    """Return the share of each class in training, whatever the text."""
     assert isinstance(asked.task, Classify)
     return [class_shares(has_class(asked.task, asked.train))] * len(asked.test)
 
 
 def _classify(asked: Asked) -> list[Any]:
-    """Classes of one text or of two: probabilities of all classes of the training rows."""
+    """Classify one text or two: return probabilities of all classes of the training rows."""
     assert isinstance(asked.task, Classify)
     words = _vocabulary(asked.language, [text for example in asked.train for text in example.texts])
     train, test = (vectors(words, [example.texts for example in part]) for part in _parts(asked))
     model = fitted(train, [example.gold for example in asked.train])
-    found_NC = np.zeros((test.shape[0], len(asked.task.labels)))  # 0 for classes that the model has not seen
+    found_NC = np.zeros((test.shape[0], len(asked.task.labels)))  # 0 for unseen classes
     found_NC[:, model.classes_] = model.predict_proba(test)
     return list(found_NC)
 
@@ -232,12 +235,12 @@ def _cosine(asked: Asked) -> list[Any]:
 
 
 def _units(marked: Marked) -> list[str]:
-    """Tokens; of a text its words and single Chinese characters."""
+    """Return the tokens; for a text its words and single Chinese characters."""
     return [marked.text[start:end] for start, end in zip(marked.starts, marked.ends, strict=True)]
 
 
 def _unit_tags(marked: Marked, types: Sequence[str]) -> list[int]:
-    """O is 0, B of type k is 1 + 2k, I of it 2 + 2k, as everywhere in the task."""
+    """Return tags: O is 0, B of type k is 1 + 2k, I of type k is 2 + 2k, as everywhere in the task."""
     tags = [0] * len(marked.starts)
     for kind, first, end in unit_kinds(marked, types)[0]:
         tags[first:end] = [1 + 2 * kind] + [2 + 2 * kind] * (end - first - 1)
@@ -245,7 +248,8 @@ def _unit_tags(marked: Marked, types: Sequence[str]) -> list[int]:
 
 
 def _look_up(asked: Asked) -> list[Any]:
-    """Tags that make no entity by themselves are read as the metric reads them: an I after O begins one."""
+    """Predict the most frequent tag of each token. Invalid tags are read as in the metric: an I after O begins an
+    entity."""
     assert isinstance(asked.task, Tag)
     counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for example in asked.train:
@@ -293,7 +297,8 @@ def _characters(kind: int, first: int, end: int, task: Tag, example: Example) ->
 
 
 def _features(units: Sequence[str]) -> Iterator[list[str]]:
-    """Features of each unit: itself, its form, beginnings and ends, the two before and after it, and these together."""
+    """Yield features of each unit: itself, its shape, prefixes and suffixes, the two before and after it, and these
+    together."""
     padded = ["<", "<", *units, ">", ">"]
     lower = [unit.lower() for unit in padded]
     shapes = [_shape(unit) for unit in padded]
@@ -312,7 +317,8 @@ def _features(units: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _shape(unit: str) -> str:
-    """Aa for Words and Aa9 for Names7: capitals, small letters, digits, other letters and the rest, runs as one."""
+    """Return the shape of a unit, Aa for Words and Aa9 for Names7: capitals, small letters, digits, other letters and
+    the rest, runs as one."""
     kinds = [
         "A" if sign.isupper() else "a" if sign.islower() else "9" if sign.isdigit() else "c" if sign.isalpha() else sign
         for sign in unit
@@ -329,7 +335,7 @@ def _sentences(text: str) -> list[str]:
 
 def _answered(asked: Asked, texts: Sequence[str]) -> list[Any]:
     assert isinstance(asked.task, Answer)
-    # Every question gets an answer: nothing here can tell those that have none.
+    # Every question gets an answer: nothing here can detect unanswerable ones.
     against = asked.task.settings.null_threshold - 1 if asked.task.settings.unanswerable else None
     return [Answered(text=text, no_answer=against) for text in texts]
 
@@ -350,7 +356,7 @@ def _nearest_sentence(asked: Asked) -> list[Any]:
 
 
 def _trimmed(sentence: str, question: str) -> str:
-    """Without what the question says already at both ends; the whole sentence if nothing is left."""
+    """Remove what the question already says at both ends; return the whole sentence if nothing is left."""
     known = {question[start:end].lower() for start, end in zip(*units_of(question, whole_words=True), strict=True)}
     places = [
         (int(start), int(end))

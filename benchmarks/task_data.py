@@ -1,7 +1,7 @@
 """The labelled data sets of the results table, as tables that `segue finetune` reads, and the text for pretraining.
 
-In: the folder of the data sets. Out: train, valid and test of each, as JSON lines, in parts that are stated. Nothing is
-copied into the project.
+In: the folder of the data sets. Out: train, valid and test of each, as JSON lines; the parts used are stated. Nothing
+is copied into the project.
 
 Leaks that are avoided: the shopping reviews that contain the test part of ChnSentiCorp are not used at all; lines of
 OCNLI without a label are dropped; pretraining reads training texts only.
@@ -23,19 +23,19 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """One line of the results table."""
+    """One row of the results table."""
 
     name: str
     task: str
     language: str
     load: Callable[[Path], dict[str, Rows]]
     part: str
-    """What is used of it."""
+    """The part of the data set that is used."""
     settings: tuple[str, ...] = ()
 
 
 def write_tables(sets: list[DataSet], data: Path, out: Path) -> None:
-    """`out/NAME/{train,valid,test}.jsonl`."""
+    """Write `out/NAME/{train,valid,test}.jsonl`."""
     for one in sets:
         folder = out / one.name
         if (folder / "test.jsonl").exists():
@@ -56,13 +56,13 @@ def _rows(path: Path, *, limit: int | None = None, **settings: Any) -> Rows:
 
 
 def _pick(rows: Rows, count: int, *, seed: int = 0) -> Rows:
-    """A random part, in the order of the file."""
+    """Return a random part, in the order of the file."""
     chosen = np.sort(np.random.default_rng(seed).permutation(len(rows))[:count])
     return [rows[number] for number in chosen]
 
 
 def _cut(rows: Rows, *sizes: int) -> list[Rows]:
-    """Random parts that do not overlap."""
+    """Return random parts that do not overlap."""
     order = np.random.default_rng(0).permutation(len(rows))
     parts, start = [], 0
     for size in sizes:
@@ -72,7 +72,7 @@ def _cut(rows: Rows, *sizes: int) -> list[Rows]:
 
 
 def _only(rows: Rows, **names: str) -> Rows:
-    """The columns that a task needs, under its names."""
+    """Return the columns that a task needs, under its names."""
     return [{new: row[old] for new, old in names.items()} for row in rows]
 
 
@@ -251,7 +251,8 @@ SETS = [
 
 
 def pretraining_text(language: str, data: Path, out: Path) -> Path:
-    """Plain text, a blank line between documents: encyclopedia or news, and training texts without their labels."""
+    """Write plain text, a blank line between documents: encyclopedia or news, and training texts without their
+    labels."""
     path = out / f"{language}.txt"
     if not path.exists():
         documents = _english(data) if language == "en" else _chinese(data)

@@ -110,18 +110,18 @@ IN_CHINESE = {
     "the source": "源文本",
     "target of the nearest source": "最近的源文本的目标",
 }
-"""What results name in English: the parts of data sets that were used, and the baselines. A name without a translation
-is a KeyError."""
+"""Translations of the English names in results: the parts of data sets that were used, and the baselines. A name
+without a translation is a KeyError."""
 
 
 def shown(value: float, row: dict[str, Any]) -> str:
-    """Answers are scored from 0 to 100 already, as their official scripts do."""
+    """Return a value for display. Answers are scored from 0 to 100 already, as in their official scripts."""
     percent = row["metric"] in PERCENT and row["task"] != "answer"
     return f"{100 * value:.1f}" if percent else f"{value:.1f}"
 
 
 def cell(row: dict[str, Any], variant: str) -> str:
-    """Mean and deviation of a variant; a dash where it was not run."""
+    """Return mean and deviation of a variant; a dash if it was not run."""
     if variant not in row:
         return "-"
     found = row[variant]
@@ -130,7 +130,7 @@ def cell(row: dict[str, Any], variant: str) -> str:
 
 
 def findings(result: dict[str, Any], *, chinese: bool) -> list[str]:
-    """Counted from the table, so that the words never say more than the numbers."""
+    """Return findings that are counted from the table, so that the text never claims more than the numbers."""
     rows = [row for row in result["rows"] if "xlnet" in row]
     lines = []
     for other in ("scratch", "bert"):
@@ -139,7 +139,7 @@ def findings(result: dict[str, Any], *, chinese: bool) -> list[str]:
         for row in both:
             gap = row["xlnet"]["mean"] - row[other]["mean"]
             spread = [row[variant]["deviation"] for variant in ("xlnet", other)]
-            # With one seed, nothing says how much chance there is in the difference.
+            # With one seed, the variance of the difference is unknown.
             sure = None not in spread and abs(gap) > sum(spread)
             (better if gap > 0 else worse).append(f"**{row['name']}**" if sure else row["name"])
         if chinese:

@@ -1,12 +1,12 @@
-"""How good are small models at every task? Pretrained XLNet against no pretraining, a BERT objective and classics.
+"""How good are small models at every task? Pretrained XLNet against no pretraining, a BERT objective and baselines.
 
 Pretrains small models (English and Chinese; permutation and masked objective; other positions) of the same shape and
-budget, fine-tunes them on twelve data sets, and measures all of it beside a majority answer and the fitting classical
-method. Two more questions on the way: long documents cut to 512 tokens against read to the end, and Shaw's and absolute
-positions against those of Transformer-XL.
+budget, fine-tunes them on twelve data sets, and evaluates all of it beside a majority answer and the appropriate
+classical method. Two more questions: long documents truncated to 512 tokens against read to the end, and Shaw's and
+absolute positions against those of Transformer-XL.
 
-Every run is a process of one thread, as many at a time as there are cores; what is done is kept, so the same command
-goes on after a stop.
+Every run is a process of one thread, as many at a time as there are cores; finished runs are kept, so the same command
+continues after a stop.
 
     .venv/bin/python -m benchmarks.task_results --data DATA --work WORK
 """
@@ -65,12 +65,12 @@ class Variant:
     """A column of a table."""
 
     model: str
-    """Which pretrained model."""
+    """Name of the pretrained model."""
     read: tuple[str, ...]
-    """How it reads documents."""
+    """Settings for reading documents."""
     new_weights: bool = False
     only: tuple[str, ...] | None = None
-    """Data sets; left out, all that the model can do."""
+    """Data sets; None: all that the model supports."""
 
 
 WHOLE = ("read.segment_length=512", "read.memory_length=512", "read.summary=mean")
@@ -79,7 +79,7 @@ LONG = ("thucnews_long", "imdb")
 VARIANTS = {
     "xlnet": Variant(model="xlnet", read=WHOLE),
     "scratch": Variant(model="xlnet", read=WHOLE, new_weights=True),
-    # Learned positions end where pretraining ended: each segment stands for itself.
+    # Learned positions end at the length of pretraining: each segment is independent.
     "bert": Variant(model="bert", read=(f"read.segment_length={SEGMENT}", "read.summary=mean", "read.pool=mean")),
     "cut to 512": Variant(model="xlnet", read=(*WHOLE, "read.max_length=512"), only=LONG),
     "shaw": Variant(model="shaw", read=WHOLE, only=("chnsenticorp",)),
@@ -87,9 +87,9 @@ VARIANTS = {
 }
 TRAIN = ["train.dropout=0.1", "train.early_stopping=10"]
 SHORT = 120.0
-"""Seconds: runs below this are made with three seeds."""
+"""Seconds: shorter runs are repeated with three seeds."""
 SPENT = "seconds.json"
-"""File in the work folder that says what all calls took."""
+"""File in the work folder with the total time of all calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ def run_everything(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def counted_time(work: Path) -> Iterator[None]:
-    """Adds the time of this call to that of the calls before it."""
+    """Add the time of this call to that of earlier calls."""
     began = time.perf_counter()
     try:
         yield
@@ -154,7 +154,7 @@ def counted_time(work: Path) -> Iterator[None]:
 
 
 def variants(one: DataSet) -> list[str]:
-    """Those of a data set. A masked model cannot write from left to right."""
+    """Return the variants of a data set. A masked model cannot generate from left to right."""
     return [
         name
         for name, variant in VARIANTS.items()
@@ -164,13 +164,13 @@ def variants(one: DataSet) -> list[str]:
 
 
 def needed_models(chosen: list[DataSet]) -> list[tuple[str, str]]:
-    """Language and model of each that is fine-tuned."""
+    """Return language and model of each model that is fine-tuned."""
     pairs = [(one.language, VARIANTS[name].model) for one in chosen for name in variants(one)]
     return list(dict.fromkeys(pairs))
 
 
 def job(arguments: argparse.Namespace, *words: str) -> Job:
-    """The process that does it: this file again."""
+    """Return the process of a job: this file again."""
     common = ["--data", str(arguments.data), "--work", str(arguments.work), "--steps", str(arguments.steps)]
     command = [sys.executable, "-m", "benchmarks.task_results", *common, "--job", *words]
     return Job(name=" ".join(words), arguments=command, result=result_path(arguments.work, *words))
@@ -186,7 +186,7 @@ def read(work: Path, *words: str) -> dict[str, Any]:
 
 
 def run_all(jobs: list[Job], arguments: argparse.Namespace) -> None:
-    """Those that are not done yet, several at a time."""
+    """Run the jobs that are not done yet, several at a time."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     left = [one for one in jobs if not one.result.exists()]
     done = 0
@@ -255,7 +255,7 @@ def pretrain_model(arguments: argparse.Namespace, language: str, model: str) -> 
     config = parse({"data": data, "model": SHAPE | choices | {"vocabulary": words}, "train": train})
     loss = None
     for event in pretrain(config, arguments.work / "models" / f"{language}-{model}"):
-        if isinstance(event, Ended) and not event.finished:  # a signal; the next call goes on from there
+        if isinstance(event, Ended) and not event.finished:  # a signal; the next call resumes it
             raise SystemExit(f"stopped at step {event.step}")
         if isinstance(event, Validated):
             loss = event.loss
@@ -322,7 +322,7 @@ def finetune_model(arguments: argparse.Namespace, name: str, variant: str, seed:
 
 
 def results(chosen: list[DataSet], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The table. Its runs may have been made by several calls: `commits` names the code of all of them."""
+    """Return the table. Its runs may have been made by several calls: `commits` names the code of all of them."""
     rows: list[dict[str, Any]] = []
     seconds = json.loads((arguments.work / SPENT).read_text())
     for one in chosen:

@@ -58,8 +58,8 @@ def settings_of(length: int, *, layers: int, width: int, vocabulary: int, attent
 
 
 def random_segments(vocabulary: int, *, rows: int, length: int) -> tuple[Tensor, Batch]:
-    """The segment that fills the memory, and the one that is trained on: the next token is predicted within it, as
-    transformers does, so the last has no target."""
+    """Return the segment that fills the memory, and the one that is trained on: the next token is predicted within it,
+    as in transformers, so the last has no target."""
     ids = torch.randint(vocabulary, (rows, 2 * length), generator=torch.Generator().manual_seed(1))
     first_BQ, second_BQ = ids.split(length, dim=1)
     inside_BQ = (torch.arange(length) < length - 1).expand(rows, -1)
@@ -67,7 +67,7 @@ def random_segments(vocabulary: int, *, rows: int, length: int) -> tuple[Tensor,
 
 
 def compare(theirs: Peer, config: ModelConfig, first_BQ: Tensor, batch: Batch) -> dict[str, float]:
-    """The differences over two segments, in training without dropout."""
+    """Return the differences over two segments, in training without dropout."""
     theirs.eval().zero_grad()
     ours = filled(LanguageModel(without_dropout(config)), transfo_xl_state(theirs.state_dict(), theirs.config)).train()
     mems, memory = theirs(first_BQ).mems, ours(Batch(ids_BQ=first_BQ)).memory

@@ -1,1 +1,1 @@
-"""How the models that come with segue are made: their corpora and their training, as commands that anyone can run."""
+"""Recipes of the packaged models: their corpora and their training, as commands that anyone can run."""

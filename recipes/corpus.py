@@ -2,14 +2,14 @@
 
     python -m recipes.corpus en --sources DATA/pretraining --against DATA --out corpus-en
 
-In: text files, a paragraph a line and a blank line between documents. Out: `train.txt` and `valid.txt` in the same
+In: text files, one paragraph per line and a blank line between documents. Out: `train.txt` and `valid.txt` in the same
 form, and `report.json` with the SHA-256 of every input, the recipe, and what each step removed.
 
-- Cleaning mends holes that stripped markup left, and drops lines that are not prose.
+- Cleaning repairs gaps that stripped markup left, and drops lines that are not prose.
 - A paragraph that occurs again, anywhere in the corpus, is dropped.
 - A paragraph that shares a long n-gram with any text under `--against` is dropped: 13 words, or 20 characters of
   Chinese.
-- Each source is taken in the share that the recipe states; documents are shuffled by a hash of their text.
+- Each source is sampled with the share that the recipe states; documents are shuffled by a hash of their text.
 """
 
 import argparse
@@ -25,20 +25,21 @@ from pathlib import Path
 from recipes.overlap import Overlap
 
 LONGEST_DOCUMENT = 30_000
-"""Characters; a longer document (a novel) is cut at a paragraph, so that shuffling mixes it with others."""
+"""Maximum number of characters; a longer document (a novel) is split at a paragraph, so that shuffling mixes it with
+others."""
 VALIDATION_SHARE = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A file of the corpus and how it is read."""
+    """A file of the corpus and its settings."""
 
     file: str
     share: float = 1.0
-    """Part of its documents that is kept, chosen by a hash of their text."""
+    """Share of its documents that is kept, chosen by a hash of their text."""
     lines_are_documents: bool = False
     shortest_line: int = 1
-    """Characters; shorter lines, but for the title, are headings and remains of lists."""
+    """Minimum number of characters; shorter lines, except the title, are headings and remains of lists."""
 
 
 RECIPES: dict[str, list[Source]] = {
@@ -59,7 +60,7 @@ RECIPES: dict[str, list[Source]] = {
 
 
 def documents(source: Source, folder: Path) -> Iterator[list[str]]:
-    """The documents of a file as lists of paragraphs."""
+    """Yield the documents of a file as lists of paragraphs."""
     with lzma.open(folder / source.file, "rt", encoding="utf-8") as file:
         lines = (line.strip() for line in file)
         if source.lines_are_documents:
@@ -94,14 +95,14 @@ NOT_PROSE = re.compile(r"https?://|www\.|\{\{|\}\}|\[\[|\]\]|</|\\[a-z]+\{|�")
 
 
 def clean(line: str) -> str:
-    """The line with the holes of stripped markup mended."""
+    """Return the line with the gaps of stripped markup repaired."""
     for pattern, replacement in HOLES:
         line = pattern.sub(replacement, line)
     return line.strip()
 
 
 def is_prose(line: str, shortest: int) -> bool:
-    """Whether a line is long enough, has no markup left, and consists of letters for the most part."""
+    """Return True if a line is long enough, has no markup left, and consists mostly of letters."""
     if len(line) < shortest or NOT_PROSE.search(line):
         return False
     letters = sum(character.isalpha() or character == " " for character in line)
@@ -112,13 +113,13 @@ def is_prose(line: str, shortest: int) -> bool:
 
 
 def digest(text: str) -> bytes:
-    """A short hash of the letters of a text, whatever its case, spaces and punctuation."""
+    """Return a short hash of the letters of a text, ignoring case, spaces and punctuation."""
     letters = "".join(character for character in text.casefold() if character.isalnum())
     return hashlib.blake2b(letters.encode(), digest_size=8).digest()
 
 
 def chance(text: str, purpose: str) -> float:
-    """A number from 0 to 1 that depends on the text alone: what is drawn with it can be drawn again."""
+    """Return a number from 0 to 1 that depends on the text alone, so that sampling is reproducible."""
     value = hashlib.blake2b(f"{purpose}\0{text}".encode(), digest_size=8).digest()
     return int.from_bytes(value, "big") / 2**64
 
@@ -127,7 +128,7 @@ def chance(text: str, purpose: str) -> float:
 
 
 def cut(paragraphs: list[str]) -> Iterator[list[str]]:
-    """A document in parts of at most LONGEST_DOCUMENT characters, as far as its paragraphs allow."""
+    """Yield a document in parts of at most LONGEST_DOCUMENT characters, as far as its paragraphs allow."""
     part: list[str] = []
     size = 0
     for paragraph in paragraphs:
@@ -141,7 +142,7 @@ def cut(paragraphs: list[str]) -> Iterator[list[str]]:
 
 
 def build(language: str, sources: Path, overlap: Overlap) -> tuple[list[str], dict[str, Counter[str]]]:
-    """The documents of a corpus, shuffled, and what each source gave and lost."""
+    """Return the documents of a corpus, shuffled, and the counts of kept and removed text of each source."""
     seen: set[bytes] = set()
     kept: list[tuple[float, str]] = []
     counts: dict[str, Counter[str]] = {}

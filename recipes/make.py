@@ -1,11 +1,11 @@
-"""The packaged models, made again: one command each.
+"""Builds the packaged models, with one command each.
 
     python -m recipes.make xlnet-mini-en --data DATA --work WORK
 
-DATA holds `pretraining/` (docs/models.md lists its sources with their checksums) and the sets whose text is kept out.
-Everything is made below WORK: corpus, store, runs, and the model in WORK/models. A step whose result is there is not
-made again, and a run that was stopped is resumed, so the command may be stopped at any time. A model that starts from
-another one makes that one first.
+DATA contains `pretraining/` (docs/models.md lists its sources with their checksums) and the data sets whose text is
+kept out. Everything is written below WORK: corpus, store, runs, and the model in WORK/models. A step whose result
+exists is not repeated, and a stopped run is resumed, so the command may be stopped at any time. A model that starts
+from another one builds that one first.
 """
 
 import argparse
@@ -27,9 +27,9 @@ from segue.files import write_file
 HERE = Path(__file__).parent
 PIECES = {"en": 10_000, "zh": 12_000}
 SAMPLE = 8_000_000
-"""Characters that a tokeniser is trained on."""
+"""Number of characters that a tokeniser is trained on."""
 LICENCE = "cc-by-sa-4.0"
-"""That of the texts with the narrowest terms, Wikipedia; it covers CC BY 4.0, CC0 and the public domain."""
+"""Licence of the texts with the strictest terms, Wikipedia; it covers CC BY 4.0, CC0 and the public domain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +39,14 @@ class Pretrained:
     language: str
     config: str
     stages: Sequence[Sequence[str]]
-    """For each what differs from the config."""
+    """Settings of each stage that differ from the config."""
     start: str | None = None
     """The model whose weights the first stage starts with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """A fine-tuned model, kept as a head and differences of low rank to its trunk."""
+    """A fine-tuned model, stored as a head and low-rank differences to its trunk."""
 
     trunk: str
     language: str
@@ -55,7 +55,7 @@ class Head:
     """Labelled texts of `segue sample`."""
     settings: Sequence[str] = ("train.epochs=2", "train.learning_rate=7e-4")
     examples: int = 4000
-    """How many of them it learns from."""
+    """Number of training examples."""
     rank: int = 8
 
 
@@ -83,11 +83,11 @@ MODELS: dict[str, Pretrained | Head] = {
     "entities-zh": Head(trunk="xlnet-mini-zh", task="tag", sample="chinese-entities", language="zh", rank=16),
 }
 TEST = 1000
-"""The first examples of a sample are for the test of a head."""
+"""Number of examples at the start of a sample that are held out for the test of a head."""
 
 
 def make(name: str, *, data: Path, work: Path) -> Path:
-    """The folder of the model, made now or before."""
+    """Return the folder of the model, built now or before."""
     recipe, out = MODELS[name], work / "models" / name
     if not (out / "manifest.json").exists():
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def _pretrained(name: str, recipe: Pretrained, out: Path, *, data: Path, work: P
 
 
 def _corpus(language: str, *, data: Path, work: Path) -> tuple[Path, Path]:
-    """The corpus, and its store with one for validation beside it."""
+    """Return the corpus, and its store with one for validation beside it."""
     corpus, store = work / f"corpus-{language}", work / f"store-{language}"
     if not (corpus / "report.json").exists():
         command = [sys.executable, "-m", "recipes.corpus", language, "--sources", str(data / "pretraining")]
@@ -147,7 +147,7 @@ def _head(name: str, recipe: Head, out: Path, *, data: Path, work: Path) -> None
     rows = [json.loads(line) for line in table.read_text(encoding="utf-8").rstrip("\n").split("\n")]
     test, train = rows[:TEST], rows[TEST : TEST + recipe.examples]
     if not (run / "results.json").exists():
-        wide = True if recipe.task == "classify" else None  # n-grams answer with the model
+        wide = True if recipe.task == "classify" else None  # n-grams are joined to the model
         segue.finetune(trunk, train, test=test, task=recipe.task, out=run, wide=wide, settings=recipe.settings)
     os.environ["SEGUE_MODELS"] = str(work / "models")
     settings = {"licence": LICENCE, "languages": [recipe.language], "trunk": recipe.trunk, "rank": recipe.rank}
@@ -166,14 +166,14 @@ def _head(name: str, recipe: Head, out: Path, *, data: Path, work: Path) -> None
 
 
 def _compared(run: Path) -> dict[str, float]:
-    """Accuracies of simple methods and of the model without n-grams, where it gives classes."""
+    """Return the accuracies of baselines and of the model without n-grams, for classifiers."""
     results = json.loads((run / "results.json").read_text(encoding="utf-8"))
     parts = results.get("baselines", {}) | {"model without n-grams": results.get("model_alone")}
     return {name: part["test"]["accuracy"]["value"] for name, part in parts.items() if part}
 
 
 def measured(model: Path, rows: Sequence[Mapping[str, Any]]) -> float:
-    """The share of right labels, or the F1 of entities."""
+    """Return the accuracy, or the F1 of entities."""
     answers = segue.predict(model, [{"text": row["text"]} for row in rows], progress=False)
     if "label" in rows[0]:
         right = [answer["prediction"] == row["label"] for answer, row in zip(answers, rows, strict=True)]
@@ -202,7 +202,7 @@ people.
 
 
 def about_the_training(runs: Sequence[Path], start: str | None) -> str:
-    """The tokens that the runs of all stages read."""
+    """Return a section on the number of tokens read in all stages."""
     states = [json.loads((run / "last" / "training" / "state.json").read_text(encoding="utf-8")) for run in runs]
     text = f"\n## Training\n\nRead: {sum(state['tokens'] for state in states):,} tokens of the corpus"
     text += f" in {len(runs)} stages" if len(runs) > 1 else ""

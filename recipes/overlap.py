@@ -1,8 +1,8 @@
-"""Text that a corpus must not contain: the n-grams of test sets, found in a paragraph by their hashes.
+"""Decontamination: the n-grams of test sets, found in a paragraph by their hashes.
 
-A paragraph overlaps if it has an n-gram of the test sets: 13 words in a row for English, 20 characters for Chinese,
-punctuation and case aside. A short paragraph (one sentence) overlaps if all of it is an item of a test set. Traditional
-Chinese is compared as simplified, by the package `opencc`.
+A paragraph overlaps if it contains an n-gram of the test sets: 13 consecutive words for English, 20 characters for
+Chinese, ignoring punctuation and case. A short paragraph (one sentence) overlaps if all of it is an item of a test set.
+Traditional Chinese is compared as simplified, with the package `opencc`.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ UNITS = {"en": re.compile(r"[^\W_]+(?:'[a-z]+)?"), "zh": re.compile(r"[^\W_a-zA-
 ITEM_BORDERS = re.compile(r"[\n\t\"@.!?;。！？；]")
 ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
 COLUMNS = ("conll2003", "msra_ner", "weibo_ner")
-"""Sets with a token a line, and its tags behind it."""
+"""Data sets with one token per line, followed by its tags."""
 NOT_TESTS = ("enwik8.train", "wikitext2/train", "ml1m/", "movielens_small/", "prices.csv")
-"""Wikipedia again, which is nobody's test; and tables of numbers."""
+"""Not test sets: Wikipedia again, and tables of numbers."""
 FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -43,7 +43,7 @@ class Overlap:
         self.files = 0
 
     def test_files(self, folder: Path, *, without: Path) -> Iterator[Path]:
-        """The files of all data sets, but for the sources themselves and other text to train on."""
+        """Yield the files of all data sets, except the sources themselves and other training text."""
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder).as_posix()
             if not path.is_file() or path.is_relative_to(without) or path.suffix == ".md" or "/" not in name:
@@ -52,7 +52,7 @@ class Overlap:
                 yield path
 
     def add_file(self, path: Path) -> None:
-        """All n-grams of a file, whatever its format: what JSON and tables put between texts does no harm."""
+        """Add all n-grams of a file, whatever its format: the syntax of JSON and tables between texts does no harm."""
         open_file = lzma.open if path.suffix == ".xz" else open
         with open_file(path, "rt", encoding="utf-8", errors="replace") as file:
             text = ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), file.read())
@@ -68,12 +68,12 @@ class Overlap:
                 self.items.add(_of_all(units))
 
     def finish(self) -> None:
-        """Call once after the last file."""
+        """Finish; call once after the last file."""
         self.grams = np.unique(np.concatenate(self._parts)) if self._parts else self.grams
         self._parts = []
 
     def contains(self, paragraph: str) -> bool:
-        """Whether a paragraph has an n-gram of a test set, or is an item of one."""
+        """Return True if a paragraph contains an n-gram of a test set, or is an item of one."""
         units = self._units(paragraph)
         if len(units) < self.length:
             return len(units) >= self._shortest and _of_all(units) in self.items
@@ -89,7 +89,7 @@ class Overlap:
         return self._pattern.findall(text)
 
     def _hashes(self, units: list[str]) -> NDArray[np.uint64]:
-        """A hash for each run of `length` units."""
+        """Return a hash for each run of `length` units."""
         count = len(units) - self.length + 1
         if count < 1:
             return np.zeros(0, np.uint64)
@@ -112,7 +112,7 @@ def _of_all(units: list[str]) -> int:
 
 
 def _simplifier() -> Callable[[str], str]:
-    """Traditional to simplified characters, character by character."""
+    """Return a function from traditional to simplified characters, character by character."""
     try:
         from opencc import OpenCC  # type: ignore[import-not-found]
     except ImportError as error:

@@ -5,7 +5,7 @@ class SegueError(Exception):
     """Base class of errors caused by user input. The command line prints only the message and exits with status 2."""
 
     exit_at_once = False
-    """Whether the command line must exit the process at once, without cleaning up."""
+    """True if the command line must exit the process at once, without cleaning up."""
 
     def __init__(self, message: str = "", *, remedy: str = "", option: str = "") -> None:
         """`remedy` ends the message in Python, `option` ends it on the command line, where the fix is an argument in

@@ -43,7 +43,7 @@ def test_text_streams_and_is_what_the_server_writes(page: Any, server: Server) -
         body = {"max_tokens": 12, "temperature": 1, "top_p": 0.95, "seed": 5, "stream": False}
         expected = client.post(f"/v1/sessions/{session}/write", json=body).raise_for_status().json()
     assert text_of(page).replace("¶", "") == "The room was" + expected["text"]
-    assert figure(page, "Written") == str(expected["usage"]["completion_tokens"])
+    assert figure(page, "Generated") == str(expected["usage"]["completion_tokens"])
     assert figure(page, "Tokens so far") == str(expected["session"]["tokens"])
     heats = page.locator(WRITTEN).evaluate_all("all => all.map(one => one.dataset.heat)")
     assert set(heats) <= set("0123456789")
@@ -307,9 +307,9 @@ def test_a_key_is_asked_for_and_forgotten_with_the_tab(open_page: Open, closed: 
     page.keyboard.press("Enter")
     page.wait_for_selector("html[data-ready]")
     assert not page.locator("#key-form").is_visible()
-    assert "No model here writes" in page.inner_text("#panel-write")
+    assert "No model on this server can generate text" in page.inner_text("#panel-write")
     page.click("#tab-gaps")
-    assert "No model here fills gaps" in page.inner_text("#panel-gaps")
+    assert "No model on this server can fill gaps" in page.inner_text("#panel-gaps")
     result = ask(page, "classify", document="A dull film")
     assert "bad" in result.inner_text()
     assert "kkkk" not in page.evaluate("() => JSON.stringify(localStorage) + document.cookie")

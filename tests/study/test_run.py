@@ -55,11 +55,11 @@ def test_a_study_is_measured_and_reported(place: Path) -> None:
     report = write_report(plan, results, place / "out", problems={})
     text = report.with_suffix(".md").read_text(encoding="utf-8")
     for heading in (
-        "At the end of",
-        "Differences to memory",
-        "The paper beside",
-        "Over the budget",
-        "What a run costs",
+        "Results at the end of",
+        "Differences from memory",
+        "Comparison with the paper",
+        "Learning curves",
+        "Cost of a run",
     ):
         assert f"## {heading}" in text
     assert "| no memory | 27 |" in text

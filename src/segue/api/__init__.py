@@ -1,6 +1,6 @@
 """The functions of `import segue`: one for each command of the command line, with Python values in and out.
 
-Each module holds one function, or a few that belong together, and the values they return. All of them
+Each module contains one function, or a few that belong together, and the values they return. All of them
 
 - take a model as a name, a folder, or a loaded model (`models`),
 - take texts and tables from memory or from files (`texts`, `tables`): a `str` is a text, a `Path` is a file,

@@ -24,7 +24,7 @@ class PackagedModel:
     name: str
     folder: Path
     comes_with_segue: bool
-    """Whether it is part of the installation; otherwise it is in the folder that SEGUE_MODELS names."""
+    """True if it is part of the installation; otherwise it is in the folder that SEGUE_MODELS names."""
     bytes: int
     """Total size of the files in bytes."""
     licence: str
@@ -59,7 +59,7 @@ class Catalogue:
     presets: Sequence[str]
     """Configs of whole runs, for `pretrain`."""
     built_with_models: bool
-    """Whether the installation has a place for models of its own."""
+    """True if the installation includes packaged models."""
 
 
 @python_errors
@@ -86,17 +86,17 @@ def models() -> Catalogue:
 
 
 def packaged_names() -> list[str]:
-    """Names of the packaged models; their files are not read."""
+    """Return the names of the packaged models; their files are not read."""
     return sorted(packaged_models())
 
 
 def config_names() -> list[str]:
-    """Names of the presets."""
+    """Return the names of the presets."""
     return preset_names()
 
 
 def all_names() -> list[str]:
-    """All names that `models` lists."""
+    """Return all names that `models` lists."""
     return sorted({*packaged_models(), *named_models(), *preset_names()})
 
 
@@ -113,7 +113,7 @@ class NamedText:
 
 @python_errors
 def card_or_config(name: str) -> NamedText:
-    """The card of a packaged model, after verifying its files, or the config of this name as TOML."""
+    """Return the card of a packaged model, after verifying its files, or the config of this name as TOML."""
     model = packaged_model(name)
     if model is not None:
         model.verify()
@@ -132,7 +132,8 @@ def card_or_config(name: str) -> NamedText:
 
 
 def _preset_model(text: str, name: str) -> ModelConfig:
-    """The model of a preset. The vocabulary size may be absent, since the store of a run determines it."""
+    """Return the model config of a preset. The vocabulary size may be absent, since the store of a run determines
+    it."""
     values = toml(text, source=name)["model"]
     values.setdefault("vocabulary", {}).setdefault("size", 32000)
     return model_config(**values)

@@ -189,7 +189,7 @@ def _tasks(
 class _Bits:
     bits_D: NDArray[np.float64]
     sizes: dict[str, NDArray[np.float64]]
-    """Characters and bytes of each document."""
+    """Number of characters and bytes of each document."""
 
     def formula(self, weights_RD: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         bits_R = weights_RD @ self.bits_D
@@ -244,7 +244,7 @@ def _joined(parts: Iterable[TextPart]) -> list[str]:
 
 
 def _notes(name: str, texts: Sequence[str], tokenizer: Any, unscored: int) -> list[str]:
-    """Caveats that make the bits of a model look too low."""
+    """Return caveats that make the bits of a model look too low."""
     notes = []
     unk = tokenizer.specials.get("unk")
     unknown = 0 if unk is None else sum(int((tokenizer.encode(text) == unk).sum()) for text in texts)

@@ -18,7 +18,7 @@ from segue.train.command import written
 
 
 def check_has_weights(model: str) -> None:
-    """Raises for a config, or the name of one, and says how to train a model from it."""
+    """Raise ConfigError for a config, or the name of one, and say how to train a model from it."""
     file = Path(model).suffix == ".toml" and os.path.isfile(model)
     name = not os.path.exists(model) and model not in ALIASES and (model in preset_names() or model in named_models())
     if (not file and not name) or packaged_model(model) is not None:
@@ -37,8 +37,8 @@ def check_has_weights(model: str) -> None:
 
 
 def run_config(source: str | Path | Config, overrides: Sequence[str], *, base: ModelConfig | None = None) -> Config:
-    """The config of a run. The vocabulary size may be absent: it is read from the store. `base` is the model that the
-    run starts from, which supplies all [model] settings."""
+    """Return the config of a run. The vocabulary size may be absent: it is read from the store. `base` is the model
+    that the run starts from, which supplies all [model] settings."""
     values = toml(dump(source) if isinstance(source, Config) else _text(str(source)), source=str(source)[:200])
     store = next((text.partition("=")[2] for text in reversed(overrides) if text.startswith("data.store=")), None)
     store = toml_value(store) if store is not None else _table(values, "data").get("store")
@@ -48,7 +48,7 @@ def run_config(source: str | Path | Config, overrides: Sequence[str], *, base: M
         words["size"] = Store.open(store, verify=False).vocabulary_size
     about_data = bool(_table(values, "data")) or any(text.startswith("data.") for text in overrides)
     if not store and not given and base is None and about_data:
-        # A store that is missing or misspelt is the problem; that the size is not known only follows from it.
+        # A store that is missing or misspelt is the problem; the unknown size only follows from it.
         words["size"] = LARGEST_VOCABULARY
         parse(values, overrides)
         del words["size"]
@@ -56,13 +56,13 @@ def run_config(source: str | Path | Config, overrides: Sequence[str], *, base: M
 
 
 def _table(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """The table of this name, created if absent. If the name holds something else, `parse` reports it."""
+    """Return the table of this name, created if absent. If the name holds something else, `parse` reports it."""
     table = values.setdefault(name, {})
     return table if isinstance(table, dict) else {}
 
 
 def _advice(source: str) -> str:
-    """The remedy for a config that is neither a file nor a preset."""
+    """Return the remedy for a config that is neither a file nor a preset."""
     if packaged_model(source) is not None:
         return f"{source} is a model that is trained already: fine-tune it with `segue finetune {source}`."
     near = get_close_matches(source, [*preset_names(), *packaged_models()], n=1)
@@ -80,7 +80,7 @@ def _text(source: str) -> str:
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings flattened to dotted names.
+    """Flatten nested settings to dotted names.
 
     >>> flat({"train": {"steps": 10}, "model.width": 64})
     {'train.steps': 10, 'model.width': 64}
@@ -99,7 +99,7 @@ Settings: TypeAlias = Mapping[str, Any] | Sequence[str]
 
 
 def overrides(settings: Settings | None) -> list[str]:
-    """Settings in the form of the command line.
+    """Return settings in the form of the command line.
 
     >>> overrides({"train": {"steps": 10}, "data.store": Path("corpus")})
     ['train.steps=10', 'data.store=corpus']

@@ -34,7 +34,7 @@ EXTRAS = {
     "faiss": "Nearest items of a large catalogue, by faiss.",
     "lm-eval": "lm-evaluation-harness, through segue-lm-eval.",
 }
-"""What each optional extra is for."""
+"""Purpose of each optional extra."""
 NOT_FOR_USERS = {"test", "check", "browser"}
 
 
@@ -47,7 +47,7 @@ class Examination:
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """True if no check failed."""
         return all(check.passed is not False for check in self.checks)
 
 
@@ -86,14 +86,14 @@ def doctor(model: ModelLike | None = None) -> list[Examination]:
 
 
 def examinations(model: ModelLike | None) -> Iterator[tuple[str, Iterator[Check]]]:
-    """The examinations of `doctor` as an iterator: titles, and checks as they complete."""
+    """Yield the examinations of `doctor`: titles, and checks as they complete."""
     yield "Installation", check_installation()
     for title, one in _models(model):
         yield title, check_model(one)
 
 
 def extras() -> list[Extra]:
-    """The optional extras for users, from the metadata of the installation."""
+    """Return the optional extras for users, from the metadata of the installation."""
     found: dict[str, list[str]] = {}
     for text in requires("segue") or []:
         package, _, condition = text.partition(";")

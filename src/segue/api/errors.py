@@ -24,7 +24,7 @@ _OPTION = re.compile(r"(?<![\w-])--(no-)?([a-z][a-z0-9]*(?:-[a-z0-9]+)*)(?: ([A-
 
 
 def in_python(message: str) -> str:
-    """The message with arguments in place of command-line options.
+    """Replace command-line options in a message by arguments.
 
     >>> in_python("Choose another --out, or allow more: --malformed-share 0.10.")
     'Choose another out, or allow more: malformed_share 0.10.'
@@ -46,7 +46,7 @@ def in_python(message: str) -> str:
 
 
 def python_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a public function so that its errors name arguments. The command line, which calls it too, uses
+    """Decorate a public function so that its errors name arguments. The command line, which calls it too, uses
     `SegueError.on_command_line`, where options keep their names."""
 
     @wraps(function)

@@ -39,7 +39,7 @@ class Evaluation:
     bytes: float
     """Number of bytes of text evaluated; estimated from the share of tokens if only part of the store was."""
     exact: bool
-    """Whether the whole store was evaluated."""
+    """True if the whole store was evaluated."""
     memory_length: int | None
     """Memory length in tokens; None for a model without memory."""
 
@@ -143,13 +143,13 @@ def evaluate(
 
 
 def store_for(model: str, data: Path) -> Store:
-    """The store in a folder, checked against a model that is not loaded yet."""
+    """Return the store in a folder, for a model that is not loaded yet."""
     return open_store(data, model_folder(find(model)) if data.is_file() else None)
 
 
 def open_store(data: Path, folder: Path | None) -> Store:
-    """The store, verified. If the path is a text file, the error says how to prepare a store from it for the model in
-    `folder`."""
+    """Open and verify a store. If the path is a text file, the error says how to prepare a store from it for the model
+    in `folder`."""
     own = None if folder is None or not (folder / TOKENIZER).is_dir() else folder / TOKENIZER
     if data.is_file():
         out = data.with_suffix(".store")
@@ -164,7 +164,7 @@ def open_store(data: Path, folder: Path | None) -> Store:
 
 
 def check_tokenizer(store: Store, folder: Path | None, model: LanguageModel) -> None:
-    """Refuses a store whose ids mean something else to the model, and warns about text in another language. For a
+    """Raise an error if the ids of a store do not belong to the model, and warn about text in another language. For a
     folder without a tokeniser, only the vocabulary size is compared."""
     own = None if folder is None or not (folder / TOKENIZER).is_dir() else folder / TOKENIZER
     size = model.config.vocabulary.size

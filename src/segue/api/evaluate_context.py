@@ -25,7 +25,7 @@ from segue.evaluation.recl import (
 from segue.model import LanguageModel
 
 TOKENS, TOKENS_BY_WINDOW = 10_000, 1_000
-"""Default number of tokens to predict; fewer where each needs a window of its own."""
+"""Default number of tokens to predict; fewer if each needs a window of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,9 @@ class ContextReader:
 
     parameters: int
     by_window: bool
-    """Whether a separate window was evaluated for every token; otherwise memory supplied the context."""
+    """True if a separate window was evaluated for every token; otherwise memory supplied the context."""
     learned_positions: int | None
-    """The longest context it can read, if its positions are learned."""
+    """Maximum context length, if its positions are learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class ContextEvaluation:
 
     @property
     def perplexities(self) -> NDArray[np.float64]:
-        """[models, contexts]."""
+        """Perplexities, of shape [models, contexts]."""
         return np.asarray(np.exp(self.losses_NCT.mean(axis=2)))
 
 

@@ -218,13 +218,13 @@ def head_picture(
     seed: int,
     segment_length: int | None,
 ) -> NDArray[np.float32]:
-    """The attention of one head over a text, as a matrix of queries by keys, for an image."""
+    """Return the attention of one head over a text, as a matrix of queries by keys, for an image."""
     reading = read_text(text_model(model), text, order=order, seed=seed, segment_length=segment_length)
     return head_map(reading, layer=layer, head=head, stream=stream, shown=shown)
 
 
 def text_file(path: Path, *, encoding: str, most_bytes: int) -> str:
-    """The text of a file, which must be small enough to explain."""
+    """Return the text of a file; raise DataError if it is too large to explain."""
     check_encoding(encoding)
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)

@@ -138,7 +138,7 @@ def finetune(
             ended = event if isinstance(event, Ended) else ended
     finally:
         line.line.clear()
-    if ended is None:  # a signal came while the model was adapted: the same call goes on from there
+    if ended is None:  # a signal arrived during adaptation: the same call resumes it
         raise KeyboardInterrupt
     methods = [] if compared is None else compared.methods
     return FinetuneResult(

@@ -150,8 +150,8 @@ class SampleGroup:
 def write_samples(
     session: Session, settings: SamplingSettings, *, count: int, max_tokens: int, stop: Sequence[str]
 ) -> Iterator[SampleGroup]:
-    """Generates several continuations of what the session has read, in groups, token by token; the session is
-    unchanged. Samples use consecutive seeds. Each group must be consumed or abandoned before the next."""
+    """Generate several continuations of what the session has read, in groups, token by token; the session is unchanged.
+    Samples use consecutive seeds. Each group must be consumed or abandoned before the next."""
     session.ready()
     for begin in range(0, count, TOGETHER):
         numbers = range(begin, min(begin + TOGETHER, count))
@@ -213,13 +213,13 @@ def infill(
 
 
 def biased(settings: SamplingSettings, bias: Mapping[str, float], tokenizer: Tokenizer) -> SamplingSettings:
-    """The sampling settings with biases by token id, looked up in the tokeniser."""
+    """Return the sampling settings with biases by token id, looked up in the tokeniser."""
     found = {token_id(token, tokenizer): number for token, number in bias.items()}
     return replace(settings, logit_bias={**settings.logit_bias, **found})
 
 
 def token_id(token: str, tokenizer: Tokenizer) -> int:
-    """The id of a token: as the tokeniser shows it, as a text of one token, or as "#12"."""
+    """Return the id of a token: as the tokeniser shows it, as a text of one token, or as "#12"."""
     if token.startswith("#") and token[1:].isascii() and token[1:].isdigit():
         return int(token[1:])
     shown = next((index for index in range(tokenizer.size) if tokenizer.token(index) == token), None)

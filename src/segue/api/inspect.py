@@ -57,7 +57,7 @@ def inspect(path: str | Path) -> Inspection:
 
 
 def _store(path: Path) -> Inspection | None:
-    """Description of a store; None if the path is not a store."""
+    """Return the description of a store; None if the path is not a store."""
     if not (path / NAME).is_file() or not (path / "documents.bin").is_file():
         return None
     manifest = load_manifest(path)

@@ -22,7 +22,7 @@ _SHOWN = 300
 
 
 def inspect_model(path: Path) -> Inspection:
-    """Describes a path or a model name."""
+    """Describe a path or a model name."""
     packaged = None if path.exists() else packaged_model(str(path))
     place = path if packaged is None else packaged.folder
     trunk = read_trunk(place).name if (place / TRUNK).is_file() else None
@@ -76,7 +76,7 @@ def _settings(found: Detected) -> Iterator[str]:
 
 
 def _state(folder: Path) -> Iterator[str]:
-    """Progress of a run with a saved state, and the model it started from."""
+    """Yield the progress of a run with a saved state, and the model it started from."""
     if not (folder / TRAINING / NUMBERS).is_file():
         return
     numbers = read_settings(folder / TRAINING / NUMBERS)
@@ -88,7 +88,7 @@ def _state(folder: Path) -> Iterator[str]:
 
 
 def _task(folder: Path) -> Iterator[str]:
-    """Description of the task of a fine-tuned model."""
+    """Yield the task of a fine-tuned model."""
     if (folder / TASK).is_file():
         yield f"task: {_listed({'': read_toml(folder / TASK).get('task')}).strip()}"
 
@@ -102,7 +102,7 @@ def _in_short(config: ModelConfig) -> str:
 
 
 def _listed(values: Mapping[str, Any]) -> str:
-    """Names and values on one line of bounded length, whatever the file contains."""
+    """Return names and values on one line of bounded length, whatever the file contains."""
     plain = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
     text = ", ".join(f"{name} {value}" for name, value in plain.items())
     shown = "".join(character if character.isprintable() else " " for character in text)

@@ -93,7 +93,7 @@ def open(source: ModelLike, *, memory_length: int | None = None, int8: bool = Fa
 
 
 def with_folder(model: ModelLike) -> tuple[LanguageModel, Path | None]:
-    """The model and its folder; None for a model that was built in this process."""
+    """Return the model and its folder; None for a model that was built in this process."""
     if isinstance(model, str | Path):
         found = load(model)
         return found, _READERS[found]
@@ -104,8 +104,8 @@ def with_folder(model: ModelLike) -> tuple[LanguageModel, Path | None]:
 
 
 def model_or_random(model: ModelLike) -> tuple[LanguageModel, Path | None, bool]:
-    """A model and its folder; or, for a config file or config name, a model with random weights from a fixed seed. The
-    third value says which."""
+    """Return a model and its folder; or, for a config file or config name, a model with random weights from a fixed
+    seed. The third value is True for random weights."""
     if not isinstance(model, str | Path) or (Path(model).suffix != ".toml" and is_here(model)):
         return *with_folder(model), False
     config = load_config(model).model if Path(model).suffix == ".toml" else named(str(model))
@@ -113,14 +113,14 @@ def model_or_random(model: ModelLike) -> tuple[LanguageModel, Path | None, bool]
 
 
 def drawn_model(config: ModelConfig) -> LanguageModel:
-    """A model with random weights from a fixed seed; the caller's random state is preserved."""
+    """Return a model with random weights from a fixed seed; the caller's random state is preserved."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return LanguageModel(config)
 
 
 def check_language_model(model: ModelLike) -> None:
-    """Refuses a model that was fine-tuned on a task, and says how to use it."""
+    """Raise ConfigError for a model that was fine-tuned on a task, and say how to use it."""
     if not isinstance(model, str | Path):
         return
     path = path_of(model) / TASK
@@ -141,7 +141,7 @@ def _no_model(given: object) -> ConfigError:
 
 
 def text_model(model: ModelLike) -> TextModel:
-    """A model with its tokeniser, from any accepted form of a model."""
+    """Return a model with its tokeniser, from any accepted form of a model."""
     if isinstance(model, TextModel):
         return model
     if isinstance(model, str | Path):

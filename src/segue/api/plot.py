@@ -17,14 +17,14 @@ LARGEST = 1e100
 
 
 def figure() -> tuple[Any, Any]:
-    """A figure with one pair of axes. Requires matplotlib, an optional extra."""
+    """Return a figure with one pair of axes. Requires matplotlib, an optional extra."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError("plots need matplotlib; it is not installed. Install it: pip install matplotlib.") from None
     mpl.use("agg")
-    mpl.rcParams["text.parse_math"] = False  # the name of a run may have dollar signs
+    mpl.rcParams["text.parse_math"] = False  # the name of a run may contain dollar signs
     made = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     axes = made.subplots()
     axes.grid(alpha=0.3)
@@ -32,7 +32,7 @@ def figure() -> tuple[Any, Any]:
 
 
 def check_picture(out: Path, *, replace: bool, inputs: Iterable[str | Path]) -> None:
-    """Refuses, before any work, a path that cannot be written or an unknown image format."""
+    """Raise an error, before any work, for a path that cannot be written or an unknown image format."""
     check_file(out, replace=replace, inputs=inputs)
     made, _ = figure()
     known = sorted(made.canvas.get_supported_filetypes())
@@ -43,7 +43,7 @@ def check_picture(out: Path, *, replace: bool, inputs: Iterable[str | Path]) -> 
 
 
 def write_picture(made: Any, out: Path, *, replace: bool, inputs: Iterable[str | Path]) -> None:
-    """Writes the image atomically, in the format of its file name."""
+    """Write the image atomically, in the format of its file name."""
     with new_file(out, replace=replace, inputs=inputs) as file:
         made.savefig(file, format=_format_of(out))
 
@@ -110,13 +110,13 @@ def _draw(runs: Sequence[Path], out: Path, *, replace: bool) -> None:
 
 
 def _is_number(line: dict[str, Any], key: str) -> bool:
-    """Whether the value is a finite number; a skipped step has none."""
+    """Return True if the value is a finite number; a skipped step has none."""
     value = line.get(key)
     return isinstance(value, int | float) and math.isfinite(value) and abs(value) < LARGEST
 
 
 def smooth(values: list[float], weight: float = 0.8) -> list[float]:
-    """An exponential moving average with bias correction at the start."""
+    """Return an exponential moving average with bias correction at the start."""
     result, mean = [], 0.0
     for number, value in enumerate(values, start=1):
         mean = weight * mean + (1 - weight) * value

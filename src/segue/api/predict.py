@@ -74,7 +74,7 @@ def load_finetuned(model: str | Path) -> FinetunedModel:
     """
     made = load_task_model(model)
     found = FinetunedModel(folder=model_folder(find(model)), task=made.kind.name)
-    found.__dict__["task_model"] = made  # where `cached_property` keeps it
+    found.__dict__["task_model"] = made  # where `cached_property` stores it
     return found
 
 
@@ -189,14 +189,14 @@ def predict_each(
 
 
 def task_model_of(model: str | Path | FinetunedModel | TaskModel) -> TaskModel:
-    """The task model, from any accepted form of a fine-tuned model."""
+    """Return the task model, from any accepted form of a fine-tuned model."""
     if isinstance(model, FinetunedModel):
         return model.task_model
     return model if isinstance(model, TaskModel) else load_task_model(model)
 
 
 def prediction_table(kind: TaskKind, rows: TableLike, settings: TableSettings) -> Table:
-    """The rows as a table. Plain texts fill the one column that the task reads."""
+    """Return the rows as a table. Plain texts fill the one column that the task reads."""
     if isinstance(rows, Table):
         return rows
     if isinstance(rows, Path):
@@ -229,8 +229,8 @@ _TEXT_ROLES = {
 
 
 def text_rows(model: str | Path | FinetunedModel | TaskModel, texts: Sequence[str]) -> Table:
-    """Texts as rows: each fills the next column that the task reads, so that two texts make a row for a task with
-    two."""
+    """Return texts as rows: each fills the next column that the task reads, so that two texts make a row for a task
+    with two."""
     made = task_model_of(model)
     name = made.kind.name
     roles = tuple(made.task.to_values()["roles"]) if name == "regress" else _TEXT_ROLES.get(name, ())
@@ -251,14 +251,14 @@ def text_rows(model: str | Path | FinetunedModel | TaskModel, texts: Sequence[st
 
 
 def table_file(source: str, settings: TableSettings) -> Table:
-    """A table by name: a file, - for standard input, or datasets:NAME. Unreadable rows are kept."""
+    """Return a table by name: a file, - for standard input, or datasets:NAME. Unreadable rows are kept."""
     return open_table(source, replace(settings, every_row=True))
 
 
 def _answers(
     made: TaskModel, table: Table, names: Mapping[str, str], *, batch_size: int, tell: Tell
 ) -> Iterator[Prediction]:
-    """`names` are the columns by their roles."""
+    """Yield the rows with their predictions. `names` are the columns by their roles."""
     kept: list[dict[str, Any]] = []
 
     def rows() -> Iterator[tuple[int, Record]]:

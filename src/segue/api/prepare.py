@@ -91,7 +91,7 @@ def prepare(
 
 
 def encoded_examples(store: str | Path) -> list[tuple[str, list[str]]]:
-    """A few texts of a store, and their tokens."""
+    """Return a few texts of a store, and their tokens."""
     return examples(Store.open(store))
 
 
@@ -105,10 +105,10 @@ def prepared(
     progress: bool = True,
     on_event: Callable[[PrepareProgress], object] | None = None,
 ) -> PreparationReport:
-    """Runs `prepare` with all settings in one value, and returns a report."""
+    """Run `prepare` with all settings in one value, and return a report."""
     line = StatusLine(show=progress)
     steps = preparation(files, out=out, settings=settings, workers=workers, replace=replace)
-    with closing(steps):  # an interrupt anywhere in here stops the workers and removes what is not whole
+    with closing(steps):  # an interrupt anywhere in here stops the workers and removes incomplete files
         try:
             while True:
                 event = next(steps)

@@ -39,7 +39,7 @@ class Run:
     step: int
     """Number of completed updates."""
     finished: bool
-    """Whether all steps are done; if not, the same call resumes the run."""
+    """True if all steps are done; if not, the same call resumes the run."""
     stopped_by: Signals | None = None
     """Signal that stopped the run; None if it finished."""
 
@@ -50,11 +50,12 @@ class Run:
         return best if best.exists() else self.folder / "last"
 
     def load(self) -> LanguageModel:
-        """Loads the best model."""
+        """Load the best model."""
         return load(self.model)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One dict for each logged step ("step", "loss", ...) and each validation ("step", "validation_loss")."""
+        """Return one dict for each logged step ("step", "loss", ...) and each validation ("step",
+        "validation_loss")."""
         return read_metrics(self.folder / METRICS)
 
     @property
@@ -120,7 +121,8 @@ def pretrain(
 
 
 def origin_of(start: str | Path | None, folder: Path) -> Origin | None:
-    """The model that a run starts from: the given one, or the one that an existing run in the folder started from."""
+    """Return the model that a run starts from: the given one, or the one that an existing run in the folder started
+    from."""
     if start is not None:
         check_has_weights(str(start))
     return find_origin(None if start is None else str(start), folder)
@@ -143,7 +145,7 @@ class Throughput:
         """Peak multiply-adds per second of the machine; 0 if not measured."""
 
     def measure_machine(self) -> None:
-        """Measures peak performance with a matrix product, over all processes of the run."""
+        """Measure peak performance with a matrix product, over all processes of the run."""
         self.peak = matrix_product_peak(self.dtype) * world()
 
     @property
@@ -182,7 +184,7 @@ def pretrained(
     progress: bool = True,
     on_event: Callable[[Event], object] | None = None,
 ) -> Run:
-    """Runs `pretrain` with a complete config and the model that the run starts from."""
+    """Run `pretrain` with a complete config and the model that the run starts from."""
     line = _Line(show=progress)
     ended = None
     try:
@@ -235,7 +237,7 @@ def chosen_config(
     settings: Settings | None = None,
     base: ModelConfig | None = None,
 ) -> Config:
-    """The config of a run from the given arguments. `base` is the model that it starts from."""
+    """Return the config of a run from the given arguments. `base` is the model that it starts from."""
     data = {
         f"data.{key}": one.path if isinstance(one, Store) else Path(one)
         for key, one in (("store", store), ("validation", validation))

@@ -1,8 +1,8 @@
-"""Distributed training: which process reports."""
+"""Distributed training: the process that reports."""
 
 from segue.train.distributed import rank
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that prints when several train together; all of them receive events."""
+    """Return True in the process that prints when several train together; all of them receive events."""
     return rank() == 0

@@ -15,7 +15,7 @@ R = TypeVar("R")
 PATIENCE = 1.0
 """Seconds of work before a status line appears."""
 LINE_EVERY = 10.0
-"""Seconds between lines where they cannot be updated in place."""
+"""Seconds between lines if they cannot be updated in place."""
 WIDTH = 78
 
 
@@ -46,7 +46,7 @@ class StatusLine:
         self._shown = ""
 
     def update(self, text: str) -> None:
-        """Sets the latest state, and shows it if it is due."""
+        """Set the latest state, and show it if it is due."""
         now = time.monotonic()
         if self.moves and now - self._started >= PATIENCE and now - self._said >= 0.1:
             self._said = now
@@ -58,13 +58,13 @@ class StatusLine:
             self._write(f"{text}\n")
 
     def say(self, text: str) -> None:
-        """Prints a permanent line."""
+        """Print a permanent line."""
         if self.show:
             self.clear()
             self._write(f"{text}\n")
 
     def clear(self) -> None:
-        """Removes the status line."""
+        """Remove the status line."""
         if self._shown:
             self._write("\r" + " " * len(self._shown) + "\r")
             self._shown = ""
@@ -78,7 +78,7 @@ class StatusLine:
 def progress_callback(
     what: str, *, unit: str, progress: bool, on_event: Callable[[Progress], object] | None = None
 ) -> Iterator[Tell]:
-    """Yields a callback for the work to report its progress with."""
+    """Yield a callback with which the work reports its progress."""
     line = StatusLine(show=progress)
     started = time.monotonic()
 
@@ -94,13 +94,13 @@ def progress_callback(
 
 
 def streamed(rows: Iterable[R], held: ExitStack) -> Iterator[R]:
-    """Passes rows through, and closes `held`, which shows their progress, at the end."""
+    """Yield the rows, and close `held`, which shows their progress, at the end."""
     with held:
         yield from rows
 
 
 def counted(tell: Tell) -> Callable[[int], None]:
-    """The same for work that reports increments and has no known total."""
+    """Return a callback for work that reports increments and has no known total."""
     done = 0
 
     def count(more: int) -> None:
@@ -122,7 +122,7 @@ def _left(started: float, done: int, total: int | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration in readable form.
+    """Return a duration in readable form.
 
     >>> duration(4.21), duration(35), duration(425), duration(7800)
     ('4.2 s', '35 s', '7 min 5 s', '2 h 10 min')

@@ -60,7 +60,7 @@ class WrittenSample:
 
 
 def written_sample(name: str, out: str | Path | None = None, *, replace: bool = False) -> WrittenSample:
-    """Writes a sample as `sample` does, and returns counts. The default file name is that of the sample."""
+    """Write a sample as `sample` does, and return counts. The default file name is that of the sample."""
     labelled = labelled_samples().get(name)
     path = Path(f"{name}.txt" if labelled is None else f"{name}.jsonl") if out is None else Path(out)
     count, characters = write_sample(name, path, replace=replace)

@@ -238,7 +238,7 @@ def _given(
     totals: ScoreTotals,
     progress: Callable[[int], None],
 ) -> Iterator[ScoreRow]:
-    """The texts after their contexts; only tokens of the texts are scored."""
+    """Score the texts after their contexts; only tokens of the texts are scored."""
     if settings.by == "line":
         raise ConfigError('a context requires by="document" or by="token"; got by="line". Use one of them.')
     if settings.order != "forward":
@@ -265,5 +265,5 @@ def _given(
 
 
 def _moved(row: TokenScore, begin: int) -> TokenScore:
-    """The row with offsets relative to the text without its context."""
+    """Return the row with offsets relative to the text without its context."""
     return replace(row, start=max(0, row.start - begin), end=row.end - begin)

@@ -119,7 +119,7 @@ def studies() -> dict[str, str]:
     """List the built-in studies.
 
     Returns:
-        Study names with the question each one asks.
+        Study names with their titles.
 
     Examples:
         >>> "recurrence-and-positions" in segue.studies()
@@ -129,12 +129,12 @@ def studies() -> dict[str, str]:
 
 
 def check_study(study: str, settings: Sequence[str]) -> None:
-    """Raises if the study does not exist or is invalid."""
+    """Raise an error if the study does not exist or is invalid."""
     open_study(study, settings)
 
 
 def study_text(name: str) -> str:
-    """A built-in study as TOML, as a starting point."""
+    """Return a built-in study as TOML, as a starting point."""
     return ready_text(name)
 
 

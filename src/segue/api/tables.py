@@ -20,13 +20,13 @@ Arrow table, or a data set of the `datasets` library."""
 
 
 def several(data: TableLike | Sequence[TableLike]) -> Sequence[TableLike]:
-    """A list of tables; a list of rows counts as one table."""
+    """Return a list of tables; a list of rows counts as one table."""
     is_rows = bool(isinstance(data, list | tuple) and data and isinstance(data[0], dict))
     return data if isinstance(data, list | tuple) and not is_rows else [data]
 
 
 def table_source(data: TableLike, *, name: str) -> str | Table:
-    """A file name unchanged, or an in-memory table, which messages refer to as `name`."""
+    """Return a file name unchanged, or an in-memory table, which messages refer to as `name`."""
     if isinstance(data, str | Path):
         return str(data)
     if isinstance(data, Table):
@@ -35,7 +35,7 @@ def table_source(data: TableLike, *, name: str) -> str | Table:
 
 
 def memory_table(rows: Sequence[Mapping[str, Any]], *, name: str) -> Table:
-    """A table of rows in memory. Its columns are the keys of all rows."""
+    """Return a table of rows in memory. Its columns are the keys of all rows."""
     columns = tuple(dict.fromkeys(key for row in rows for key in row))
 
     def begin(problems: Problems) -> TableRows:
@@ -48,7 +48,7 @@ def memory_table(rows: Sequence[Mapping[str, Any]], *, name: str) -> Table:
 
 
 def rows_of(data: TableLike, *, name: str) -> list[dict[str, Any]]:
-    """The rows of any table-like object.
+    """Return the rows of any table-like object.
 
     >>> rows_of({"text": ["a", "b"], "label": [1, 0]}, name="train")
     [{'text': 'a', 'label': 1}, {'text': 'b', 'label': 0}]
@@ -75,12 +75,12 @@ def rows_of(data: TableLike, *, name: str) -> list[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """A cell as a plain value: numpy scalars as numbers, arrays as lists, missing values as None."""
+    """Return a cell as a plain value: numpy scalars as numbers, arrays as lists, missing values as None."""
     if hasattr(value, "tolist"):  # numpy, and Series in cells
         value = value.tolist()
     if isinstance(value, float) and math.isnan(value):
         return None
-    if type(value).__name__ in ("NAType", "NaTType"):  # of pandas
+    if type(value).__name__ in ("NAType", "NaTType"):  # pandas
         return None
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]

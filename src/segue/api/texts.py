@@ -26,7 +26,7 @@ polars, Arrow), or a table of any kind whose texts are in one field."""
 def documents_of(
     texts: Texts, *, field: str = "text", documents: DocumentRule | None = None, encoding: str = "utf-8"
 ) -> Iterable[TextPart]:
-    """The texts as documents, in order. Files are read as they are needed."""
+    """Return the texts as documents, in order. Files are read as they are needed."""
     if isinstance(texts, TextFiles):
         return texts
     several = _several(texts)
@@ -46,26 +46,26 @@ def text_files(
     largest_expansion: int | None = None,
     standard_input: Format = "text",
 ) -> TextFiles:
-    """Files, folders, globs and `-` (standard input) as texts for `score_each` and `embed_each`. Missing files are
-    reported at once; problems in the text are counted in `problems`."""
+    """Return files, folders, globs and `-` (standard input) as texts for `score_each` and `embed_each`. Missing files
+    are reported at once; problems in the text are counted in `problems`."""
     read = ReadSettings(document=documents, field=field, encoding=encoding, largest_expansion=largest_expansion)
     return TextFiles(inputs, read, standard_input=standard_input)
 
 
 def decoded_stream(stream: BinaryIO, *, name: str, encoding: str, problems: Problems) -> Iterator[str]:
-    """The text of a stream as it arrives, without waiting for more. Messages refer to it as `name`."""
+    """Yield the text of a stream as it arrives, without waiting for more. Messages refer to it as `name`."""
     check_encoding(encoding)
     take = getattr(stream, "read1", stream.read)
     yield from decoded(iter(partial(take, CHUNK), b""), name, problems, encoding=encoding, strict=True)
 
 
 def texts_of(texts: Texts, *, field: str = "text") -> list[str]:
-    """The texts, none of which may be a file."""
+    """Return the texts, none of which may be a file."""
     return list(_texts(_several(texts), field))
 
 
 def _several(texts: Texts) -> Iterator[Any]:
-    """Texts, paths or rows."""
+    """Return an iterator over texts, paths or rows."""
     if isinstance(texts, str | Path):
         return iter([texts])
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):

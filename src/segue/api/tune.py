@@ -122,7 +122,7 @@ def search_for(
     new_weights: bool,
     tables: TableSettings | None,
 ) -> Search:
-    """The search that `tune` runs."""
+    """Return the search that `tune` runs."""
     if hours is not None and not 0 < hours < float("inf"):
         raise ConfigError(f"--hours must be above 0; got {hours:g}. Use 0.5, for example, or leave it out.")
     kind = task_kind(task)
@@ -146,7 +146,7 @@ def search_for(
 
 
 def dimensions(request: Request, expressions: Sequence[str], fixed: Sequence[str]) -> tuple[Dimension, ...]:
-    """The search space in the form of the command line; a standard one by default."""
+    """Return the search space of expressions in the form of the command line; a standard one by default."""
     if expressions:
         return tuple(search_space(list(expressions), kind=request.kind, fixed=list(fixed)))
     return tuple(usual_space(request, {one.partition("=")[0].strip(): one for one in fixed}))
@@ -159,7 +159,7 @@ def tuned(
     progress: bool = True,
     on_event: Callable[[TuneEvent], object] | None = None,
 ) -> Study:
-    """Runs a search that is already defined."""
+    """Run a search that is already defined."""
     line = StatusLine(show=progress)
     ended: SearchEnded | None = None
     for event in events_of(search, Path(out)):

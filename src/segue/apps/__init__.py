@@ -1,8 +1,8 @@
-"""Applications on the library and the server: real data in, a database, a page, measured quality.
+"""Applications built on the library and the server, each with a database, web pages and measured quality.
 
-`desk` is customer service from a company's own dialogues; `monitor` watches what is said of companies and topics;
-`recommend` says what comes next. What they share is here: `folder` (models, of which one is in use, and a database),
-`database` (SQLite or PostgreSQL, schema versions), `keys` (roles), `web` (guard, pages, the application around routes),
-`running` (a port, the model in use), `outbox` and `webhooks` (what is told until it is taken), `encoder` (vectors of
-texts), `regression` (linear models), `cells` (texts and times in tables) and `page/` (the frame of their pages).
+`desk` is customer service from a company's own dialogues; `monitor` tracks sentiment about companies and topics;
+`recommend` recommends items. Shared parts: `folder` (models, of which one is in use, and a database), `database`
+(SQLite or PostgreSQL, schema versions), `keys` (roles), `web` (guard, pages, the application around routes), `running`
+(a port, the model in use), `outbox` and `webhooks` (messages that are sent until they are accepted), `encoder` (text
+embeddings), `regression` (linear models), `cells` (texts and times in tables) and `page/` (the frame of the web pages).
 """

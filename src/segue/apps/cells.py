@@ -1,4 +1,4 @@
-"""Cells of tables that others wrote, as text and as times."""
+"""Conversion of table cells to text and times."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from segue.errors import ConfigError, DataError
 from segue.text.unicode import without_surrogates
 
 MILLISECONDS = 1e11
-"""A larger number of seconds is one of milliseconds."""
+"""A larger number of seconds is taken as milliseconds."""
 EARLIEST = -(2.0**31)
 _CHINESE = re.compile(r"(\d{4})年(\d{1,2})月(\d{1,2})日(?:\s*(\d{1,2})[:：时点](\d{1,2})?)?")
 _SLASHED = re.compile(r"(\d{4})[/.](\d{1,2})[/.](\d{1,2})(.*)", re.S)
@@ -23,8 +23,8 @@ _NUMBER = re.compile(r"\d{9,13}(?:\.\d+)?")
 
 
 def open_given(source: str | Path | Table, *, encoding: str = "utf-8") -> Table:
-    """A table that somebody gave. Applications have no options for how it is written: csv whose first line has
-    semicolons or tabs in place of commas is read as it is."""
+    """Open a table of a user. Applications have no options for its format: csv whose first line has semicolons or tabs
+    in place of commas is read as it is."""
     with _without_options():
         try:
             return open_table(source, TableSettings(encoding=encoding))
@@ -33,14 +33,14 @@ def open_given(source: str | Path | Table, *, encoding: str = "utf-8") -> Table:
 
 
 def rows_given(table: Table) -> Iterator[tuple[int, Row]]:
-    """Its rows, with their numbers."""
+    """Yield the rows of a table, with their numbers."""
     with _without_options():
         yield from table
 
 
 @contextmanager
 def _without_options() -> Iterator[None]:
-    """A remedy that names an option of other commands is replaced."""
+    """Replace remedies in errors that name an option of other commands."""
     try:
         yield
     except DataError as error:
@@ -54,7 +54,7 @@ def _without_options() -> Iterator[None]:
 
 
 def zone_of(name: str) -> tzinfo:
-    """A zone by its name."""
+    """Return a time zone by its name."""
     try:
         return UTC if name.upper() in ("UTC", "Z") else ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -64,14 +64,14 @@ def zone_of(name: str) -> tzinfo:
 
 
 def clean(value: Any) -> str:
-    """A cell as text."""
+    """Return a cell as text."""
     if value is None or isinstance(value, list | dict | bytes):
         return ""
     return without_surrogates(str(value)).replace("\0", "").strip()
 
 
 def parse_time(value: Any, zone: tzinfo) -> float | None:
-    """Seconds since 1970: ISO 8601, RFC 822, 2019年2月14日, 2019/2/14, or a number of seconds or milliseconds.
+    """Return seconds since 1970 from ISO 8601, RFC 822, 2019年2月14日, 2019/2/14, or a number of (milli)seconds.
 
     >>> parse_time("2019-02-14T08:00:00+08:00", UTC) == parse_time("2019年2月14日", UTC)
     True

@@ -1,34 +1,34 @@
-"""A database for an application, SQLite or PostgreSQL, with a thread of its own and whole after a crash.
+"""The database of an application, SQLite or PostgreSQL, with a thread of its own, consistent after a crash.
 
     database = Database(Path("desk.sqlite"), name="segue desk", steps=STEPS)     # or "postgresql://user@host/name"
     database.open()
     found = await database.run(work)            # from the event loop; database.do(work) from any thread
     await database.close_later()
 
-`work(connection)` is one transaction: when `run` comes back, all of it is on disk, and where it raises, or the process
-is killed, nothing of it has happened. Transactions come one after the other, also those of other processes on
-the same database, so numbers that count up are seen in their order. Work should be short, and may be anything but slow.
+`work(connection)` is one transaction: when `run` returns, all of it is on disk; if it raises, or the process is killed,
+nothing of it has happened. Transactions are serialised, also those of other processes on the same database, so serial
+numbers are seen in order. Work should be short.
 
-**One set of statements for both.** A statement is portable if it keeps to these rules:
+**One set of statements for both databases.** A statement is portable if it follows these rules:
 
-| wanted | write |
+| feature | SQL |
 |---|---|
-| values | `?` for each, and no other question mark; a truth value becomes 0 or 1, a NUL or surrogate in a text U+FFFD |
-| types | `TEXT`, `BIGINT`, `DOUBLE PRECISION` (never `REAL`: half as exact in PostgreSQL), and JSON as `TEXT` |
-| a key that counts up | `number NUMBERED` in a step; `INSERT ... RETURNING number` gives the new one |
+| values | `?` for each, and no other question mark; a Boolean becomes 0 or 1, a NUL or surrogate in a text U+FFFD |
+| types | `TEXT`, `BIGINT`, `DOUBLE PRECISION` (never `REAL`: half the precision in PostgreSQL), and JSON as `TEXT` |
+| a serial number as key | `number NUMBERED` in a step; `INSERT ... RETURNING number` returns the new one |
 | insert or replace | `ON CONFLICT (key) DO NOTHING`, or `DO UPDATE SET name = excluded.name` |
 | a field of JSON | `connection.field("about", "kind")`, as text; `CAST(... AS DOUBLE PRECISION)` for numbers |
 | search | a `Search` in a step, then `connection.contains(search, words)`: finds parts of words, and Chinese |
 | sums of BIGINT | `CAST(sum(x) AS BIGINT)`, or `count(CASE WHEN ... THEN 1 END)` |
-| names by AS | in GROUP BY and ORDER BY, not in WHERE; whatever is selected beside an aggregate stands in GROUP BY |
+| names by AS | in GROUP BY and ORDER BY, not in WHERE; columns selected beside an aggregate must be in GROUP BY |
 | a list of values | `IN (?, ?)` with at least one |
-| whole numbers | compared with whole numbers, never with floats, which no index of PostgreSQL finds |
-| order of texts | in Python, where it matters: databases have orders of their own |
+| integers | compared with integers, never with floats, for which PostgreSQL uses no index |
+| order of texts | in Python, if it matters: databases have collations of their own |
 | order with NULL | `NULLS FIRST` or `NULLS LAST` |
 | many rows | `connection.execute_many`; a large SELECT is read in pages, `WHERE number > ? ... LIMIT 1000` |
 
-No name that is a word of SQL (`user`, `order`), no PRAGMA, no `rowid`, no `lastrowid`, no `LIKE` (it knows no case in
-SQLite), no `instr`. Times are seconds. What still has to differ in a step is a `Differs`. Tables are made parents
+No name that is a keyword of SQL (`user`, `order`), no PRAGMA, no `rowid`, no `lastrowid`, no `LIKE` (it ignores case in
+SQLite), no `instr`. Times are seconds. Parts of a step that must differ are a `Differs`. Tables are created parents
 first, by `CREATE TABLE name`: copies follow that order.
 """
 
@@ -47,51 +47,51 @@ from segue.errors import DataError, SegueError
 
 T = TypeVar("T")
 Place = Path | str
-"""A file of SQLite, or the URL of a database of PostgreSQL."""
+"""A SQLite file, or the URL of a PostgreSQL database."""
 
 
 class Rows(Protocol):
-    """What a statement gives."""
+    """Result of a statement."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows an UPDATE or DELETE changed."""
+        """Number of rows that an UPDATE or DELETE changed."""
 
     def fetchone(self) -> Any:
-        """The next row, or None."""
+        """Return the next row, or None."""
 
     def fetchall(self) -> list[Any]:
-        """All rows, as tuples."""
+        """Return all rows, as tuples."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """Full text of one column, which is never changed once it is written."""
+    """A full-text index of one column, which must not change once it is written."""
 
     name: str
     """Name of the index."""
     table: str
     key: str
-    """The column that is `NUMBERED`."""
+    """The `NUMBERED` column."""
     column: str
 
 
 class Connection(Protocol):
-    """What work is done with."""
+    """Interface of a connection, which transactions use."""
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
-        """One statement."""
+        """Execute one statement."""
 
     def execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """The same statement with many rows of values."""
+        """Execute the same statement with many rows of values."""
 
     def field(self, column: str, name: str) -> str:
-        """SQL of a field of a column with JSON, as text."""
+        """Return SQL for a field of a JSON column, as text."""
 
     def contains(self, search: Search, words: str) -> tuple[str, list[str]]:
-        """SQL of a condition of rows whose text has some words as they stand, in any case, and its values."""
+        """Return SQL for the condition that a text contains some words as they stand, in any case, and its values."""
 
 
 Work = Callable[[Connection], T]
@@ -99,22 +99,22 @@ Work = Callable[[Connection], T]
 
 @dataclass(frozen=True, kw_only=True)
 class Differs:
-    """A part of a step that the databases write in different ways."""
+    """A part of a step whose SQL differs between the databases."""
 
     sqlite: str
     postgresql: str
 
 
 Step = str | tuple[str | Differs | Search, ...]
-"""A script that brings a schema from one version to the next."""
+"""A script that migrates a schema from one version to the next."""
 
 
 class DatabaseFullError(SegueError):
-    """The disk of the database has no room; nothing was written."""
+    """The disk of the database is full; nothing was written."""
 
 
 class DatabaseAwayError(SegueError):
-    """The database does not answer now, or another process keeps it for too long; nothing was written, unless the
+    """The database does not respond, or another process locks it for too long; nothing was written, unless the
     connection broke while the transaction was ending."""
 
 
@@ -123,14 +123,14 @@ class DatabaseDamagedError(SegueError):
 
 
 class DatabaseMovedError(DatabaseDamagedError):
-    """The file of the database is no longer where it was; nothing was written."""
+    """The file of the database was moved or deleted; nothing was written."""
 
 
 class Database:
-    """One database. `steps` bring its schema from one version to the next; `name` is what it is for, which the database
-    remembers, so that one of another program is never taken for it. With `alone`, only one process may have it
-    open, and others beside it that open it without `alone`; a killed one keeps no lock. One that was `begun` before
-    must have its tables: it is not begun anew where it has lost them."""
+    """A database. `steps` migrate its schema from one version to the next; `name` is its purpose, which is stored in
+    the database, so that a database of another program is never taken for it. With `alone`, only one process may open
+    it so, beside others that open it without `alone`; the lock of a killed process is free. A database that was `begun`
+    before must have its tables: it is not created anew if it has lost them."""
 
     def __init__(
         self, place: Place, *, name: str, steps: Sequence[Step], alone: bool = True, begun: bool = False
@@ -144,22 +144,22 @@ class Database:
     # ------------------------------------------------------------------------------------------- from the event loop
 
     async def run(self, work: Work[T]) -> T:
-        """Does something in one transaction, in the thread of the database."""
+        """Run a function in one transaction, in the thread of the database."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self.do, work)
 
     async def clean_later(self) -> None:
-        """As `clean`, after all that was asked for before."""
+        """Call `clean`, after all earlier calls."""
         await asyncio.get_running_loop().run_in_executor(self._pool, self.clean)
 
     async def close_later(self) -> None:
-        """After all that was asked for before."""
+        """Close the database, after all earlier calls."""
         await asyncio.get_running_loop().run_in_executor(self._pool, self.close)
         self._pool.shutdown()
 
     # ------------------------------------------------------------------------------------------------- from any thread
 
     def open(self) -> None:
-        """Opens the database, makes the file if it is one that is not there, and brings the schema to the newest
+        """Open the database, create the file if it is one that does not exist, and migrate the schema to the newest
         version."""
         self._engine.open(alone=self._alone)
         try:
@@ -171,7 +171,7 @@ class Database:
             raise
 
     def do(self, work: Work[T]) -> T:
-        """One transaction."""
+        """Run a function in one transaction."""
         engine = self._engine
         try:
             engine.begin()
@@ -197,22 +197,22 @@ class Database:
         return found
 
     def check_empty(self) -> None:
-        """Raises where it has rows."""
+        """Raise DataError if the database has rows."""
         self.do(self._check_empty)
 
     def clean(self) -> None:
-        """Leaves nothing of deleted rows in indexes, and nothing in the log that SQLite keeps beside its file.
-        PostgreSQL gives the place of the rows free, and keeps its own log (WAL) as long as it is set up to."""
+        """Remove traces of deleted rows from indexes, and from the log that SQLite keeps beside its file. PostgreSQL
+        frees the space of the rows, and keeps its own log (WAL) as configured."""
         self._engine.clean()
 
     def close(self) -> None:
-        """All that was done stays."""
+        """Close the database; committed data remains."""
         self._engine.close()
 
     # ------------------------------------------------------------------------------------------------------- versions
 
     def _migrate(self) -> None:
-        """Each step is whole or has not happened."""
+        """Apply missing steps, each atomically."""
         tables = self._engine.tables()
         if tables and "about" not in tables:
             raise self._another("one of another program")
@@ -250,7 +250,7 @@ class Database:
         return version
 
     def _script(self, step: Step) -> str:
-        """A step in the words of this database."""
+        """Return a step in the SQL of this database."""
         found = []
         for part in (step,) if isinstance(step, str) else step:
             if isinstance(part, Search):
@@ -274,18 +274,18 @@ class Database:
                 )
 
     def _tables(self) -> list[str]:
-        """Those of the application, parents first."""
+        """Return the tables of the application, parents first."""
         made = [name for step in self._steps for name in re.findall(r"CREATE TABLE (\w+)", self._script(step))]
         return [name for name in made if name in self._engine.tables()]
 
 
 def copy_database(source: Place, target: Place, *, name: str, steps: Sequence[Step]) -> None:
-    """A consistent copy, also while the source is in use, from either kind of database to either. The target must have
-    no rows yet."""
+    """Make a consistent copy, also while the source is in use, from either kind of database to either. The target must
+    have no rows yet."""
     if isinstance(source, Path) and isinstance(target, Path):
         copy_file(source, target)
         return
-    if isinstance(source, Path):  # to open a file changes it, and a back-up must stay as it is
+    if isinstance(source, Path):  # opening a file changes it, and a back-up must stay as it is
         with TemporaryDirectory(prefix="segue-") as folder:
             copy_file(source, Path(folder) / source.name)
             _copy(Path(folder) / source.name, target, name=name, steps=steps)

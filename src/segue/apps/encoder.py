@@ -1,8 +1,8 @@
-"""Vectors of texts, by a language model: the packaged one of the language, or any model folder.
+"""Text embeddings by a language model: the packaged one for the language, or any model folder.
 
-In: texts. Out: vectors of length 1 whose products say how near the texts are. States of a language model share one
-large direction, so vectors are centred and whitened with the texts of the application. One in two languages has the
-vectors of both models side by side, and a text has zeros where the model is not of its language.
+In: texts. Out: vectors of length 1 whose dot products measure similarity. Hidden states of a language model share one
+dominant direction, so vectors are centred and whitened with the texts of the application. A bilingual encoder
+concatenates the vectors of two models, and a text has zeros for the model of the other language.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,15 @@ from segue.text.unicode import is_chinese
 
 Floats = NDArray[np.float32]
 READ = 600
-"""Characters of a text that are read: the beginning of an answer says what it is about, and reading takes time."""
+"""Number of characters of a text that are read: the beginning of an answer says what it is about, and reading takes
+time."""
 SMALLEST = 0.05
-"""Directions with less than this share of the mean spread are not made larger: they are noise."""
+"""Directions with less than this share of the mean variance are not scaled up: they are noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Whitening:
-    """What makes all directions of a model's vectors count alike."""
+    """Whitening transform of a model's vectors."""
 
     mean_E: Floats
     matrix_EE: Floats
@@ -34,7 +35,7 @@ class Whitening:
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """A model for one language, and its whitening."""
+    """A model for one language, with its whitening."""
 
     name: str
     """Name or folder of the model."""
@@ -60,11 +61,11 @@ class Encoder:
 
     @property
     def readers(self) -> dict[str, Reader]:
-        """Those that it has, by their places."""
+        """The readers by name: "other" and "chinese", if present."""
         return {place: one for place, one in (("other", self.other), ("chinese", self.chinese)) if one is not None}
 
     def vectors(self, texts: Sequence[str]) -> Floats:
-        """[N, E], each of length 1, or of zeros where no model is for the language."""
+        """Return vectors [N, E], each of length 1, or zeros if no model is for the language."""
         found_NE = np.zeros((len(texts), self.width), dtype=np.float32)
         start = 0
         for reader, wanted in ((self.other, False), (self.chinese, True)):
@@ -83,9 +84,9 @@ class Encoder:
 
 
 def raw_vectors(model: TextModel, texts: Sequence[str]) -> Floats:
-    """The mean states of the tokens in the middle layer. The last layers know which word comes next; on questions of
-    bank customers the middle one of the packaged model finds the right intent more often (46 % against 43 % with ten
-    questions an intent)."""
+    """Return the mean hidden states of the tokens in the middle layer. The last layers predict the next word; on
+    questions of bank customers the middle layer of the packaged model finds the correct intent more often (46 % against
+    43 % with ten questions per intent)."""
     settings = EmbedSettings(
         layer=model.model.config.num_layers // 2, normalise=False, segment_length=model.segment_length
     )
@@ -93,7 +94,7 @@ def raw_vectors(model: TextModel, texts: Sequence[str]) -> Floats:
 
 
 def fit_whitening(raw_NE: Floats) -> Whitening:
-    """From texts of the application."""
+    """Fit the whitening to texts of the application."""
     mean_E = raw_NE.mean(axis=0)
     values, directions = np.linalg.eigh(
         np.cov((raw_NE - mean_E).T.astype(np.float64)) if len(raw_NE) > 1 else np.eye(len(mean_E))
@@ -104,7 +105,7 @@ def fit_whitening(raw_NE: Floats) -> Whitening:
 
 
 def whitened(raw_NE: Floats, whitening: Whitening) -> Floats:
-    """Vectors of length 1."""
+    """Return whitened vectors of length 1."""
     found_NE = (raw_NE - whitening.mean_E) @ whitening.matrix_EE
     lengths_N = np.linalg.norm(found_NE, axis=1, keepdims=True)
     found: Floats = found_NE / np.maximum(lengths_N, 1e-9)
@@ -115,7 +116,7 @@ def whitened(raw_NE: Floats, whitening: Whitening) -> Floats:
 
 
 def encoder_tensors(encoder: Encoder) -> dict[str, Tensor]:
-    """What a file has to keep of it, beside the names of its models."""
+    """Return the tensors to save, besides the names of the models."""
     found = {}
     for place, reader in encoder.readers.items():
         found[f"{place}.mean"] = torch.from_numpy(reader.whitening.mean_E)
@@ -124,7 +125,7 @@ def encoder_tensors(encoder: Encoder) -> dict[str, Tensor]:
 
 
 def read_encoder(names: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Encoder | None:
-    """The encoder of `encoder_tensors`, with the models of these names by their places; None where there are none."""
+    """Restore an encoder from `encoder_tensors` and the names of its models; None if there are none."""
     readers = {
         place: Reader(
             name=name,

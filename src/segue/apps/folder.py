@@ -1,10 +1,10 @@
 """The folder of an application: models, of which one is in use, and a database.
 
-    FOLDER/NAME.json          what it is, the name of the model in use, and the URL of its database, if it has one
-    FOLDER/models/0001/       a model; model.json in it has what is remembered of it
-    FOLDER/NAME.sqlite        its database, where no URL is named
+    FOLDER/NAME.json          the kind of folder, the name of the model in use, and the URL of its database, if any
+    FOLDER/models/0001/       a model; its model.json has facts about it
+    FOLDER/NAME.sqlite        its database, if there is no URL
 
-A model folder is whole or not there, and is never changed. Another one is put into use by one small file.
+A model folder is written atomically and never changed. Another model is put into use by changing one small file.
 """
 
 import json
@@ -32,27 +32,27 @@ MODELS, MODEL, FIRST, LOCK = "models", "model.json", "0001", ".lock"
 MODEL_KINDS: Mapping[str, Kind] = {"desk": "desk-model", "monitor": "monitor-model", "recommend": "recommend-model"}
 FORMAT = 1
 LARGEST = 1 << 24
-"""Bytes of a small file."""
+"""Maximum size of a small file in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Application:
-    """What is the same for all folders of an application."""
+    """Properties shared by all folders of an application."""
 
     name: Literal["desk", "monitor", "recommend"]
-    """Its verb, and the name of its files."""
+    """Name of its command and of its files."""
     what: str
-    """Its folder, in a sentence."""
+    """Description of its folder, for messages."""
     steps: Sequence[Step]
-    """How the schema of its database came to be; a new version adds a step, and never changes one."""
+    """Migration steps of its database schema; a new version adds a step, and never changes one."""
     written: Sequence[str] = ()
-    """Names of files that the operator may write into the folder; copies have them."""
+    """Names of files that the operator may add to the folder; copies include them."""
 
     # ------------------------------------------------------------------------------------------------------- databases
 
     @property
     def file(self) -> str:
-        """Name of the file that makes a folder one of this application."""
+        """Name of the file that identifies a folder of this application."""
         return f"{self.name}.json"
 
     @property
@@ -61,13 +61,14 @@ class Application:
         return f"{self.name}.sqlite"
 
     def place_of(self, folder: Path) -> Place:
-        """Where its database is: a file of SQLite in the folder, or a database of PostgreSQL."""
+        """Return where its database is: a SQLite file in the folder, or the URL of a PostgreSQL database."""
         url = self._read(folder).get("database")
         return folder / self.sqlite if url is None else check_url(str(url))
 
     def database(self, folder: Path, *, alone: bool) -> Database:
-        """The database of a folder, to be opened: by the server `alone`, by commands beside it. A file of SQLite has
-        been there since the folder was made: where it is missing it was lost, and no empty one takes its place."""
+        """Return the database of a folder, not opened yet: `alone` for the server, otherwise for commands beside it. A
+        SQLite file exists since the folder was created: if it is missing it was lost, and is not replaced by an empty
+        one."""
         place = self.place_of(folder)
         if isinstance(place, Path) and (not place.is_file() or place.stat().st_size == 0):
             raise DataError(
@@ -77,11 +78,11 @@ class Application:
         return self.database_at(place, alone=alone, begun=isinstance(place, Path))
 
     def database_at(self, place: Place, *, alone: bool, begun: bool = False) -> Database:
-        """The database at a place, to be opened."""
+        """Return the database at a path or URL, not opened yet."""
         return Database(place, name=f"segue {self.name}", steps=self.steps, alone=alone, begun=begun)
 
     def check_empty(self, url: str) -> None:
-        """Raises unless a URL is one of a database of PostgreSQL that can be written and has no rows."""
+        """Raise an error unless a URL is that of a writable PostgreSQL database without rows."""
         database = self.database_at(check_url(url), alone=True)
         database.open()
         try:
@@ -91,7 +92,7 @@ class Application:
 
     @contextmanager
     def opened(self, folder: Path, *, alone: bool = False) -> Iterator[Database]:
-        """The database of a folder, as long as it is needed."""
+        """Open the database of a folder for the duration of a block."""
         database = self.database(folder, alone=alone)
         database.open()
         try:
@@ -102,12 +103,12 @@ class Application:
     # ---------------------------------------------------------------------------------------------------------- models
 
     def current_model(self, folder: Path) -> str:
-        """Name of the model in use."""
+        """Return the name of the model in use."""
         return str(self._read(folder)["model"])
 
     def use_model(self, folder: Path, name: str, *, instead_of: str | None = None) -> None:
-        """Puts a model into use, from the next start or the next look at it on. Raises where `instead_of` is named and
-        is not in use any more: somebody has decided otherwise."""
+        """Put a model into use, from the next start or the next check on. Raise CheckpointError if `instead_of` is
+        given and is no longer in use, because it was changed meanwhile."""
         values = self._read(folder)
         if instead_of is not None and values["model"] != instead_of:
             raise CheckpointError(
@@ -118,8 +119,8 @@ class Application:
 
     @contextmanager
     def changing(self, folder: Path, *, wait: Callable[[], object] | None = None) -> Iterator[None]:
-        """While models are made from those that are there, which only one process may do at a time. Another one is
-        refused, or, with `wait`, tells so and waits."""
+        """Lock the models of a folder while new ones are created from them, which only one process may do at a time.
+        Another one is refused or, with `wait`, calls it and waits."""
         self._read(folder)
         path = folder / MODELS / LOCK
         try:
@@ -137,8 +138,8 @@ class Application:
             yield
 
     def make(self, folder: Path, model: str, *, database: str | None) -> None:
-        """Makes a folder that has this model one of the application, with an empty database in SQLite, if it has none
-        yet, or the URL of one."""
+        """Turn a folder with this model into one of the application, with an empty SQLite database, unless it has one
+        or a URL is given."""
         if database is None:
             empty = self.database_at(folder / self.sqlite, alone=False)
             empty.open()
@@ -153,13 +154,13 @@ class Application:
         write_file(folder / self.file, json.dumps(values) + "\n", failure=CheckpointError)
 
     def write_model(self, folder: Path, name: str, write: Callable[[Path], None]) -> None:
-        """Adds a model, whole or not at all."""
+        """Add a model atomically."""
         (folder / MODELS).mkdir(exist_ok=True)
         write_folder(folder / MODELS / name, write, kind=MODEL_KINDS[self.name])
 
     def roll_back(self, folder: Path, name: str | None, read: Callable[[Path], object]) -> str:
-        """Puts an earlier model into use: the one before the one in use, or the one named. `read` loads a model: whole,
-        or it raises and nothing changes."""
+        """Put an earlier model into use: the one before the current one, or the one named. `read` loads a model; if it
+        raises, nothing changes."""
         names, now = model_names(folder), self.current_model(folder)
         earlier = [one for one in names if one < now]
         if name is None and not earlier:
@@ -188,9 +189,9 @@ class Application:
     # ---------------------------------------------------------------------------------------------------------- copies
 
     def copy(self, source: Path, out: Path, *, check: bool, database: str | None) -> None:
-        """Copies a folder, also while its server runs: models, which never change, and a consistent copy of the
-        database, in SQLite or at a URL. A copy is a folder of the application too, whole and with a hash of every file.
-        With `check`, every file of the source is compared with its hash first, as it can be in a back-up."""
+        """Copy a folder, also while its server runs: models, which never change, and a consistent copy of the database,
+        in SQLite or at a URL. The copy is a complete folder of the application with a hash of every file. With `check`,
+        every file of the source is compared with its hash first, as is possible in a back-up."""
         name = self.current_model(source)
         if database is not None:
             check_url(database)
@@ -208,7 +209,7 @@ class Application:
                 try:
                     verify(folder / MODELS / one)
                 except CheckpointError:
-                    verify(source / MODELS / one)  # which the message names, where it is the source that is damaged
+                    verify(source / MODELS / one)  # the message names it, if the source is damaged
                     raise
             self.copy_rows(self.place_of(source), folder / self.sqlite if database is None else database)
             for one in self.written:
@@ -221,12 +222,12 @@ class Application:
             (out / self.sqlite).chmod(0o600)
 
     def copy_rows(self, source: Place, target: Place) -> None:
-        """A consistent copy of a database in an empty one."""
+        """Make a consistent copy of a database in an empty one."""
         copy_database(source, target, name=f"segue {self.name}", steps=self.steps)
 
     def _check_source(self, source: Path, out: Path, *, check: bool) -> None:
-        """Raises unless `out` is outside of the source and the source has no symbolic links, which would bring files of
-        another place into the copy. With `check`, none may be there that the manifest does not name."""
+        """Raise an error unless `out` is outside the source and the source has no symbolic links, which would bring
+        files from elsewhere into the copy. With `check`, it must have no files that the manifest does not list."""
         if out.resolve().is_relative_to(source.resolve()):
             raise ConfigError(f"a copy of {source} must be outside of it; got {out}. Choose another folder.")
         for path in source.rglob("*"):
@@ -244,8 +245,8 @@ class Application:
 
 
 def check_new(out: Path) -> None:
-    """Raises unless a folder can be made: one that is there is never replaced, because it has what people wrote. What
-    a command wrote that was killed at its very end is put there first."""
+    """Raise DataError unless a folder can be created: an existing one is never replaced, because it has data of users.
+    The result of a command that was killed at its very end is moved there first."""
     was_there = out.exists()
     settle(out)
     sweep(out)
@@ -258,32 +259,32 @@ def check_new(out: Path) -> None:
 
 
 def model_names(folder: Path) -> list[str]:
-    """All models of a folder, the oldest first."""
+    """Return all models of a folder, the oldest first."""
     folders = (folder / MODELS).iterdir() if (folder / MODELS).is_dir() else ()
     return sorted(one.name for one in folders if one.name.isdigit() and (one / MODEL).is_file())
 
 
 def next_name(folder: Path) -> str:
-    """Name for the next model."""
+    """Return the name for the next model."""
     return f"{int(model_names(folder)[-1]) + 1:04d}"
 
 
 def read_about(model: Path) -> dict[str, Any]:
-    """What is remembered of a model, as it was written."""
+    """Return the facts about a model, as they were written."""
     verify(model, [MODEL], remedy="Roll back to another model, or restore a back-up.")
     found: dict[str, Any] = json.loads(read_small(model / MODEL, limit=LARGEST))
     return found
 
 
 def packed(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Texts as two arrays, for a file of tensors: their bytes, and where each ends."""
+    """Return texts as two arrays, for a file of tensors: their bytes, and the end of each."""
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     letters = np.frombuffer(b"".join(encoded), dtype=np.uint8).copy()
     return letters, np.cumsum([len(text) for text in encoded], dtype=np.int64)
 
 
 def unpacked(letters: NDArray[Any], ends: NDArray[Any]) -> tuple[str, ...]:
-    """The texts again."""
+    """Return the texts of two such arrays."""
     found, places = letters.tobytes(), ends.tolist()
     starts = [0, *places[:-1]][: len(places)]
     return tuple(found[start:end].decode("utf-8", "surrogatepass") for start, end in zip(starts, places, strict=True))

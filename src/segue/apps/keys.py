@@ -1,8 +1,8 @@
-"""Who may do what: keys from a file, each with a role and a name.
+"""Roles and keys: keys from a file, each with a role and a name.
 
-A line of the file is `ROLE NAME KEY`. Roles are visitor, agent and operator; each may do what the one before it may.
-Where the file has no line for visitors, everyone who reaches the server is one. Without a file the server listens to
-this machine alone, and whoever asks is an operator.
+A line of the file is `ROLE NAME KEY`. Roles are visitor, agent and operator; each includes the rights of the ones
+before it. If the file has no line for visitors, everyone who reaches the server is one. Without a file the server
+listens on this machine only, and every caller is an operator.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ _NAME = re.compile(r"[\w.@-]{1,64}")
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Whoever makes a request."""
+    """The caller of a request."""
 
     role: Role
     name: str
 
     def may(self, role: Role) -> bool:
-        """Whether the caller has this role, or one above it."""
+        """Return True if the caller has this role, or one above it."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
@@ -43,10 +43,10 @@ class RoleKeys:
     keys: Keys
     callers: dict[str, Caller]
     open_to_visitors: bool
-    """Whether visitors need no key."""
+    """True if visitors need no key."""
 
     def caller(self, header: str | None) -> Caller | None:
-        """Whose request it is that has this Authorization header; None where it may not be answered."""
+        """Return the caller of a request with this Authorization header; None if it must not be answered."""
         found = self.keys.tenant(header)
         if found is not None:
             return self.callers[found]
@@ -54,7 +54,7 @@ class RoleKeys:
 
 
 def read_role_keys(path: Path) -> RoleKeys:
-    """The keys of a file."""
+    """Read the keys of a file."""
     try:
         lines = read_small(path, limit=LARGEST).decode("utf-8").splitlines()
     except UnicodeDecodeError:

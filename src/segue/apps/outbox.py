@@ -1,10 +1,10 @@
-"""What waits to be told, in a table, and is sent until the other side takes it.
+"""An outbox: messages in a table, sent until the receiver accepts them.
 
-A row is written in the transaction of what it tells of: both are there or neither. It is sent each time with the same
-id, so that a receiver that remembers ids has it once whatever was killed when.
+A row is written in the transaction of the change that it reports: both exist or neither. It is always sent with the
+same id, so that a receiver that remembers ids processes it once, whatever process was killed when.
 
-Rows are written whether or not anybody listens. The first time that somebody does, those of before are taken away: they
-are history then, and no news. From then on none is lost, also while nobody listens for a time.
+Rows are written whether or not there is a receiver. When there is one for the first time, earlier rows are deleted,
+because they are no longer news. From then on none is lost, even while there is no receiver for a time.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from segue.apps.database import Connection, Database
 
 log = logging.getLogger("segue.apps")
 WAITS = (1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
-"""Seconds before each try after the first; the last again and again,"""
+"""Seconds before each retry; the last one is repeated."""
 MOST_TRIES = 50
-"""until then: about two days."""
+"""Maximum number of tries: about two days."""
 TIMEOUT = 10.0
-"""Seconds that the other side may be silent,"""
+"""Timeout in seconds while the receiver is silent."""
 DEADLINE = 20.0
-"""and that it has for all of it: one that sends a byte now and then keeps nobody waiting."""
+"""Timeout in seconds for a whole delivery, for a receiver that sends a byte now and then."""
 COLUMNS = """
   number NUMBERED, id TEXT NOT NULL UNIQUE, subject TEXT NOT NULL, body TEXT NOT NULL,
   tries BIGINT NOT NULL DEFAULT 0, next_try DOUBLE PRECISION NOT NULL, delivered DOUBLE PRECISION,
@@ -36,8 +36,8 @@ COLUMNS = """
 
 @contextmanager
 def deadline(socket_of: Callable[[], socket.socket | None]) -> Iterator[None]:
-    """Whatever is done with a socket ends in time: it is shut down then, and reading from it fails. A timeout of the
-    socket itself begins anew with each byte."""
+    """Limit the time of operations on a socket: at the deadline it is shut down, and reading from it fails. The timeout
+    of the socket itself restarts with each byte."""
     late = threading.Event()
 
     def shut() -> None:
@@ -61,9 +61,9 @@ def deadline(socket_of: Callable[[], socket.socket | None]) -> Iterator[None]:
 
 
 class Outbox:
-    """Sends what waits in a table, as long as it runs. `send(id, subject, body)` gives None, or what went wrong; it is
+    """Sends the messages in a table while it runs. `send(id, subject, body)` returns None, or what went wrong; it is
     called in a thread of its own. With `in_order` the rows of one subject are sent in their order: a later one waits
-    until the one before was taken."""
+    until the previous one was accepted."""
 
     def __init__(
         self, database: Database, table: str, send: Callable[[str, str, str], str | None], *, in_order: bool
@@ -73,16 +73,16 @@ class Outbox:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begins with what is left from before."""
+        """Start with the rows left from before."""
         await self._database.run(self._begin)
         self._task = asyncio.create_task(self._loop())
 
     def wake(self) -> None:
-        """There is something new."""
+        """Send new rows at once."""
         self._more.set()
 
     async def stop(self) -> None:
-        """What was not sent stays in the table."""
+        """Stop; rows that were not sent stay in the table."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -94,7 +94,7 @@ class Outbox:
         tried = connection.execute(
             f"SELECT 1 FROM {self._table} WHERE delivered IS NOT NULL OR tries > 0 LIMIT 1"
         ).fetchone()
-        if tried is None:  # earlier versions sent rows and made no note of it
+        if tried is None:  # earlier versions did not record that rows were sent
             connection.execute(f"DELETE FROM {self._table}")
         connection.execute("INSERT INTO about (name, value) VALUES (?, ?)", (known, str(time.time())))
 
@@ -106,7 +106,7 @@ class Outbox:
                 waiting = await self._database.run(self._due)
                 for number, id, subject, body, tries in waiting:
                     await self._deliver(number, id, subject, body, tries)
-            except Exception as error:  # whatever it is, the next rows are sent
+            except Exception as error:  # after any error the next rows are sent
                 log.error("%s: %s: %s", self._table, type(error).__name__, error)
                 waiting = []
             if not waiting:
@@ -136,7 +136,7 @@ class Outbox:
             log.warning("%s: %s was not taken: %s", self._table, id, problem)
 
     async def _sent(self, id: str, subject: str, body: str) -> str | None:
-        """None, or what went wrong. The thread is one that nobody waits for at the end of the process."""
+        """Send a message in a daemon thread; return None, or what went wrong."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[str | None] = loop.create_future()
 
@@ -154,13 +154,13 @@ class Outbox:
 
         threading.Thread(target=work, name=f"segue-{self._table}", daemon=True).start()
         try:
-            async with asyncio.timeout(2 * DEADLINE):  # the name of a host may take long to be found
+            async with asyncio.timeout(2 * DEADLINE):  # resolving a host name may take long
                 return await done
         except TimeoutError:
             return f"it took more than {2 * DEADLINE:.0f} seconds"
 
     def _due(self, connection: Connection) -> list[Any]:
-        """What is to be sent now: in order, of each subject only the first that was not taken."""
+        """Return the rows to send now: in order, for each subject only the first that was not accepted."""
         earlier = (
             f"AND NOT EXISTS (SELECT 1 FROM {self._table} AS other WHERE other.subject = one.subject "
             "AND other.number < one.number AND other.delivered IS NULL AND other.given_up IS NULL) "

@@ -1,7 +1,7 @@
-"""Logistic regression with a penalty, on sparse or dense rows: the linear part of the applications' models.
+"""Logistic regression with an L2 penalty, on sparse or dense rows: the linear part of the applications' models.
 
-In: products with the rows, and what is right for each. Out: weights and biases. The loss is the mean cross entropy plus
-half the squared weights, divided by C and the number of rows; the bias costs nothing.
+In: products with the rows, and the targets. Out: weights and biases. The loss is the mean cross-entropy plus half the
+squared weights, divided by C and the number of rows; the bias is not penalised.
 """
 
 from typing import Protocol
@@ -14,24 +14,25 @@ from torch import Tensor
 Floats = NDArray[np.float32]
 MOST_STEPS = 60
 _HISTORY = 10
-"""Steps that L-BFGS remembers. With a hundred it takes nearly three times as long, and finds as many intents."""
+"""Number of steps that L-BFGS remembers. With a hundred it takes nearly three times as long, and finds as many
+intents."""
 
 
 class RowProducts(Protocol):
-    """Products of the rows [N, V] with a matrix, as `segue.evaluation.baselines.Products` has them."""
+    """Products of the rows [N, V] with a matrix, as in `segue.evaluation.baselines.Products`."""
 
     def forward(self, right_VT: Tensor, /) -> Tensor:
-        """[N, T]."""
+        """Return rows @ right, [N, T]."""
 
     def backward(self, right_NT: Tensor, /) -> Tensor:
-        """[V, T]."""
+        """Return rows.T @ right, [V, T]."""
 
 
 def fit_regression(
     products: RowProducts, gold_NT: Tensor, *, width: int, inverse_penalty: float, smallest_gradient: float = 1e-7
 ) -> tuple[Floats, Floats]:
-    """Weights [V, T] and biases [T]; the rows of `gold_NT` are probabilities. It ends where the largest number of the
-    gradient is `smallest_gradient`."""
+    """Return weights [V, T] and biases [T]; the rows of `gold_NT` are probabilities. Optimisation ends when the largest
+    component of the gradient is `smallest_gradient`."""
     rows, topics = gold_NT.shape
     parameters_VT = torch.zeros(width + 1, topics)
     penalty = 1 / (inverse_penalty * rows)

@@ -1,4 +1,4 @@
-"""An application that runs: its port, and the model that it has in use."""
+"""A running application: its port, and the model in use."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from segue.serve.server import listen, serve
 
 log = logging.getLogger("segue.apps")
 WATCHED = 2.0
-"""Seconds between two looks at which model is in use."""
+"""Seconds between two checks of which model is in use."""
 
 
 def run_application(
@@ -32,8 +32,8 @@ def run_application(
     started: Callable[[str], None],
     check: bool,
 ) -> None:
-    """Runs until a signal comes. The port is taken before the service is made, which may take long. `started` is told
-    the address when requests are taken; with `check` it ends then."""
+    """Run an application until a signal arrives. The port is opened before the service is created, which may take long.
+    `started` gets the address when requests are accepted; with `check` the application then stops."""
     listening = listen(host, port)
     service = made()
     shown = f"[{host}]" if ":" in host else host
@@ -47,7 +47,7 @@ def run_application(
 async def follow_model(
     application: Application, folder: Path, *, in_use: Callable[[], str], take: Callable[[str], Awaitable[None]]
 ) -> None:
-    """Takes another model into use when the folder names one; where it cannot be read, the one before goes on."""
+    """Switch to another model when the folder names one; if it cannot be read, the previous one stays in use."""
     refused = said = ""
     while True:
         await asyncio.sleep(WATCHED)
@@ -59,7 +59,7 @@ async def follow_model(
             refused = name
             await take(name)
         except (SegueError, OSError) as error:
-            if str(error) != said:  # once is enough
+            if str(error) != said:  # reported once
                 log.error("the model in use goes on: %s", error)
             said = str(error)
             continue

@@ -1,4 +1,4 @@
-"""SQLite as a database of an application: one file in WAL mode. `database` says what each method is for."""
+"""SQLite as the database of an application: one file in WAL mode. `database` documents the methods."""
 
 import os
 import sqlite3
@@ -23,11 +23,11 @@ _NO_ROOM = (
     sqlite3.SQLITE_IOERR_TRUNCATE,
     sqlite3.SQLITE_IOERR_SHMSIZE,
 )
-"""What SQLite says where a file cannot grow."""
+"""SQLite's error codes if a file cannot grow."""
 
 
 class MovedError(sqlite3.OperationalError):
-    """The file is no longer where it was opened: what is written now would be lost."""
+    """Raised if the file is no longer where it was opened: new data would be lost."""
 
 
 class Sqlite:
@@ -45,19 +45,19 @@ class Sqlite:
     # ------------------------------------------------------------------------------------------------------ statements
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """One statement."""
+        """Execute one statement."""
         return self._opened.execute(statement, portable(values))
 
     def execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """The same statement with many rows of values."""
+        """Execute the same statement with many rows of values."""
         self._opened.executemany(statement, map(portable, rows))
 
     def field(self, column: str, name: str) -> str:
-        """SQL of a field of a column with JSON."""
+        """Return SQL for a field of a JSON column."""
         return f"CAST(json_extract({column}, '$.{name}') AS TEXT)"
 
     def contains(self, search: Any, words: str) -> tuple[str, list[str]]:
-        """The index has runs of three characters; shorter words are looked for in all texts."""
+        """Return SQL for a text search. The index consists of trigrams; shorter words are searched in all texts."""
         if len(words) < 3:
             return rf"{search.column} LIKE ? ESCAPE '\'", [f"%{escaped(words)}%"]
         phrase = words.replace('"', '""')
@@ -69,22 +69,23 @@ class Sqlite:
     # ---------------------------------------------------------------------------------------------------- transactions
 
     def begin(self) -> None:
-        """Waits for other processes. SQLite itself would go on writing into a file that was deleted."""
+        """Begin a transaction, after those of other processes. Raise MovedError if the file was deleted, since SQLite
+        itself would continue to write into it."""
         if file_identity(self.path) != self._identity:
             raise MovedError("it was deleted or replaced while it was in use")
         self._opened.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """All of it is on disk."""
+        """Commit the transaction to disk."""
         self._opened.execute("COMMIT")
 
     def roll_back(self) -> None:
-        """Nothing of it has happened; where the disk is full, SQLite has gone back by itself."""
+        """Undo the transaction; if the disk is full, SQLite has already done so."""
         if self._opened.in_transaction:
             self._opened.execute("ROLLBACK")
 
     def run_script(self, script: str) -> None:
-        """Several statements as one transaction."""
+        """Run several statements as one transaction."""
         try:
             self._opened.executescript(f"BEGIN IMMEDIATE;\n{script}\nCOMMIT;")
         except sqlite3.Error:
@@ -92,27 +93,27 @@ class Sqlite:
             raise
 
     def is_full(self, error: Exception) -> bool:
-        """Whether there is no room: on the disk, in a quota, or in a limit on the size of files."""
+        """Return True if the disk, a quota or the maximum file size is exceeded."""
         return getattr(error, "sqlite_errorcode", None) in _NO_ROOM
 
     def is_away(self, error: Exception) -> bool:
-        """Whether another process keeps the file for too long."""
+        """Return True if another process locks the file for too long."""
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
 
     def is_damaged(self, error: Exception) -> bool:
-        """Whether the file is not whole, or cannot be read."""
+        """Return True if the file is damaged or cannot be read."""
         code = getattr(error, "sqlite_errorcode", None) or 0
         return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR)
 
     def is_moved(self, error: Exception) -> bool:
-        """Whether the file is no longer where it was."""
+        """Return True if the file is no longer where it was."""
         return isinstance(error, MovedError)
 
     # -------------------------------------------------------------------------------------------------- open and close
 
     def open(self, *, alone: bool) -> None:
-        """Makes the file if it is not there. A server puts it into WAL mode, where it stays; a command leaves it as it
-        is, so that a back-up that was only looked at has not changed."""
+        """Open the file; create it if it does not exist. A server switches it to WAL mode, where it stays; a command
+        leaves it as it is, so that reading a back-up does not change it."""
         kept = not alone and self.path.is_file()
         if alone:
             self._take_lock()
@@ -132,7 +133,7 @@ class Sqlite:
         self._connection, self._identity = connection, file_identity(self.path)
 
     def unusable(self, error: Exception) -> DataError:
-        """For a file that is no database, a damaged one, one that is gone, or one on a full disk."""
+        """Return the error for a file that is not a database, damaged, missing, or on a full disk."""
         if self.is_full(error):
             return DataError(f"the disk of {self.path} is full. Free some space, then try again.")
         if isinstance(error, MovedError):
@@ -144,14 +145,14 @@ class Sqlite:
         )
 
     def clean(self) -> None:
-        """Indexes of text keep words of deleted rows until they are put together anew."""
+        """Rebuild text indexes, which otherwise keep words of deleted rows."""
         names = self._opened.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%'").fetchall()
         for (name,) in names:
             self._opened.execute(f"INSERT INTO {name} ({name}) VALUES ('optimize')")
         self._checkpoint()
 
     def close(self) -> None:
-        """All that was done stays."""
+        """Close the connection; committed data remains."""
         if self._connection is not None:
             self._checkpoint()
             self._connection.close()
@@ -187,11 +188,11 @@ class Sqlite:
     # ---------------------------------------------------------------------------------------------- schema and copies
 
     def tables(self) -> set[str]:
-        """Names of all tables."""
+        """Return the names of all tables."""
         return {name for (name,) in self._opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
     def search_script(self, search: Any) -> str:
-        """An index of runs of three characters, which find Chinese."""
+        """Return SQL for a trigram index, which also finds Chinese."""
         name, table, key, column = search.name, search.table, search.key, search.column
         return f"""
 CREATE VIRTUAL TABLE {name} USING fts5 ({column}, content='{table}', content_rowid='{key}', tokenize='trigram');
@@ -203,7 +204,7 @@ CREATE TRIGGER {name}_deleted AFTER DELETE ON {table} BEGIN
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """All that is read is of one moment."""
+        """Read everything in a block from one snapshot."""
         self._opened.execute("BEGIN")
         try:
             yield
@@ -211,25 +212,25 @@ CREATE TRIGGER {name}_deleted AFTER DELETE ON {table} BEGIN
             self._opened.execute("ROLLBACK")
 
     def rows(self, table: str) -> tuple[list[str], Iterable[Sequence[Any]]]:
-        """Names of the columns, and all rows."""
+        """Return the names of the columns, and all rows."""
         cursor = self._opened.execute(f"SELECT * FROM {table}")
         return [column for column, *_ in cursor.description], cursor
 
     def counters(self) -> dict[str, int]:
-        """The last number of each table that counts."""
+        """Return the last number of each table with serial numbers."""
         if "sqlite_sequence" not in self.tables():
             return {}
         return {str(name): int(last) for name, last in self._opened.execute("SELECT name, seq FROM sqlite_sequence")}
 
     def set_counters(self, counters: Mapping[str, int]) -> None:
-        """Numbers go on after these."""
+        """Continue serial numbers after these."""
         for table, last in counters.items():
             self._opened.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
             self._opened.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last))
 
 
 def portable(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Values as both databases take them."""
+    """Return values in a form that both databases accept."""
     return tuple(
         without_surrogates(value).replace("\0", "\ufffd")
         if isinstance(value, str)
@@ -241,7 +242,7 @@ def portable(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def escaped(words: str) -> str:
-    """For LIKE, with a backslash as its escape.
+    """Escape words for LIKE, with a backslash as its escape character.
 
     >>> escaped("100%_")
     '100\\\\%\\\\_'
@@ -250,7 +251,7 @@ def escaped(words: str) -> str:
 
 
 def make_plain(path: Path) -> None:
-    """A file that can be read without another one beside it, which SQLite would leave there."""
+    """Convert a file so that it can be read without another one beside it, which SQLite would leave there."""
     connection = sqlite3.connect(path)
     try:
         connection.execute("PRAGMA journal_mode=DELETE").fetchall()
@@ -260,7 +261,7 @@ def make_plain(path: Path) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """A consistent copy of a file, also while it is in use."""
+    """Make a consistent copy of a file, also while it is in use."""
     try:
         reading = sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=_WAIT)
         writing = sqlite3.connect(target)

@@ -1,7 +1,7 @@
-"""The web side of an application: who asks, how fast, errors in one shape, and the pages.
+"""The web layer of an application: authentication, rate limits, errors in one shape, and pages.
 
-`make_app` puts an application around its routes. The guard finds out the caller (`caller_of`), counts the requests of
-each address, and adds headers; a route says which role it needs with `needs`.
+`make_app` builds the application around its routes. The guard finds the caller (`caller_of`), limits the rate of each
+address, and adds headers; a route declares the role it requires with `needs`.
 """
 
 import logging
@@ -32,20 +32,20 @@ _router = APIRouter(route_class=LimitedRoute, responses=ERRORS, tags=["service"]
 
 
 class Strict(BaseModel):
-    """A body without fields that nobody knows."""
+    """A request body in which unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Rate:
-    """Requests that each address may make: a bucket that fills by `rate` a second, up to `most`."""
+    """Rate limit per address: a token bucket that fills by `rate` per second, up to `most`."""
 
     def __init__(self, *, rate: float, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._most, self._clock = rate, most, clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, address: str) -> float | None:
-        """Takes one request; or, where none is left, says in how many seconds there will be one."""
+        """Take one request; or, if none is left, return the seconds until there will be one."""
         now = self._clock()
         left, since = self._left.pop(address, (float(self._most), now))
         left = min(self._most, left + (now - since) * self._rate)
@@ -57,7 +57,7 @@ class Rate:
 
 
 class _Guard:
-    """The outermost layer."""
+    """The outermost middleware."""
 
     def __init__(
         self, app: ASGIApp, keys: RoleKeys | None, local: bool, rate: Rate, free: Sequence[str], proxy: str
@@ -66,7 +66,7 @@ class _Guard:
         self._proxy = proxy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -123,23 +123,23 @@ class AppSettings(BodyLimits, ServerSettings, Protocol):
 
     @property
     def rate(self) -> float:
-        """Requests a second that an address may make,"""
+        """Number of requests per second that an address may make."""
 
     @property
     def burst(self) -> int:
-        """and at once."""
+        """Number of requests that an address may make at once."""
 
     @property
     def trusted_proxy(self) -> str:
-        """Address that is believed in what it says of where a request comes from."""
+        """Address of the proxy whose X-Forwarded-For header is trusted."""
 
 
 class AppService(Service, Protocol):
-    """What stands behind the routes of an application."""
+    """Interface of the service behind the routes of an application."""
 
     @property
     def settings(self) -> AppSettings:
-        """Its limits."""
+        """Limits of the application."""
 
 
 def make_app(
@@ -152,7 +152,7 @@ def make_app(
     keys: RoleKeys | None,
     local: bool,
 ) -> FastAPI:
-    """An application by its name: its routes, those that all have, and its pages, with the paths `starts`."""
+    """Return an application by its name: its routes, the shared routes, and its pages, with the paths `starts`."""
     settings = service.settings
     app = FastAPI(
         title=f"segue {name}", version=segue.__version__, docs_url=None, redoc_url=None, redirect_slashes=False
@@ -167,7 +167,7 @@ def make_app(
         app.add_exception_handler(kind, _database_error)
     for path in app.openapi()["paths"].values():
         for route in path.values():
-            route["responses"].pop("422", None)  # what is wrong with a request is a 400 here
+            route["responses"].pop("422", None)  # invalid requests are answered with 400
     rate = Rate(rate=settings.rate, most=settings.burst)
     app.add_middleware(_Guard, keys=keys, local=local, rate=rate, free=tuple(starts), proxy=settings.trusted_proxy)
     return app
@@ -182,7 +182,7 @@ _DATABASE_ANSWERS: Mapping[type[Exception], tuple[int, str, str, float | None]] 
 
 
 async def _database_error(request: Request, error: Exception) -> Response:
-    """Nothing was written: the same request can be sent again."""
+    """Return the response to a database error. Nothing was written: the same request can be sent again."""
     log.error("a request failed: %s", error)
     status, code, said, wait = _DATABASE_ANSWERS[type(error)]
     found = ApiError(status, f"the database must {said}", code=code, retry_after=wait)
@@ -190,18 +190,18 @@ async def _database_error(request: Request, error: Exception) -> Response:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks; the guard has found out."""
+    """Return the caller of a request, which the guard has found."""
     found: Caller = request.scope["segue.caller"]
     return found
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from; the guard has found out."""
+    """Return the address of a request, which the guard has found."""
     return str(request.scope["segue.address"])
 
 
 def forwarded(headers: Headers, client: Any, *, proxy: str) -> str:
-    """The address of a request; where it comes from the proxy, the one that the proxy added last."""
+    """Return the address of a request; if it comes from the proxy, the one that the proxy added last."""
     address = str(client[0]) if client else ""
     if not proxy or address != proxy:
         return address
@@ -209,7 +209,7 @@ def forwarded(headers: Headers, client: Any, *, proxy: str) -> str:
 
 
 def needs(role: Role) -> Any:
-    """For a route: raises unless the caller has this role, or one above it."""
+    """Return a dependency for a route that raises ApiError unless the caller has this role, or one above it."""
 
     async def check(request: Request) -> Caller:
         caller = caller_of(request)
@@ -224,25 +224,25 @@ def needs(role: Role) -> Any:
     return Depends(check)
 
 
-# ------------------------------------------------------------------------------------------------ routes that all have
+# ------------------------------------------------------------------------------------------------------- shared routes
 
 
 @_router.get("/v1/me", dependencies=[needs("visitor")])
 async def _me(request: Request) -> Response:
-    """Role and name of whoever asks."""
+    """Returns the role and name of the caller."""
     caller = caller_of(request)
     return answer({"role": caller.role, "name": caller.name})
 
 
 @_router.get("/health")
 async def _health() -> Response:
-    """Whether the process lives."""
+    """Returns 200 while the process is running."""
     return answer({"status": "ok"})
 
 
 @_router.get("/ready")
 async def _ready(request: Request) -> Response:
-    """Whether it takes requests."""
+    """Returns 200 while requests are accepted."""
     if not request.app.state.service.ready:
         raise not_ready()
     return answer({"status": "ready"})

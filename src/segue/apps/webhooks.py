@@ -1,6 +1,6 @@
-"""Webhooks: what happened, told to another server, signed and retried.
+"""Webhooks: signed events for another server, with retries.
 
-An event is a row of the table `outbox` (`segue.apps.outbox`), sent until the receiver answers with 2xx. The events of
+An event is a row of the table `outbox` (`segue.apps.outbox`), sent until the receiver responds with 2xx. The events of
 one subject are sent in their order, from the first start with an address on.
 
     POST URL
@@ -8,7 +8,7 @@ one subject are sent in their order, from the first start with an address on.
     x-segue-event: ID
     x-segue-signature: t=SECONDS,v1=HMAC-SHA256(SECRET, "SECONDS.BODY") in hexadecimal digits
 
-The URL is the operator's; none that comes with data is ever called, and redirects are not followed.
+The URL is set by the operator; no URL in the data is ever called, and redirects are not followed.
 """
 
 import hashlib
@@ -32,27 +32,27 @@ CREATE TABLE outbox ({COLUMNS});
 CREATE INDEX outbox_waiting ON outbox (next_try) WHERE delivered IS NULL AND given_up IS NULL;
 CREATE INDEX outbox_of_subject ON outbox (subject, number);
 """
-"""For the steps of a schema."""
+"""SQL for the steps of a schema."""
 _PRINTED = re.compile(r"[!-~]+")
 TOLERANCE = 300.0
 """Seconds after which a signature is too old."""
 
 
 def put(connection: Connection, kind: str, subject: str, values: Mapping[str, Any]) -> None:
-    """Writes an event in the transaction of what it tells of."""
+    """Write an event in the transaction of the change that it reports."""
     id = secrets.token_hex(16)
     body = json.dumps({"id": id, "event": kind, "created": time.time(), **values}, ensure_ascii=False)
     connection.execute("INSERT INTO outbox (id, subject, body, next_try) VALUES (?, ?, ?, 0)", (id, subject, body))
 
 
 def sign(secret: str, body: bytes, *, now: float) -> str:
-    """The signature of a body."""
+    """Return the signature of a body."""
     digest = hmac.new(secret.encode(), f"{int(now)}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={int(now)},v1={digest}"
 
 
 def is_signed(secret: str, body: bytes, signature: str, *, now: float) -> bool:
-    """For receivers: whether a body comes from who knows the secret, and lately.
+    """Return True if a body was signed with the secret, and recently; for receivers.
 
     >>> is_signed("secret", b"{}", sign("secret", b"{}", now=1000), now=1010)
     True
@@ -67,10 +67,10 @@ def is_signed(secret: str, body: bytes, signature: str, *, now: float) -> bool:
 
 
 def check_webhook(url: str, secret: str) -> SplitResult:
-    """The parts of an address that events can be sent to."""
+    """Return the parts of a webhook URL; raise ConfigError if it or the secret is invalid."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises where it is none
+        _ = parts.port  # raises if it is invalid
         fits = bool(parts.hostname) and bool((parts.hostname or "").encode("idna"))
     except ValueError:
         fits = False
@@ -86,13 +86,13 @@ def check_webhook(url: str, secret: str) -> SplitResult:
 
 
 def webhooks(database: Database, *, url: str, secret: str) -> Outbox:
-    """Sends the events of a database to an address."""
+    """Return an outbox that sends the events of a database to a URL."""
     parts = check_webhook(url, secret)
     return Outbox(database, "outbox", lambda id, _, body: _post(parts, id, body.encode(), secret=secret), in_order=True)
 
 
 def _post(parts: SplitResult, id: str, body: bytes, *, secret: str) -> str | None:
-    """None, or what went wrong."""
+    """Send an event; return None, or what went wrong."""
     assert parts.hostname is not None
     if parts.scheme == "https":
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(

@@ -1,4 +1,4 @@
-"""The command line: what is typed, what is shown, how it ends. The only place that prints or exits."""
+"""The command line: arguments, output and exit codes. The only package that prints or exits."""
 
 import atexit
 import io
@@ -10,13 +10,13 @@ from typing import Any
 
 
 def main() -> None:
-    """The console script. Whatever happens ends in a message and an exit code, never in a traceback (`cli.errors`).
+    """Run the console script. Every outcome is a message and an exit code, never a traceback (`cli.errors`).
 
-    Until the verbs are imported, and again while Python shuts down, an interrupt ends the process as the system does:
-    there is nothing to clean up, and an exception raised inside an import may come out of it as another one, or abort
-    the process. What a verb itself imports is seen to in `cli.errors`.
+    Until the commands are imported, and again while Python shuts down, an interrupt ends the process with the system's
+    default action: there is nothing to clean up, and an exception raised inside an import may come out of it as another
+    one, or abort the process. `cli.errors` handles the imports of a command itself.
     """
-    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a job in the background may not listen
+    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a background job may ignore SIGINT
     if heard:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _mend_streams()
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _mend_streams() -> None:
-    """Output works in every locale, and where it is closed: a character that its encoding lacks becomes an escape."""
+    """Make output work in every locale, and if it is closed: a character that its encoding lacks becomes an escape."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open for the whole process)
@@ -42,7 +42,7 @@ def _mend_streams() -> None:
 
 
 def _show_notes() -> None:
-    """Warnings of segue itself are notes for people; all others are shown as Python shows them."""
+    """Show warnings of segue itself as notes for users; all others are shown as Python shows them."""
     from segue.errors import SegueWarning
 
     show = warnings.showwarning

@@ -1,4 +1,5 @@
-"""The verbs by name. The module of a verb is imported when the verb is used, so that `segue --help` is quick."""
+"""The commands by name. The module of a command is imported when the command is used, so that `segue --help` is
+fast."""
 
 from difflib import get_close_matches
 from importlib import import_module
@@ -84,13 +85,13 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Verbs(TyperGroup):
-    """The verbs: listed from the table, imported when one is run."""
+    """The commands: listed from the table, imported when one is run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """For lists of verbs: the name and the first line of the help."""
+        """Return a command with its name and the first line of its help, for lists of commands."""
         if cmd_name not in VERBS:
             return None
         return TyperCommand(cmd_name, help=VERBS[cmd_name], short_help=VERBS[cmd_name], rich_markup_mode=None)
@@ -104,8 +105,8 @@ class Verbs(TyperGroup):
 
 
 def command_of(verb: str) -> Any:
-    """The command with all its options; that of an application has a command for each of its own verbs. Those are named
-    with both words: "desk learn"."""
+    """Return the command with all its options; that of an application has its subcommands. These are named with both
+    words: "desk learn"."""
     application, _, name = verb.partition(" ")
     if name:
         return command_of(application).commands[name]
@@ -127,7 +128,7 @@ def command_of(verb: str) -> Any:
 
 
 def _say_default(parameter: Any) -> None:
-    """Appends the default to the help text, in one form for all options."""
+    """Append the default to the help text, in one form for all options."""
     text, default = getattr(parameter, "help", None), parameter.default
     known = isinstance(default, str | int | float | PurePath) and not isinstance(default, bool) and default != ""
     if text and known and "Default:" not in text:

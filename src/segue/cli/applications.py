@@ -42,12 +42,12 @@ KeysOption: TypeAlias = Annotated[
 
 
 def log_to_terminal() -> None:
-    """Warnings of a server, on standard error."""
+    """Log warnings of a server to standard error."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="segue: %(levelname)s %(message)s")
 
 
 def check_reachable(host: str, keys: Path | None, *, what: str) -> None:
-    """Raises where others can reach a server that has no keys."""
+    """Raise ConfigError if other machines can reach a server without keys."""
     if not is_local(host) and keys is None:
         raise ConfigError(
             f"{what} that other machines can reach must have keys; got --host {host} without --keys. Give --keys FILE, "
@@ -56,7 +56,7 @@ def check_reachable(host: str, keys: Path | None, *, what: str) -> None:
 
 
 def with_secret(webhook: str | None) -> tuple[str, str] | None:
-    """The address of webhooks with the secret of the environment."""
+    """Return the URL of webhooks with the secret from the environment."""
     if webhook is None:
         return None
     if not os.environ.get(SECRET):
@@ -65,19 +65,19 @@ def with_secret(webhook: str | None) -> tuple[str, str] | None:
 
 
 def folder_or_temporary(folder: Path | None, *, name: str, what: str, demo: bool) -> Path:
-    """The folder to run; with --demo, one may be made."""
+    """Return the folder to run; with --demo, it may be a temporary one."""
     if folder is None and not demo:
         raise ConfigError(f"segue {name} run needs {what}; got none. Give its folder, or try --demo.")
     return folder if folder is not None else Path(tempfile.mkdtemp(prefix=f"segue-{name}-")) / name
 
 
 def show_address(console: Console, address: str) -> None:
-    """Where the server listens; the last line before it waits."""
+    """Print the address of the server; the last line before it waits."""
     console.print(f"serving on {address}  (Ctrl-C to stop)", soft_wrap=True, markup=False)
 
 
 def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
-    """Reports the result of retraining."""
+    """Report the result of retraining."""
     console = Console(highlight=False, emoji=False)
     if switched:
         say(console, f"Model {model} is now in use. To return to the previous one: segue {name} roll-back {folder}")
@@ -86,21 +86,21 @@ def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
 
 
 def show_rolled_back(model: str) -> None:
-    """Which model is in use after a roll-back."""
+    """Report the model in use after a roll-back."""
     say(Console(highlight=False, emoji=False), f"Model {model} is now in use.")
 
 
 def show_copy(folder: Path, out: Path) -> None:
-    """Reports a back-up."""
+    """Report a back-up."""
     say(Console(highlight=False, emoji=False), f"{out} is a copy of {folder}, and can be restored or run.")
 
 
 def show_restored(copy: Path, out: Path) -> None:
-    """Reports a restored back-up."""
+    """Report a restored back-up."""
     say(Console(highlight=False, emoji=False), f"Restored {out} from {copy}.")
 
 
 def show_json(found: Any, *, indent: int | None = None) -> None:
-    """Values for another program, or for a file."""
+    """Print values as JSON, for another program or a file."""
     text = json.dumps(found, ensure_ascii=False, indent=indent)
     Console(highlight=False, emoji=False).print(text, markup=False, soft_wrap=True)

@@ -1,7 +1,8 @@
-"""`segue generate --chat`: lines in, a reply to each, one session for all of them.
+"""`segue generate --chat`: a reply to each line of input, in one session.
 
-In: lines from a terminal or a pipe. Each is read with its newline; the reply goes up to a newline of the model, the end
-of a document or so many tokens. A reply that ends otherwise gets a newline, so that every turn is a line to the model.
+In: lines from a terminal or a pipe. Each is read with its newline; the reply ends at a newline of the model, the end of
+a document or the maximum number of tokens. A reply that ends otherwise gets a newline, so that every turn is a line to
+the model.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from segue.errors import SegueError
 from segue.infer.sampling import SamplingSettings
 from segue.text.unicode import without_surrogates
 
-LONGEST_LINE = 2**20  # characters from a pipe; what is longer comes as several lines
+LONGEST_LINE = 2**20  # characters from a pipe; a longer line is read as several
 HELP = """\
 The model replies to every line with a line of its own.
 /reset      forget everything
@@ -42,7 +43,7 @@ def run_chat(
     loaded: Path | None,
     model: str,
 ) -> None:
-    """Chats until the input ends. In a terminal an error is printed and the chat continues; in a pipe it ends the
+    """Chat until the input ends. In a terminal an error is printed and the chat continues; in a pipe it ends the
     command."""
     terminal = sys.stdin.isatty()
     replies = 0
@@ -52,7 +53,7 @@ def run_chat(
             if line.startswith("/") and not line.startswith("//"):
                 file = _obey(line, session, file, replace=replace, model=model)
                 continue
-            # Every reply draws other numbers; the same lines with the same seed give the same replies.
+            # Every reply has its own seed; the same lines with the same seed give the same replies.
             settings = dataclasses.replace(sampling, seed=(sampling.seed + replies) % 2**64)
             replies += 1
             _reply(
@@ -88,7 +89,7 @@ def _reply(
 
 
 def _obey(line: str, session: Session, file: Path | None, *, replace: bool, model: str) -> Path | None:
-    """Returns the file in which the session is, for it may be saved there again."""
+    """Execute a command of the chat; return the file of the session, which may be overwritten by a later save."""
     command, _, rest = line.partition(" ")
     path = Path(rest.strip()) if rest.strip() else None
     match command:
@@ -113,14 +114,14 @@ def _obey(line: str, session: Session, file: Path | None, *, replace: bool, mode
 
 
 def _lines(*, terminal: bool, encoding: str) -> Iterator[str]:
-    """Without their ends. What cannot be decoded becomes U+FFFD."""
+    """Yield the lines without their ends. Bytes that cannot be decoded become U+FFFD."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding=None if terminal else encoding, errors="replace")
     if not terminal:
         for line in iter(partial(sys.stdin.readline, LONGEST_LINE), ""):
             yield without_surrogates(line.removesuffix("\n"))
         return
-    with contextlib.suppress(ImportError):  # editing and a history of lines, where Python has it
+    with contextlib.suppress(ImportError):  # line editing and history, if Python has them
         import_module("readline")
     print("Ctrl-D to end, /help for help.", file=sys.stderr)
     while True:

@@ -1,4 +1,4 @@
-"""`segue compare`: models in, one table out, with the differences to the first model and how sure they are."""
+"""`segue compare`: a table of models, with confidence intervals of their differences to the first."""
 
 import json
 from dataclasses import asdict

@@ -1,7 +1,7 @@
-"""Text for a terminal of any width: paragraphs with an indent, wrapped where the terminal ends, and a moving line.
+"""Output for terminals of any width: wrapped paragraphs with an indent, and a status line.
 
-Results go to standard output; whatever says how far the work is goes to standard error (`progress_console`), so that
-`segue ... | head` shows the result and ends nothing.
+Results go to standard output; progress goes to standard error (`progress_console`), so that `segue ... | head` shows
+the result and interrupts nothing.
 """
 
 import textwrap
@@ -15,12 +15,12 @@ _LONGEST_BAR, _SHORTEST_BAR = 30, 6
 
 
 def progress_console() -> Console:
-    """Where progress is shown."""
+    """Return the console for progress."""
     return Console(stderr=True, highlight=False, emoji=False)
 
 
 class _Line(ProgressColumn):
-    """How much is done, `line` of the task, and a bar where there is room for one."""
+    """Share of the work done, `line` of the task, and a bar if there is room for one."""
 
     max_refresh = 0.1
 
@@ -41,31 +41,31 @@ class _Line(ProgressColumn):
 
 
 def moving_line(console: Console) -> Progress:
-    """One line that moves while work is done and is gone afterwards. Tasks have the field `line`; what matters most
-    comes first in it, since a narrow terminal cuts the end."""
+    """Return a status line that is updated during the work and removed afterwards. Tasks have the field `line`; its
+    most important parts come first, since a narrow terminal cuts the end."""
     return Progress(_Line(console), console=console, transient=True, disable=not console.is_terminal)
 
 
 def finish(progress: Progress) -> None:
-    """Ends the moving line, if it moves; otherwise an empty line would be printed."""
+    """Remove the status line, if it was shown; otherwise an empty line would be printed."""
     if progress.live.is_started:
         progress.stop()
 
 
 def say(console: Console, text: str, *, indent: int = 0, hang: int = 0, style: str = "") -> None:
-    """Prints one paragraph; all lines after the first hang by `hang` more columns."""
+    """Print one paragraph; all lines after the first are indented by `hang` more columns."""
     lines = textwrap.wrap(
         text,
         width=max(console.width, indent + hang + 20),
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + hang),
-        break_on_hyphens=False,  # names of options stay whole
+        break_on_hyphens=False,  # names of options are not split
     )
     console.print(Text("\n".join(lines), style=style), soft_wrap=True)
 
 
 def finding(console: Console, passed: bool | None, text: str) -> None:
-    """One checked thing: a mark, then what was found."""
+    """Print the result of a check: a mark, then the text."""
     mark, style = {True: ("ok", "green"), False: ("FAILED", "bold red"), None: ("--", "dim")}[passed]
     console.print(Text(f"{mark:>6}  ", style=style), end="")
     lines = textwrap.wrap(text, width=max(console.width - 8, 20))
@@ -73,7 +73,7 @@ def finding(console: Console, passed: bool | None, text: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """A duration in readable form: 4.2 s, 35 s, 7 min 5 s, 2 h 10 min."""
+    """Return a duration in readable form: 4.2 s, 35 s, 7 min 5 s, 2 h 10 min."""
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

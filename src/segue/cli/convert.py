@@ -1,4 +1,4 @@
-"""`segue convert`: from anyone's checkpoint to a model folder, or from a model to what others read."""
+"""`segue convert`: conversion of a checkpoint to a model folder, or of a model to the format of another library."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ def run_conversion(
     compare: bool,
     replace: bool,
 ) -> None:
-    """Converts, and prints what is to be known of it; the rest is in the report."""
+    """Convert a checkpoint and print a summary; the details are in the report."""
     console = Console(highlight=False, emoji=False)
     report = converted(
         source,

@@ -1,7 +1,7 @@
-"""`segue demo`: the main jobs from end to end in a few minutes, with the packaged models.
+"""`segue demo`: the main tasks from end to end in a few minutes, with the packaged models.
 
-Text written in two languages, gaps filled, reviews in both languages told apart beside what a model must beat, entities
-found, and a small pretraining with memory and without. The reader may type reviews at the end.
+It generates text in two languages, fills gaps, classifies reviews in both languages beside baselines, finds entities,
+and pretrains a small model with and without memory. The user may type reviews at the end.
 """
 
 import json
@@ -33,7 +33,7 @@ GAPS = {
 GAP_TOKENS = 1
 TAGGER, TAGGED = "entities-zh", "新华社北京1月5日电，国务院副总理朱镕基今天会见了日本客人。"
 TEST = 1000
-"""Reviews that no model sees before it is measured."""
+"""Number of reviews held out for the test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ EPOCHS = {"train.epochs": 2}
 
 
 def run_demo(out: Path, *, steps: int, rows: int) -> None:
-    """Everything is written into `out`."""
+    """Run the demo; everything is written into `out`."""
     with one_at_a_time(out, "demo"):
         _run(out, steps=steps, rows=rows)
 
@@ -98,7 +98,7 @@ def _run(out: Path, *, steps: int, rows: int) -> None:
     say(console, f"Done in {time.perf_counter() - started:.0f} s. Everything is in {out}.")
 
 
-# ---------------------------------------------------------------------------------------------- as they are packaged
+# --------------------------------------------------------------------------------------------------- packaged models
 
 
 def _write(console: Console) -> None:
@@ -129,13 +129,13 @@ def _tag(console: Console) -> None:
 def _reviews(
     console: Console, out: Path, reviews: Reviews, *, rows: int
 ) -> tuple[Reviews, segue.FinetunedModel] | None:
-    """Fine-tunes a packaged model on some reviews, and measures it and simpler methods on others."""
+    """Fine-tune a packaged model on some reviews, and evaluate it and baselines on others."""
     console.rule(f"{reviews.language}: sentiment of reviews", align="left")
     table, run = out / f"{reviews.sample}.jsonl", out / reviews.sample
     try:
         if not table.exists():
             segue.sample(reviews.sample, table)
-    except SegueError as error:  # no network: the reviews come in a package
+    except SegueError as error:  # no network: the reviews are in a package to be downloaded
         say(console, f"Skipped: {error}", style="yellow")
         return None
     lines = table.read_text(encoding="utf-8").rstrip("\n").split("\n")
@@ -161,7 +161,7 @@ def _reviews(
 
 
 def _results(run: Path) -> dict[str, Any] | None:
-    """The results of a finished run; None if there are none."""
+    """Return the results of a finished run; None if there are none."""
     try:
         results: dict[str, Any] = json.loads((run / "results.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -175,7 +175,7 @@ def _show(console: Console, model: segue.FinetunedModel, texts: tuple[str, ...])
 
 
 def _typed(console: Console, reviews: Reviews, model: segue.FinetunedModel) -> None:
-    """Reviews of the reader, where there is one."""
+    """Classify reviews that the user types, in a terminal."""
     while sys.stdin.isatty():
         try:
             text = console.input(f"A review in {reviews.language} (empty to end): ").strip()
@@ -190,7 +190,7 @@ def _typed(console: Console, reviews: Reviews, model: segue.FinetunedModel) -> N
 
 
 def _memory(console: Console, out: Path, *, steps: int) -> None:
-    """A small Transformer-XL from nothing, with memory and without: same text, same budget."""
+    """Train a small Transformer-XL from scratch, with and without memory: same text, same budget."""
     console.rule("The effect of memory: a small Transformer-XL, trained here", align="left")
     text, folder = out / "english.txt", out / "english-store"
     if not text.exists():

@@ -1,4 +1,4 @@
-"""`segue desk`: customer service from questions and answers; a verb of its own for each step."""
+"""`segue desk`: customer service from questions and answers, with a subcommand for each step."""
 
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias

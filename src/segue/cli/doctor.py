@@ -1,4 +1,4 @@
-"""`segue doctor`: the checks of `evaluation.checks`, through every kernel, each with a sentence on what it means."""
+"""`segue doctor`: the checks of `evaluation.checks`, with every kernel, each with an explanation."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -14,7 +14,7 @@ from segue.evaluation.checks import Check
 
 
 def examine(model: str | None) -> bool:
-    """Prints every finding; True if none failed."""
+    """Print every result; return True if no check failed."""
     console = Console(highlight=False, emoji=False)
     fine = True
     for number, (title, checks) in enumerate(examinations(model)):
@@ -26,7 +26,7 @@ def examine(model: str | None) -> bool:
 
 
 def _print_extras(console: Console) -> None:
-    """Each with what it is for, and what is missing."""
+    """Print the purpose of each extra, and its missing packages."""
     console.print("\n[bold]Extras[/]")
     for extra in extras():
         missing = f"missing; pip install {' '.join(extra.missing)}"
@@ -36,7 +36,7 @@ def _print_extras(console: Console) -> None:
 
 
 def _report(console: Console, title: str, checks: Iterable[Check]) -> bool:
-    """One line for each result of a check, with the kernels that gave it; then what the check means."""
+    """Print one line for each result of a check, with the kernels that gave it; then the meaning of the check."""
     console.print(f"\n[bold]{title}[/]")
     fine = True
     for name, findings in groupby(checks, key=lambda check: check.name):

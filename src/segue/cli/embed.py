@@ -1,4 +1,4 @@
-"""`segue embed`: files of any length in, a vector for each document or line out, as npy, Parquet or JSON lines."""
+"""`segue embed`: a vector for each document or line of files of any length, as npy, Parquet or JSON lines."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ def run_embedding(
     reading: TextOptions,
     text: bool,
 ) -> None:
-    """Writes the vectors and prints a summary. The segment length and the batch are those of `reading`."""
+    """Write the vectors and print a summary. The segment length and the batch are those of `reading`."""
     if out.suffix.lower() not in _FORMATS:
         raise ConfigError(f"{out} must end in .npy, .parquet or .jsonl; got {out.suffix!r}. Rename it.")
     to = _FORMATS[out.suffix.lower()]
@@ -85,7 +85,7 @@ def _vector(one: Embedding, to: RowFormat | None) -> Any:
 
 
 class _Npy:
-    """An array of float32 of which the number of rows is known at the end: the header is written once more then."""
+    """A float32 array whose number of rows is known only at the end, when the header is written again."""
 
     def __init__(self, file: BinaryIO, width: int) -> None:
         self.file, self.width, self.rows = file, width, 0

@@ -1,14 +1,14 @@
-"""How a command ends: an exit code, and for everything that went wrong one message on standard error.
+"""Exit codes of commands, and a single error message on standard error.
 
-| code | what happened |
+| code | meaning |
 |---|---|
-| 0 | done |
-| 1 | done, but a check failed; or whoever read the output stopped reading it |
-| 2 | something that was given, or that the system refused, must be changed: the message says what |
-| 70 | a fault of segue's own; the traceback is in a file |
+| 0 | success |
+| 1 | a check failed; or the reader of the output closed it |
+| 2 | an argument, a file or the system must be changed: the message says what |
+| 70 | a bug in segue; the traceback is in a file |
 | 130, 143 | interrupted by SIGINT or SIGTERM |
 
-`SEGUE_TRACEBACK=1` shows the traceback of whatever ended the command.
+`SEGUE_TRACEBACK=1` shows the traceback of the error that ended the command.
 """
 
 import errno
@@ -50,7 +50,7 @@ _REMEDIES = {
 
 
 def ended(app: Callable[[], object]) -> int:
-    """Runs the command; returns its exit code, with the message printed."""
+    """Run the command, print the error message if there is one, and return the exit code."""
     try:
         try:
             with _interrupts_between_imports():
@@ -82,7 +82,7 @@ def ended(app: Callable[[], object]) -> int:
 
 @contextmanager
 def _interrupts_between_imports() -> Iterator[None]:
-    """Where SIGINT raises KeyboardInterrupt, it ends the process instead while torch is imported: Python code that C++
+    """If SIGINT raises KeyboardInterrupt, make it end the process instead while torch is imported: Python code that C++
     calls while torch starts must not raise, or C++ aborts the process."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -109,17 +109,17 @@ def _interrupted(_: int, frame: FrameType | None) -> None:
 
 
 def _end_at_once() -> NoReturn:
-    """As an interrupt ends a command; nothing is raised, and no exit handler runs."""
+    """End the process like an interrupted command; nothing is raised, and no exit handler runs."""
     with suppress(Exception):  # it may be written to right now
         sys.stdout.flush()
     with suppress(OSError):
-        wiped = b"\r\x1b[2K\x1b[?25h" if os.isatty(2) else b""  # a moving line, which hides the cursor
+        wiped = b"\r\x1b[2K\x1b[?25h" if os.isatty(2) else b""  # a status line, which hides the cursor
         os.write(2, wiped + b"segue: interrupted\n")
     os._exit(INTERRUPTED)
 
 
 def explained(error: BaseException) -> str | None:
-    """The message for what the user or the system caused; None for a fault of ours."""
+    """Return the message for an error that the user or the system caused; None for a bug in segue."""
     if isinstance(error, SegueError):
         return error.on_command_line
     if isinstance(error, OSError) and error.errno is not None:
@@ -127,7 +127,7 @@ def explained(error: BaseException) -> str | None:
         what = " and ".join(names) or "a file or a stream"
         remedy = _REMEDIES.get(error.errno, "Check the path and the disk.")
         return f"{what} must be usable; got {os.strerror(error.errno)}. {remedy}"
-    if isinstance(error, OSError):  # from a library that says no more
+    if isinstance(error, OSError):  # from a library that gives no details
         return f"a system call failed: {first_line(error)}. Check the disk and the free memory."
     if is_memory(error):
         return (
@@ -146,7 +146,7 @@ def explained(error: BaseException) -> str | None:
 
 
 def is_memory(error: BaseException) -> bool:
-    """Whether memory could not be had; torch has errors of its own for that."""
+    """Return True for an out-of-memory error; torch has errors of its own."""
     text = str(error)
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError)
@@ -159,7 +159,8 @@ def is_memory(error: BaseException) -> bool:
 
 
 def _was_interrupt(error: BaseException | None) -> bool:
-    """An interrupt inside an import or a callback of C code comes out as another error that it caused."""
+    """Return True if an interrupt caused the error: inside an import or a callback of C code it comes out as another
+    one."""
     for _ in range(20):
         if error is None:
             return False
@@ -170,7 +171,7 @@ def _was_interrupt(error: BaseException | None) -> bool:
 
 
 def _fault(error: BaseException) -> str:
-    """Says where the traceback is, for a report."""
+    """Save the traceback to a file, and return a message with its path."""
     short = f"{type(error).__name__}: {first_line(error)}"
     where = "Run the command again with SEGUE_TRACEBACK=1 to see the traceback"
     with suppress(OSError, ValueError):
@@ -182,7 +183,7 @@ def _fault(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """First line of the message of an error; empty if it has none."""
+    """Return the first line of the message of an error; empty if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else ""
 
@@ -193,7 +194,7 @@ def _say(text: str) -> None:
 
 
 def _let_go() -> None:
-    """What is left of the output goes nowhere: writing it at exit would fail once more."""
+    """Discard the rest of the output: writing it at exit would fail again."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         return

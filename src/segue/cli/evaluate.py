@@ -1,4 +1,5 @@
-"""`segue evaluate`: perplexity and bits of a model on a store. --speed, --recl and --pairs have files of their own."""
+"""`segue evaluate`: perplexity and bits of a model on a store. --speed, --recl and --pairs have modules of their
+own."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,14 +23,14 @@ TAKES = {
     "--recl": {"--clamp-distance", "--limit", "--plot", "--replace", "--lengths", "--against", "--exact-context"},
     "--pairs": {"--segment-length", "--orders", "--seed", "--column", "--json", "--out", "--replace"},
 }
-"""The options that go with each; the rest are for perplexity."""
+"""Options of each mode; the rest are for perplexity."""
 OWN = {"--lengths", "--repeats", "--against", "--exact-context", "--orders", "--seed", "--column", "--json", "--out"}
-"""The options that perplexity does not have."""
+"""Options that do not apply to perplexity."""
 
 
 def check_options(*, modes: Mapping[str, bool], given: Mapping[str, object]) -> None:
-    """Refuses options that would do nothing. `modes` says which of --speed, --recl and --pairs were given; `given` is
-    each of the others by its name, None where it was not."""
+    """Raise ConfigError for options without effect. `modes` says which of --speed, --recl and --pairs were given;
+    `given` are all other options by name, None if not given."""
     chosen = [name for name, wanted in modes.items() if wanted]
     if len(chosen) > 1:
         raise ConfigError(f"{' and '.join(chosen)} cannot be combined; got both. Choose one.")
@@ -49,7 +50,7 @@ def check_options(*, modes: Mapping[str, bool], given: Mapping[str, object]) -> 
 
 
 def whole_numbers(text: str, *, option: str) -> list[int]:
-    """The numbers of N,N,... as the user wrote it."""
+    """Return the numbers of an option N,N,..."""
     try:
         return [int(value) for value in text.split(",")]
     except ValueError:
@@ -76,7 +77,7 @@ def run_evaluation(
     plot: Path | None,
     replace: bool,
 ) -> None:
-    """Prints a table; with a sweep, a row for each memory length, and a plot."""
+    """Print a table; with a sweep, a row for each memory length, and a plot."""
     console = Console(highlight=False, emoji=False)
     if data is None:
         raise ConfigError("perplexity needs a store; got only a model. Give the folder of a store, or use --speed.")

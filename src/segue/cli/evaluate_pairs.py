@@ -1,4 +1,4 @@
-"""`segue evaluate MODEL --pairs FILE`: how often a model finds the good sentence of a minimal pair more likely."""
+"""`segue evaluate MODEL --pairs FILE`: accuracy of a model on minimal pairs."""
 
 import json
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def run_pairs(
     replace: bool,
     as_json: bool,
 ) -> None:
-    """Prints a row for each phenomenon, and the accuracy over all."""
+    """Print a row for each phenomenon, and the accuracy over all."""
     if data is not None:
         raise ConfigError(f"--pairs takes no store; got {data}. Leave it out.")
     inputs = [path_of(model), source]
@@ -92,7 +92,7 @@ def _print(accuracy: PairAccuracy, way: str) -> None:
 
 
 def _inside(accuracy: PairAccuracy) -> dict[str, int]:
-    """Number of paradigms of each phenomenon."""
+    """Return the number of paradigms of each phenomenon."""
     return {
         name: len({paradigm for paradigm, of in accuracy.phenomenon_of.items() if of == name})
         for name in accuracy.phenomena

@@ -1,4 +1,4 @@
-"""`segue evaluate MODEL --speed`: what memory saves in evaluation, beside what the paper says."""
+"""`segue evaluate MODEL --speed`: speed of evaluation with memory, beside the numbers of the paper."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from segue.evaluation.speed import SpeedRow
 
 
 def run_speed(model: str, data: Path | None, *, lengths: str | None, segment_length: int | None, repeats: int) -> None:
-    """Prints how it was measured, then a row for each attention length."""
+    """Print the setup, then a row for each attention length."""
     console = Console(highlight=False, emoji=False)
     chosen = None if lengths is None else whole_numbers(lengths, option="--lengths")
     with reporting("time") as report:

@@ -1,4 +1,4 @@
-"""`segue explain`: what a model does with a text, as a page or a picture."""
+"""`segue explain`: an explanation of a model and a text, as a page or an image."""
 
 import json
 from contextlib import suppress
@@ -21,7 +21,7 @@ from segue.files import check_file
 from segue.infer.score import Order
 
 MOST_BYTES = 4 * 2**20
-"""Size of a text file to explain: far more than the tokens that can be."""
+"""Maximum size of a text file in bytes: far more than the maximum number of tokens."""
 PAGE = {".html", ".htm"}
 
 
@@ -157,8 +157,8 @@ def _order(order: str) -> Order | list[int]:
 
 
 def _file_of(text: str | None) -> Path | None:
-    """The file that an argument names, if it names one."""
-    with suppress(OSError, ValueError):  # a text is often too long to be a name
+    """Return the file that an argument names, if it names one."""
+    with suppress(OSError, ValueError):  # a text is often too long to be a file name
         if text is not None and Path(text).is_file():
             return Path(text)
     return None
@@ -194,7 +194,7 @@ def _row(row: str | None, text: str) -> str | dict[str, Any]:
 
 
 def _summary(shown: Explanation) -> None:
-    """Prints a short summary of the explanation."""
+    """Print a short summary of the explanation."""
     console = Console(stderr=True, highlight=False, emoji=False)
     if shown.reading is not None and shown.loss is not None:
         console.print(

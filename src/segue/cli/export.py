@@ -1,4 +1,4 @@
-"""`segue export`: a model as ONNX or as a program of torch.export, checked before it is done."""
+"""`segue export`: a model as ONNX or as a program of torch.export, verified against the model."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +13,7 @@ from segue.infer.export import ExportSettings
 
 
 def run_export(model: str, out: Path, settings: ExportSettings, *, replace: bool) -> None:
-    """Exports, and prints the files, how far the program is from the model, and how long a run took."""
+    """Export a model, and print the files, the largest difference between program and model, and the time of a run."""
     console = Console(highlight=False, emoji=False)
     exported = exported_model(
         model,

@@ -1,4 +1,4 @@
-"""`segue finetune`: a live view of a run from labelled tables to a model that does a job."""
+"""`segue finetune`: a live view of a fine-tuning run."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def run_finetuning(
     adapt: int | None,
     wide: bool | None,
 ) -> Signals | None:
-    """Shows the run; returns the signal that stopped it, or None if it came to its end."""
+    """Show the run; return the signal that stopped it, or None if it finished."""
     stopped_by: Signals | None = None
     with _LiveView(progress_console(), run, tags=task == "tag") as view:
 
@@ -92,7 +92,7 @@ def run_finetuning(
 
 
 def print_tasks() -> None:
-    """The tasks, their columns and their settings."""
+    """Print the tasks, their columns and their settings."""
     console = Console(highlight=False, emoji=False)
     for kind in task_kinds().values():
         console.print(f"[bold]{kind.name}[/]  {kind.help}")
@@ -112,7 +112,7 @@ def _print_settings(console: Console, section: str, settings: type[Section]) -> 
 
 
 class _LiveView:
-    """One moving line in a terminal; plain lines elsewhere."""
+    """A status line in a terminal; plain lines elsewhere."""
 
     def __init__(self, console: Console, run: Path, *, tags: bool) -> None:
         self.console, self.run, self.tags = console, run, tags
@@ -152,7 +152,7 @@ class _LiveView:
             case Updated():
                 self._updated(event)
             case Validated():
-                # Measures of single classes, such as f1/PER, are in the table at the end.
+                # Metrics of single classes, such as f1/PER, are in the table at the end.
                 whole = [metric for name, metric in event.metrics.items() if "/" not in name]
                 shown = "  ".join(f"{metric.name} {metric.value:.4f}" for metric in whole)
                 nothing = self.tags and event.metrics[self.metric].value == 0
@@ -252,7 +252,7 @@ class _LiveView:
 
 
 def metric_table(title: str, metrics: dict[str, Metric]) -> Table:
-    """Measures with their intervals."""
+    """Return a table of metrics with their intervals."""
     table = Table(title, "value", "95 % interval", box=None, pad_edge=False)
     for name, metric in metrics.items():
         interval = "" if metric.low is None or metric.high is None else f"{metric.low:.4f} to {metric.high:.4f}"
@@ -261,7 +261,7 @@ def metric_table(title: str, metrics: dict[str, Metric]) -> Table:
 
 
 def comparison_table(compared: Compared, judged: Sequence[Judged], metric: str, *, alone: Sequence[Judged]) -> Table:
-    """The model beside simple methods, and, where n-grams are joined to it, beside the model without them."""
+    """Return a table of the model, the baselines and, if n-grams are joined to the model, the model without them."""
     parts = [part.name for part in judged]
     table = Table(f"{metric} beside baselines", *parts, box=None, pad_edge=False)
     own = {part.name: part.metrics for part in judged}

@@ -1,4 +1,4 @@
-"""`segue generate`: a model goes on with a prompt, on the terminal, as the text becomes certain."""
+"""`segue generate`: the continuation of a prompt, streamed to the terminal."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -52,7 +52,7 @@ _NOT_WITH = {
     "--beam": {*_OF_SAMPLING, "--stop", "--choice", "--count", "--log-probabilities", "--alternatives", "--chat"},
     "--count": {"--choice", "--greedy", "--save", "--chat"},
     "--chat": {"--json", "--log-probabilities", "--alternatives"},
-    "--choice": {"--max-tokens", "--stop"},  # a choice would not be whole
+    "--choice": {"--max-tokens", "--stop"},  # a choice would not be complete
     "--greedy": _DRAWING,
     "--json": {"--log-probabilities"},
 }
@@ -108,7 +108,7 @@ class GenerateOptions(SamplingOptions):
     encoding: InputEncodingOption = "utf-8"
 
     def given(self) -> dict[str, object]:
-        """The options of this run by the names that the user knows."""
+        """Return the given options by their names on the command line."""
         names = {"choices": "--choice", "as_json": "--json"}
         options = {names.get(name, "--" + name.replace("_", "-")): value for name, value in vars(self).items()}
         # 0 is a value, though it equals False.
@@ -116,7 +116,7 @@ class GenerateOptions(SamplingOptions):
 
 
 def run_generation(model: str, prompt: str, options: GenerateOptions) -> None:
-    """Writes to standard output."""
+    """Generate text and write it to standard output."""
     check_options(options.given())
     if options.chat and prompt == STANDARD_INPUT:
         raise ConfigError("--chat reads standard input line by line; got - as the prompt as well. Leave one out.")
@@ -132,7 +132,7 @@ def _generate(model: str, prompt: str, sampling: SamplingSettings, options: Gene
     sampling = biased(sampling, options.bias, session.tokenizer)
     session.generation(
         sampling=sampling, stop=options.stop or (), choices=options.choices or ()
-    )  # checks before reading
+    )  # checks the settings before reading
     load_session(session, options.load)
     feed(session, prompt_pieces(prompt, encoding=options.encoding))
     if options.chat:
@@ -157,7 +157,7 @@ def _generate(model: str, prompt: str, sampling: SamplingSettings, options: Gene
 
 
 def check_options(given: Mapping[str, object]) -> None:
-    """Refuses options that would do nothing, or that contradict each other."""
+    """Raise ConfigError for options without effect, or that contradict each other."""
     problems = []
     for name, others in _NOT_WITH.items():
         wrong = [other for other in given if other in others]
@@ -174,7 +174,7 @@ def check_options(given: Mapping[str, object]) -> None:
         raise ConfigError(" ".join(problems))
 
 
-# ------------------------------------------------------------------------------------------------------- ways to write
+# ---------------------------------------------------------------------------------------------------------- generation
 
 
 def _write_one(session: Session, sampling: SamplingSettings, options: GenerateOptions) -> None:
@@ -201,7 +201,7 @@ def _write_one(session: Session, sampling: SamplingSettings, options: GenerateOp
 
 
 def _write_samples(session: Session, sampling: SamplingSettings, options: GenerateOptions) -> None:
-    """Some at a time: the first of them as it comes, the others when they are whole."""
+    """Generate samples in groups: the first of a group is streamed, the others are printed when they are complete."""
     screen = Screen()
     assert options.count is not None
     groups = write_samples(
@@ -250,7 +250,7 @@ def _search(session: Session, options: GenerateOptions) -> None:
         screen.end_line()
 
 
-# -------------------------------------------------------------------------------------------------------------- shown
+# ------------------------------------------------------------------------------------------------------------- output
 
 
 def _heading(number: int, more: str = "") -> str:

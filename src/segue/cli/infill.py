@@ -20,7 +20,7 @@ from segue.infer.infill import InfilledText
 from segue.infer.text_model import TextModel
 
 MOST_CHARACTERS = 20_000
-"""All of the text is read at once, and every token looks at every other."""
+"""Maximum number of characters: the whole text is read at once, and every token attends to every other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class InfillOptions(SamplingOptions):
 
 
 def run_infilling(model: str, text: str, options: InfillOptions) -> None:
-    """Prints the text with the gaps filled and marked, and what was filled in in the order of filling."""
+    """Print the text with the gaps filled and marked, and the tokens in the order of filling."""
     lengths = whole_numbers(options.length, option="--length")
     check_language_model(model)
     settings = sampling_settings(_choosing(options), show_alternatives=not options.as_json)
@@ -73,7 +73,7 @@ def run_infilling(model: str, text: str, options: InfillOptions) -> None:
 
 
 def _choosing(options: InfillOptions) -> InfillOptions:
-    """The likeliest token each time, unless an option asks for tokens to be drawn."""
+    """Return the options for greedy decoding, unless an option requests sampling."""
     drawing = [
         "--" + name.replace("_", "-")
         for name in ("temperature", "top_k", "top_p", "min_p", "typical")
@@ -85,12 +85,12 @@ def _choosing(options: InfillOptions) -> InfillOptions:
 
 
 def _marked(text: str, found: InfilledText, *, gap: str, terminal: bool) -> Text:
-    """The text, the fillings underlined; in brackets where nothing can be underlined."""
+    """Return the text with the fillings underlined; in brackets if the output cannot be underlined."""
     shown = Text()
     place = 0
     for part, filling in zip(re.split(f"(?:{re.escape(gap)})+", text), [*found.gaps, ""], strict=True):
         if not found.text.startswith(part + filling, place):
-            part = part.removesuffix(" ")  # the filling has this space
+            part = part.removesuffix(" ")  # the filling begins with this space
         inner = filling.lstrip(" ")
         shown.append(part + filling[: len(filling) - len(inner)])
         if inner:

@@ -1,4 +1,4 @@
-"""`segue inspect`: what a file or folder is, in any supported format, without loading weights."""
+"""`segue inspect`: a description of a file or folder in any supported format, without loading weights."""
 
 import math
 from collections import Counter
@@ -20,7 +20,7 @@ _LARGEST = 5
 
 
 def run_inspection(path: Path, *, tensors: bool) -> None:
-    """Prints what is there; `tensors` lists all of them."""
+    """Print the description; `tensors` lists all of them."""
     console = Console(highlight=False, emoji=False)
     found = inspected(path)
     say(console, f"{path}: {found.kind}{_family(found.family)}", hang=2, style="bold")
@@ -31,7 +31,7 @@ def run_inspection(path: Path, *, tensors: bool) -> None:
 
 
 def _family(family: str | None) -> str:
-    """Text after the kind: the family of the checkpoint, or the fine-tuned task."""
+    """Return the text after the kind: the family of the checkpoint, or the fine-tuned task."""
     if family is None:
         return ""
     return f", {family}" if family.startswith("fine-tuned") else f": {family}"

@@ -1,4 +1,4 @@
-"""`segue-lm-eval`: the command of lm-evaluation-harness with segue's models among its own.
+"""`segue-lm-eval`: the command of lm-evaluation-harness with segue's models added.
 
 segue-lm-eval run --model segue --model_args model=FOLDER --tasks TASK
 """
@@ -9,7 +9,7 @@ from segue.cli.errors import ended
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     raise SystemExit(ended(_evaluate))
 
 

@@ -1,4 +1,4 @@
-"""`segue models`: what comes with segue by name, readable in a terminal of any width: models and configs apart."""
+"""`segue models`: the named models and configs, listed for a terminal of any width."""
 
 import sys
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _USES = {
 
 
 def print_models() -> None:
-    """A paragraph for each model with weights, then for each config."""
+    """Print a paragraph for each model with weights, then for each config."""
     console = Console(highlight=False, emoji=False)
     say(console, "Models, with weights", style="bold underline")
     found = catalogue()
@@ -42,7 +42,7 @@ def print_models() -> None:
 
 
 def print_one(name: str) -> None:
-    """The card of a model, or a config as TOML, so that it can be sent to a file."""
+    """Print the card of a model, or a config as TOML, which can be redirected to a file."""
     found = card_or_config(name)
     if found.is_card:
         print(found.text)
@@ -74,7 +74,7 @@ def _print_packaged(console: Console, model: PackagedModel) -> None:
 
 
 def _labels(labels: Sequence[str]) -> str:
-    """The classes of a task, where they are few; otherwise how many there are."""
+    """Return the classes of a task if they are few; otherwise their number."""
     return f" ({', '.join(labels)})" if 0 < len(labels) <= 8 else f" ({len(labels)} labels)" if labels else ""
 
 

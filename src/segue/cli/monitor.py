@@ -1,4 +1,4 @@
-"""`segue monitor`: what is being said, by topic and company, and an alarm when it turns."""
+"""`segue monitor`: sentiment by topic and company, with alarms when it changes."""
 
 import os
 from functools import partial
@@ -155,7 +155,7 @@ def tell(
 
 
 def _words(model: "MonitorModel", text: str, entity: str | None) -> list[tuple[str, float]]:
-    """The words that spoke most for the sentiment that a text, or an entity in it, was told to have."""
+    """Return the words that contributed most to the predicted sentiment of a text, or of an entity in it."""
     words = sorted(model.deciding(text, entity=entity), key=lambda one: -one.weight)
     return [(text[one.start : one.end], one.weight) for one in words if one.weight > 0][:5]
 

@@ -1,7 +1,7 @@
-"""Options that several verbs have: written once, as values that a verb takes whole.
+"""Options that several commands share, as single options and as groups.
 
-A verb is a function with a parameter for each of its own options, and one for each group of shared options, which is a
-frozen dataclass. `expanded` turns it into the function that typer sees, with the options of the group in its place.
+A command is a function with a parameter for each of its own options, and one for each group of shared options, which is
+a frozen dataclass. `expanded` turns it into the function that typer sees, with the options of the group in its place.
 """
 
 import dataclasses
@@ -100,7 +100,7 @@ class TextOptions:
     ] = 4096
 
     def files(self, inputs: Sequence[str]) -> "TextFiles":
-        """The inputs as texts."""
+        """Return the inputs as texts."""
         from segue.api.texts import text_files
 
         return text_files(
@@ -139,7 +139,7 @@ class TableOptions:
     largest_expansion: ExpansionOption = None
 
     def settings(self) -> "TableSettings":
-        """How the tables are read."""
+        """Return the settings for reading the tables."""
         from segue.data.tables import TableSettings
 
         return TableSettings(
@@ -152,7 +152,7 @@ class TableOptions:
         )
 
     def roles(self) -> dict[str, str]:
-        """Columns by their roles."""
+        """Return the columns by their roles."""
         return chosen_columns(self.column or [])
 
 
@@ -172,7 +172,7 @@ class LabelledTableOptions(TableOptions):
 
 
 def chosen_columns(texts: list[str]) -> dict[str, str]:
-    """Columns by role, from options ROLE=COLUMN."""
+    """Return columns by role, from options ROLE=COLUMN."""
     chosen = {}
     for text in texts:
         role, equals, name = text.partition("=")
@@ -232,7 +232,7 @@ class SamplingOptions:
 
 
 def expanded(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as typer sees it: each parameter that is a group appears as the options of the group."""
+    """Return the function as typer sees it: each parameter that is a group is replaced by the options of the group."""
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
@@ -245,7 +245,7 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
     if not groups:
         return function
-    parameters += shared  # after the verb's own, in the help
+    parameters += shared  # after the command's own, in the help
 
     def verb(**given: Any) -> None:
         for name, group in groups.items():

@@ -1,6 +1,7 @@
-"""Rows to a file or to standard output as they come: JSON lines, csv, tsv, Parquet. A file appears when it is whole.
+"""Streaming output of rows to a file or to standard output: JSON lines, csv, tsv, Parquet. Files are written
+atomically.
 
-In: rows with the same columns each, and the kinds of these columns. What is in them is for the verbs.
+In: rows with the same columns each, and the types of these columns; their content is left to the commands.
 """
 
 import csv
@@ -28,22 +29,22 @@ from segue.files import new_file
 
 RowFormat = Literal["jsonl", "csv", "tsv", "parquet"]
 Kind = Literal["text", "int64", "float64", "vector"]
-_GROUP = 4096  # rows of a Parquet row group, at most
-_GROUP_NUMBERS = 2**22  # numbers in vectors of a row group, at most
+_GROUP = 4096  # maximum number of rows in a Parquet row group
+_GROUP_NUMBERS = 2**22  # maximum number of vector components in a row group
 
 
 class RowWriter(Protocol):
-    """Takes rows, in order."""
+    """Writer of rows, in order."""
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """The next one."""
+        """Write the next row."""
 
     def close(self) -> None:
-        """After the last."""
+        """Finish the output, after the last row."""
 
 
 def row_format(out: Path | None, to: RowFormat | None) -> RowFormat:
-    """The output format: as given, or by the file name; JSON lines for standard output."""
+    """Return the output format: as given, or by the file name; JSON lines for standard output."""
     found = to or ("jsonl" if out is None else out.suffix.removeprefix(".").lower())
     if found not in get_args(RowFormat):
         raise ConfigError(
@@ -56,7 +57,7 @@ def row_format(out: Path | None, to: RowFormat | None) -> RowFormat:
 
 
 def row_writer(file: BinaryIO, to: RowFormat, columns: Mapping[str, Kind], *, width: int | None = None) -> RowWriter:
-    """Writes to an open file. `width` is that of vectors."""
+    """Return a writer to an open file. `width` is the length of vectors."""
     if to == "parquet":
         return _Parquet(file, columns, width=width)
     return _Lines(file) if to == "jsonl" else _Delimited(file, columns, "," if to == "csv" else "\t")
@@ -80,7 +81,7 @@ class _Delimited:
         self.table.writerow(columns)
 
     def write(self, row: Mapping[str, Any] | str) -> None:
-        """A row; or, from the csv writer, the text of one."""
+        """Write a row; or, for the csv writer, the text of one."""
         if isinstance(row, str):
             self.file.write(row.encode())
         else:
@@ -91,8 +92,8 @@ class _Delimited:
 
 
 class _Sink:
-    """A file for pyarrow, whose writer ends its table when it is collected: if an error closed the file before, what it
-    writes then goes nowhere."""
+    """A file for pyarrow, whose writer ends its table when it is garbage-collected: if an error closed the file before,
+    that output is discarded."""
 
     closed = False
 
@@ -108,7 +109,7 @@ class _Sink:
 
 
 class _Parquet:
-    """Some rows at a time."""
+    """Writer of Parquet row groups."""
 
     def __init__(self, file: BinaryIO, columns: Mapping[str, Kind], *, width: int | None) -> None:
         self.arrow = pyarrow()
@@ -136,7 +137,7 @@ class _Parquet:
 
 
 def pyarrow() -> Any:
-    """The library, or an error that says how to get it."""
+    """Return the pyarrow module; raise an error that says how to install it."""
     try:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
@@ -147,21 +148,21 @@ def pyarrow() -> Any:
 
 
 def check_regular(out: Path) -> None:
-    """Refuses a device or a pipe: a file that takes its name when it is whole would remove it."""
+    """Raise DataError for a device or a pipe, which renaming a finished file would remove."""
     if os.path.exists(out) and not os.path.isfile(out):
         raise DataError(f"{out} must be a file to write; got a folder, a device or a pipe. Choose another name.")
 
 
 def check_standard_output() -> None:
-    """Refuses a standard output that was closed (`>&-`), where rows would be lost. Another stands in for it, so that
-    messages do no harm (`segue.cli`)."""
+    """Raise ConfigError for a closed standard output (`>&-`), where rows would be lost. A substitute stands in for it,
+    so that messages do no harm (`segue.cli`)."""
     if getattr(sys.stdout, "name", None) == os.devnull:
         raise ConfigError("rows must go to a file or to standard output; standard output is closed. Give --out FILE.")
 
 
 @contextmanager
 def written(out: Path | None, *, replace: bool, inputs: Iterable[str | Path]) -> Iterator[BinaryIO]:
-    """Standard output, or a file that appears when it is whole."""
+    """Yield standard output, or a file that is written atomically."""
     if out is None:
         check_standard_output()
         yield sys.stdout.buffer
@@ -180,7 +181,7 @@ class Meter:
         self.tokens = 0
 
     def show(self, event: ReadingProgress) -> None:
-        """Takes the events of `score_each` and `embed_each`."""
+        """Show an event of `score_each` or `embed_each`."""
         self.tokens = event.done
         now = time.perf_counter()
         line = f"{self.tokens:,} tokens, {self.tokens / max(1e-9, now - self.started):,.0f} tokens/s"
@@ -198,13 +199,13 @@ class Meter:
 
 @contextmanager
 def metered(console: Console, files: TextFiles) -> Iterator[Meter]:
-    """Shows a Meter while the work is done."""
+    """Show a Meter during the work."""
     with moving_line(console) as progress:
         yield Meter(progress, files)
 
 
 def summarise(console: Console, files: TextFiles, values: Mapping[str, str]) -> None:
-    """Names and values below each other, then what was wrong with the text."""
+    """Print names and values below each other, then problems of the text."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -215,7 +216,7 @@ def summarise(console: Console, files: TextFiles, values: Mapping[str, str]) -> 
 
 
 def warn(console: Console, files: TextFiles) -> None:
-    """Warns about problems found in the text, and how they were corrected."""
+    """Print problems found in the text, and how they were corrected."""
     for kind, number in files.problems.counts.items():
-        if kind != "cut_lines":  # long lines are put together again
+        if kind != "cut_lines":  # long lines are joined again
             say(console, f"{number:,} {MEANING[kind]}; first: {files.problems.first[kind]}", hang=2, style="yellow")

@@ -1,4 +1,4 @@
-"""`segue package`: a run as a model that can be packaged, small and with its card."""
+"""`segue package`: a run as a packaged model, small and with its model card."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def run_packaging(
     rank: int | None,
     replace: bool,
 ) -> None:
-    """Packages, and prints the files and what is to be known of them."""
+    """Package a model, and print its files and notes on them."""
     console = Console(highlight=False, emoji=False)
     packed = packaged(
         model, out, license=licence, languages=languages, notes=notes, trunk=trunk, rank=rank, replace=replace

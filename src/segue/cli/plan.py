@@ -1,4 +1,4 @@
-"""`segue plan`: what a pretraining run will need before it starts."""
+"""`segue plan`: the requirements of a pretraining run."""
 
 from rich.console import Console
 
@@ -9,9 +9,9 @@ from segue.config import Config
 
 
 def print_plan(config: Config) -> None:
-    """Parameters, memory and time of a run."""
+    """Print parameters, memory and time of a run."""
     from segue.api.pretrain import (
-        plan as planned,  # it needs torch, which a shell that completes names need not wait for
+        plan as planned,  # imports torch, which shell completion need not wait for
     )
 
     assert config.train is not None

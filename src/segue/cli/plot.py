@@ -1,4 +1,4 @@
-"""`segue plot`: runs against each other."""
+"""`segue plot`: loss curves of runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from segue.cli.options import ReplaceFileOption
 
 
 def plot_runs(runs: list[Path], out: Path, *, replace: bool) -> None:
-    """Draws, and says where the picture is."""
+    """Draw the plot, and print its path."""
     Console(highlight=False, emoji=False).print(f"Plot: {drawn(runs, out, replace=replace)}")
 
 

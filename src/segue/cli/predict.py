@@ -1,6 +1,6 @@
-"""`segue predict`: a table or texts in, the same rows with their answers out, in order, in constant memory.
+"""`segue predict`: predictions for the rows of a table or for texts, in order, in constant memory.
 
-Every row comes back. One that cannot be read, or cannot be answered, has no answer; a column of its own says why.
+Every row is written. A row that cannot be read or answered has no prediction; a column of its own says why.
 """
 
 import os
@@ -39,7 +39,7 @@ def run_prediction(
     batch_size: int,
     escape_formulas: bool,
 ) -> None:
-    """Writes a row for each row of the table, or for each text (`is_table` says which they are)."""
+    """Write a row for each row of the table, or for each text (`is_table` decides which they are)."""
     from_table = is_table(sources)
     inputs: list[str | Path] = [path_of(model), *(sources if from_table else ())]
     if out is not None:
@@ -80,9 +80,9 @@ def run_prediction(
 
 
 def is_table(sources: Sequence[str]) -> bool:
-    """Whether this is a table rather than texts: one argument alone that is `-`, `datasets:NAME`, a path that exists,
-    or a name that ends as those of tables do. A path among several arguments is an error, because it would be read as
-    a text."""
+    """Return True for a table rather than texts: a single argument that is `-`, `datasets:NAME`, an existing path, or a
+    name with the extension of a table. A path among several arguments is an error, because it would be read as a text.
+    """
     if len(sources) == 1:
         ending = Path(sources[0]).suffix.lower()
         return (
@@ -101,10 +101,10 @@ def is_table(sources: Sequence[str]) -> bool:
 
 
 def _warn(console: Console, table: Table, writer: PredictionWriter) -> None:
-    """Warns about other differences from the input table."""
+    """Print other differences from the input table."""
     problems = table.problems
     for kind, number in problems.counts.items():
-        if kind != "malformed_records":  # they are among the rows without an answer
+        if kind != "malformed_records":  # they are among the rows without a prediction
             say(console, f"{number:,} {MEANING[kind]}; first: {problems.first[kind]}", hang=2, style="yellow")
     if writer.escaped:
         text = (
@@ -129,7 +129,7 @@ def _format_of(out: Path | None) -> PredictionFormat:
 
 @contextmanager
 def _opened(out: Path | None, *, replace: bool, inputs: Iterable[str | Path]) -> Iterator[TextIO]:
-    """Standard output, or a file that appears when it is whole."""
+    """Yield standard output, or a file that is written atomically."""
     if out is None:
         yield sys.stdout
         return

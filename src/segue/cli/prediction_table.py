@@ -1,7 +1,7 @@
-"""Rows with their answers, written as they come: JSON lines, csv or tsv.
+"""Streaming output of rows with their predictions: JSON lines, csv or tsv.
 
-In: rows as the table has them, and what was answered. Out: text. In csv and tsv, a cell of text that a spreadsheet
-would run as a formula gets a ' in front, unless that is not wanted; numbers stay numbers. The way back:
+In: rows of the table, and their predictions. Out: text. In csv and tsv, a cell of text that a spreadsheet would
+evaluate as a formula is prefixed with ', unless that is disabled; numbers stay numbers. To undo it:
 
     re.sub(r"^'(?='*[=+\\-@\\t\\r])", "", cell)
 """
@@ -18,39 +18,40 @@ from segue.errors import DataError
 PredictionFormat = Literal["csv", "tsv", "jsonl"]
 PROBLEM = "problem"
 MOST_WAITING = 100_000
-"""Rows without an answer that wait for the first one, which tells the columns of csv and tsv."""
+"""Maximum number of rows without a prediction that wait for the first one, which determines the columns of csv and
+tsv."""
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 def without_formula(text: str) -> str:
-    """The text as a spreadsheet shows it and does not run it."""
+    """Return the text prefixed with ' if a spreadsheet would evaluate it as a formula."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 class PredictionWriter:
-    """Takes rows in order. The columns of csv and tsv are those of the table and of the first answer."""
+    """Writer of rows in order. The columns of csv and tsv are those of the table and of the first prediction."""
 
     def __init__(self, file: TextIO, to: PredictionFormat, columns: Sequence[str], *, escape_formulas: bool) -> None:
         self.file, self.to, self.columns, self.escape = file, to, list(columns), escape_formulas
         self.escaped = 0
-        """Cells that got a ' in front."""
+        """Number of cells that were prefixed with '."""
         self.left_out: Counter[str] = Counter()
-        """Fields of rows that have no column: those of JSON rows that the first ones do not have."""
+        """Fields without a column: those of JSON rows that the first rows do not have."""
         self._table: Any = None
         self._answers: dict[str, str] = {}
         self._waiting: list[tuple[Mapping[str, Any], str]] = []
 
     def write(self, row: Mapping[str, Any], answer: Mapping[str, Any], problem: str | None) -> str | None:
-        """The next row; its problem, if it has one now."""
+        """Write the next row; return its problem, if it has one now."""
         if self.to == "jsonl":
             values = {**row, **{self._apart(name, row): value for name, value in answer.items()}}
             values |= {self._apart(PROBLEM, row): problem} if problem else {}
             self.file.write(json.dumps(values, ensure_ascii=False, default=str) + "\n")
             return problem
         if self._table is None:
-            if problem is not None:  # which columns an answer has is not known yet
+            if problem is not None:  # the columns of a prediction are not known yet
                 self._wait(row, problem)
                 return problem
             self._begin(answer)
@@ -61,7 +62,8 @@ class PredictionWriter:
         return problem
 
     def close(self) -> None:
-        """After the last row. If none has an answer, their problems have a column all the same."""
+        """Finish the output, after the last row. If no row has a prediction, there is still a column for their
+        problems."""
         if self.to != "jsonl" and self._table is None:
             self._begin({})
         self.file.flush()
@@ -89,7 +91,7 @@ class PredictionWriter:
         self._table.writerow([self._cell(value) for value in [*values, problem]])
 
     def _apart(self, name: str, row: Mapping[str, Any]) -> str:
-        """Another name for a column of the answer, where the table has that one already."""
+        """Return another name for a column of the prediction, if the table has that one already."""
         return f"{name} (segue)" if name in self.columns or name in row else name
 
     def _cell(self, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""`segue prepare`: progress while it runs, then what was found and what it looks like in tokens."""
+"""`segue prepare`: progress, then a report with counts and examples of tokens."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,11 +28,11 @@ from segue.data.readers import ReadSettings
 
 _STAGES = {"sample": "reading a sample", "train": "training the tokeniser", "encode": "encoding"}
 Show: TypeAlias = Callable[[Progress], object]
-_PLAIN_SECONDS = 10.0  # between lines where output is not a terminal
+_PLAIN_SECONDS = 10.0  # between lines if output is not a terminal
 
 
 def run(inputs: Sequence[str], *, out: Path, settings: PrepareSettings, workers: int | None, replace: bool) -> None:
-    """Prepares and reports."""
+    """Prepare a store and print a report."""
     console = progress_console()
     watch = _watch_live if console.is_terminal else _watch_plain
     with watch(console) as show:
@@ -48,7 +48,7 @@ class _Meter:
         self._started = 0.0
 
     def line(self, progress: Progress) -> str:
-        """One line: stage, share, rates, time left."""
+        """Return one line: stage, share, rates, time left."""
         now = time.perf_counter()
         if progress.stage != self._stage:
             self._stage, self._started = progress.stage, now
@@ -70,7 +70,7 @@ class _Meter:
 
 @contextmanager
 def _watch_live(console: Console) -> Iterator[Show]:
-    """One line that changes; it is gone when all is done."""
+    """Show a status line, which is removed at the end."""
     meter = _Meter()
     with Live(console=console, refresh_per_second=8, transient=True) as live:
         yield lambda progress: live.update(Text(meter.line(progress), overflow="ellipsis", no_wrap=True))
@@ -78,7 +78,7 @@ def _watch_live(console: Console) -> Iterator[Show]:
 
 @contextmanager
 def _watch_plain(console: Console) -> Iterator[Show]:
-    """A line at the beginning of a stage, and now and then."""
+    """Print a line at the start of each stage, and periodically."""
     meter = _Meter()
     stage, told = "", 0.0
 
@@ -120,7 +120,7 @@ def _print_report(console: Console, report: PreparationReport) -> None:
 
 
 def _indented(console: Console, text: Text) -> None:
-    """Text of any script, wrapped by the columns it really takes."""
+    """Print text of any script, wrapped by its display width."""
     console.print(Padding(text, (0, 0, 0, 2), expand=False), overflow="fold")
 
 

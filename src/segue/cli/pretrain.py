@@ -1,4 +1,4 @@
-"""`segue pretrain`: a live view of a run."""
+"""`segue pretrain`: a live view of a pretraining run."""
 
 import math
 import shlex
@@ -26,9 +26,9 @@ from segue.train.pretrain import Ended, Event, Saved, Started, Validated
 from segue.train.stages import Origin
 
 Board: TypeAlias = Callable[[str, float, int], object]
-"""Takes a name, a value and a step, to show them elsewhere."""
+"""Callback that takes a name, a value and a step, for TensorBoard and similar."""
 BESIDE_LINE = 15
-"""Columns of the share that is done, before the moving line, and of a short bar behind it."""
+"""Width in columns of the share that is done, before the status line, and of a short bar after it."""
 
 
 def run_pretraining(
@@ -40,13 +40,13 @@ def run_pretraining(
     wandb: bool = False,
     verify: bool = True,
 ) -> Signals | None:
-    """Shows the run; returns the signal that stopped it, or None if all steps are done."""
+    """Show the run; return the signal that stopped it, or None if all steps are done."""
     boards = ([_tensorboard(run)] if tensorboard else []) + ([_wandb(run, config)] if wandb else [])
     view = LiveView(progress_console(), config, run, boards=[])
 
     def show(event: Event) -> None:
         if is_first_process():
-            if isinstance(event, Started):  # the folder is that of a run by now
+            if isinstance(event, Started):  # now the folder belongs to the run
                 view.boards = [board() for board in boards]
             view.show(event)
 
@@ -57,7 +57,7 @@ def run_pretraining(
 
 
 class LiveView:
-    """One moving line in a terminal; plain lines elsewhere."""
+    """A status line in a terminal; plain lines elsewhere."""
 
     def __init__(self, console: Console, config: Config, run: Path, *, boards: list[Board]) -> None:
         assert config.data is not None
@@ -142,7 +142,7 @@ class LiveView:
                 board("gradient_norm", report.gradient_norm, report.step)
 
     def _line(self, report: StepReport, room: int | None) -> str:
-        """Means over the latest steps; of what does not fit into the room, the least important is left out."""
+        """Return means over the last steps; if they do not fit, the least important are left out."""
         step = f"step {report.step}/{self.steps}"
         if not self.throughput.recent:
             return f"{step}  no finite step yet"
@@ -169,7 +169,7 @@ class LiveView:
 
 
 def loss_in_words(loss: float, model: ModelConfig) -> str:
-    """Perplexity, or bits where the vocabulary is that of characters or bytes."""
+    """Return the loss with its perplexity, or with bits if the vocabulary consists of characters or bytes."""
     if not math.isfinite(loss):
         return f"loss {loss}"
     if model.vocabulary.size <= 300:

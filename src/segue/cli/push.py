@@ -1,4 +1,4 @@
-"""`segue push`: a model folder to the hub, or what would go there."""
+"""`segue push`: upload of a model folder to the Hub, or a dry run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def run_push(
     languages: Sequence[str],
     dry_run: bool,
 ) -> None:
-    """Lists the files and their sizes, then uploads them, unless it is a rehearsal."""
+    """List the files and their sizes, then upload them, unless it is a dry run."""
     console = Console(highlight=False, emoji=False)
 
     def show(upload: Upload) -> None:

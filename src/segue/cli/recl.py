@@ -1,4 +1,4 @@
-"""`segue evaluate MODEL DATA --recl --against MODEL`: how much context each model of a group makes use of."""
+"""`segue evaluate MODEL DATA --recl --against MODEL`: relative effective context length of a group of models."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -30,7 +30,7 @@ def run_recl(
     plot: Path | None,
     replace: bool,
 ) -> None:
-    """Prints the perplexity of every model at every context length, then the effective lengths."""
+    """Print the perplexity of every model at every context length, then the effective lengths."""
     console = Console(highlight=False, emoji=False)
     if data is None:
         raise ConfigError("--recl needs a store; got only models. Give the folder of a store after MODEL.")
@@ -68,13 +68,13 @@ def _measured(
     exact: bool,
     clamp_distance: int | None,
 ) -> ContextEvaluation:
-    """Shows how far each model is."""
+    """Evaluate the models, and show the progress of each."""
     reports: dict[str, Report] = {}
     with ExitStack() as held:
 
         def show(event: Progress) -> None:
             if event.what not in reports:
-                held.close()  # the bar of the model before
+                held.close()  # the bar of the previous model
                 reports[event.what] = held.enter_context(reporting(event.what))
             reports[event.what](event.done, event.total or 0)
 

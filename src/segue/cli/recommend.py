@@ -1,4 +1,4 @@
-"""`segue recommend`: what next, from what people did and what things say."""
+"""`segue recommend`: recommendations from user events and item texts."""
 
 from functools import partial
 from pathlib import Path

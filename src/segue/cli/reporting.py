@@ -15,12 +15,12 @@ Report: TypeAlias = Callable[[int, int], None]
 PATIENCE = 1.0
 """Seconds of work before a bar appears."""
 LINE_EVERY = 10.0
-"""Seconds from one line to the next where there is no terminal."""
+"""Seconds between lines if there is no terminal."""
 
 
 @contextmanager
 def reporting(what: str) -> Iterator[Report]:
-    """Yields a callback for progress. `what` names the work at the start of each line."""
+    """Yield a callback for progress. `what` names the work at the start of each line."""
     console = Console(stderr=True, highlight=False, emoji=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)
@@ -44,5 +44,5 @@ def reporting(what: str) -> Iterator[Report]:
     try:
         yield report
     finally:
-        if bar.live.is_started:  # or it would print an empty line
+        if bar.live.is_started:  # otherwise it would print an empty line
             bar.stop()

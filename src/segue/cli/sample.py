@@ -1,4 +1,4 @@
-"""`segue sample`: corpora for a first try."""
+"""`segue sample`: sample corpora."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from segue.cli.options import ReplaceFileOption
 
 
 def print_samples() -> None:
-    """A paragraph for each."""
+    """Print a paragraph for each sample."""
     console = Console(highlight=False, emoji=False)
     for name, sample in samples().items():
         say(console, f"{name}  {sample.language}", hang=2, style="bold")
@@ -27,7 +27,7 @@ def print_samples() -> None:
 
 
 def write(name: str, out: Path | None, *, replace: bool) -> None:
-    """Writes it and says what to do next."""
+    """Write a sample and print the next command."""
     console = Console(highlight=False, emoji=False)
     done = written_sample(name, out, replace=replace)
     what = "documents" if done.task is None else "labelled texts"

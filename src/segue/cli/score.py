@@ -1,4 +1,4 @@
-"""`segue score`: files of any length in, a row with its log-probability for each token, line or document out."""
+"""`segue score`: log-probabilities of files of any length, one row for each token, line or document."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -39,7 +39,7 @@ def run_scoring(
     seed: int,
     reading: TextOptions,
 ) -> None:
-    """Writes the rows; with a file, prints a summary."""
+    """Write the rows; with a file, print a summary."""
     written_as = row_format(out, to)
     files = reading.files(inputs)
     read_from = [path_of(model), *(file.path for file in files.files)]
@@ -47,7 +47,7 @@ def run_scoring(
         check_file(out, replace=replace, inputs=read_from)
     console = Console(stderr=True, highlight=False, emoji=False)
     names = [field.name for field in fields(TokenScore if by == "token" else TextScore)]
-    names.remove("likeliest")  # nobody asked for it
+    names.remove("likeliest")  # not requested
     if by == "document":
         names.remove("line")
     loaded = text_model(model)

@@ -26,7 +26,7 @@ def run_server(
     overrides: Sequence[str],
     check: bool,
 ) -> None:
-    """Serves until it is told to stop; with `check`, stops when it could begin."""
+    """Serve until a signal arrives; with `check`, stop once the server has started."""
     check_installed("segue serve")
     from segue.checkpoint.packaged import packaged_models
     from segue.serve.app import make_app
@@ -75,7 +75,7 @@ def run_server(
 
 
 def is_local(host: str) -> bool:
-    """Whether an address is of this machine alone."""
+    """Return True if only this machine can reach the address."""
     if host == "localhost":
         return True
     try:
@@ -85,7 +85,7 @@ def is_local(host: str) -> bool:
 
 
 def check_installed(program: str) -> None:
-    """Raises unless what servers need is there."""
+    """Raise ConfigError if a package that servers need is missing."""
     from importlib.util import find_spec
 
     missing = [name for name in NEEDED if find_spec(name) is None]

@@ -1,4 +1,4 @@
-"""`segue study`: a comparison of variants, and the ready ones by name."""
+"""`segue study`: comparisons of variants, and the list of built-in studies."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`segue tour`: four things that make these models what they are, computed on small ones as you watch."""
+"""`segue tour`: four ideas behind these models, computed live on small ones."""
 
 import itertools
 import time
@@ -19,9 +19,9 @@ SENTENCE = ["go", "on", "to", "what", "follows", "without", "a", "pause"]
 
 
 def run() -> None:
-    """The four stops."""
+    """Run the four demonstrations."""
     started = time.perf_counter()
-    torch.set_num_threads(1)  # the models are so small that a second thread only waits
+    torch.set_num_threads(1)  # the models are so small that a second thread would only wait
     console = Console(highlight=False, emoji=False)
     torch.manual_seed(0)
     with torch.no_grad():
@@ -34,18 +34,18 @@ def run() -> None:
 
 
 def _model(name: str, vocabulary: int, **settings: object) -> LanguageModel:
-    """Small, and with weights large enough to make every effect visible."""
+    """Return a small model whose weights are large enough to make every effect visible."""
     config: ModelConfig = changed(named(name), vocabulary={"size": vocabulary}, init_std=0.3, **(SMALL | settings))
     return LanguageModel(config).double().eval()
 
 
 def _marks(console: Console) -> tuple[str, str]:
-    """For what cannot be seen and what can."""
+    """Return the marks for hidden and visible tokens."""
     return (".", "#") if console.options.ascii_only else ("·", "█")
 
 
 def _reach(model: LanguageModel, ids_BQ: Tensor, segment: int) -> list[bool]:
-    """Which tokens move the last state when they change: tried, not assumed."""
+    """Return which tokens change the last hidden state, by trying each."""
 
     def last_state(ids: Tensor) -> Tensor:
         memory = None

@@ -1,4 +1,4 @@
-"""`segue tune`: a search for settings, a line for each validation and each trial."""
+"""`segue tune`: a hyperparameter search, with a line for each validation and each trial."""
 
 from pathlib import Path
 from signal import Signals
@@ -32,7 +32,7 @@ def run_search(
     hours: float | None,
     new_weights: bool,
 ) -> Signals | None:
-    """Shows the search; returns the signal that stopped it, or None if it came to its end."""
+    """Show the search; return the signal that stopped it, or None if it finished."""
     search = search_for(
         model,
         train,

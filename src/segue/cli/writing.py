@@ -1,7 +1,6 @@
-"""Shared parts of the commands that generate text: settings from options, prompts of any size, text on the screen,
-Ctrl-C.
+"""Shared parts of the commands that generate text: settings from options, prompts of any size, output, Ctrl-C.
 
-In: options as the user gave them, and a Session. What is written, and when, is for the verbs.
+In: options as the user gave them, and a Session. Generation itself is left to the commands.
 """
 
 import io
@@ -35,17 +34,17 @@ from segue.text.unicode import REPLACEMENT, without_surrogates
 
 STANDARD_INPUT = "-"
 ALTERNATIVES = 3
-"""Likeliest tokens beside each one in a table, where nobody says how many."""
+"""Default number of most likely tokens beside each token in a table."""
 _UNSEEN = {code: REPLACEMENT for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
-"""Characters that a terminal obeys rather than shows; a model may write them."""
+"""Control characters of terminals, which a model may generate, and their replacement."""
 
 
 # ---------------------------------------------------------------------------------------------------------- settings
 
 
 def sampling_settings(options: SamplingOptions, *, show_alternatives: bool) -> SamplingSettings:
-    """From the options that were given; all that is wrong with them is said at once. `show_alternatives`: also where
-    nobody said how many."""
+    """Return the settings of the given options; all problems are reported at once. With `show_alternatives`,
+    alternatives are included even if their number is not given."""
     alternatives = options.alternatives
     if alternatives is None and show_alternatives:
         alternatives = ALTERNATIVES
@@ -66,7 +65,7 @@ def sampling_settings(options: SamplingOptions, *, show_alternatives: bool) -> S
 
 
 def biased(settings: SamplingSettings, bias: Sequence[str] | None, tokenizer: Tokenizer) -> SamplingSettings:
-    """The settings with --bias, whose tokens are looked up in the tokeniser."""
+    """Return the settings with --bias, whose tokens are looked up in the tokeniser."""
     pairs = [_bias(one) for one in bias or ()]
     return replace(settings, logit_bias={token_id(token, tokenizer): number for token, number in pairs})
 
@@ -84,7 +83,7 @@ def _top_k(text: str) -> int | None:
 
 
 def _bias(text: str) -> tuple[str, float]:
-    """Token and number of TOKEN=NUMBER."""
+    """Return the token and the number of TOKEN=NUMBER."""
     token, sign, value = text.rpartition("=")
     try:
         number = float(value)
@@ -100,7 +99,7 @@ def _bias(text: str) -> tuple[str, float]:
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Settings that ask for more than the machine has are a mistake of the user."""
+    """Raise out-of-memory errors as ConfigError: the settings need more than the machine has."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -116,7 +115,7 @@ def enough_memory() -> Iterator[None]:
 
 
 def prompt_pieces(prompt: str, *, encoding: str) -> Iterator[str]:
-    """The prompt, or standard input as it comes."""
+    """Yield the prompt, or standard input as it arrives."""
     if prompt != STANDARD_INPUT:
         yield without_surrogates(prompt)
         return
@@ -128,7 +127,8 @@ def prompt_pieces(prompt: str, *, encoding: str) -> Iterator[str]:
 
 
 def feed(session: Session, pieces: Iterable[str]) -> None:
-    """Reads a prompt; where that takes long, says how far it is, and where some of it cannot matter, how much."""
+    """Read a prompt; show progress if that takes long, and report how many tokens were skipped because they cannot
+    matter."""
     before = session.tokens_read
     with reporting("reading the prompt, tokens") as report:
         skipped = session.feed(pieces, progress=report)
@@ -146,20 +146,21 @@ def feed(session: Session, pieces: Iterable[str]) -> None:
 
 
 def load_session(session: Session, path: Path | None) -> None:
-    """Goes on with a saved one, if there is one to go on with."""
+    """Load a saved session, if a file was given."""
     if path is not None:
         session.load(path)
 
 
 def check_place(path: Path | None, *, replace: bool, loaded: Path | None, model: str) -> None:
-    """Refuses, before the work, a place where the session cannot be saved. It may go on in the file it came from."""
+    """Raise an error, before the work, for a path where the session cannot be saved. The file that it was loaded from
+    may be overwritten."""
     if path is not None:
         goes_on = loaded is not None and path.is_file() and loaded.is_file() and path.samefile(loaded)
         check_file(path, replace=replace or goes_on, inputs=[path_of(model)], folder_made=True)
 
 
 def save_session(session: Session, path: Path | None) -> None:
-    """Saves it, if a file was named."""
+    """Save the session, if a file was given."""
     if path is not None:
         session.save(path)
 
@@ -168,7 +169,7 @@ def save_session(session: Session, path: Path | None) -> None:
 
 
 class Screen:
-    """Text to standard output as it comes."""
+    """Streams text to standard output."""
 
     def __init__(self) -> None:
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -177,25 +178,25 @@ class Screen:
         self._fresh = True
 
     def show(self, text: str) -> None:
-        """At once."""
+        """Write text at once."""
         if text:
             sys.stdout.write(text.translate(_UNSEEN) if self._safe else text)
             sys.stdout.flush()
             self._fresh = text.endswith("\n")
 
     def end_line(self) -> None:
-        """Ensures that further output begins on a new line."""
+        """Ensure that further output begins on a new line."""
         if not self._fresh:
             self.show("\n")
 
 
 def visible(token: str) -> str:
-    """A token as it can stand in a table."""
+    """Return a token in a form for tables."""
     return token if token.isprintable() else repr(token)[1:-1]
 
 
 def show_table(rows: Sequence[tuple[str, float, Sequence[tuple[str, float]]]]) -> None:
-    """Tokens with their log-probabilities and the model's likeliest tokens in their places."""
+    """Print tokens with their log-probabilities and the most likely alternatives."""
     console = Console(highlight=False, emoji=False)
     table = Table("token", box=None, pad_edge=False)
     table.add_column("log p", justify="right")
@@ -217,7 +218,7 @@ def _perplexity(total: float, count: int) -> str:
 
 
 class Interrupt:
-    """Whether someone pressed Ctrl-C."""
+    """Flag that Ctrl-C sets."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -225,7 +226,7 @@ class Interrupt:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupt]:
-    """Ctrl-C is noted, so that it stops between two tokens and not within one. A second one is raised."""
+    """Record Ctrl-C, so that generation stops between two tokens and not within one. A second Ctrl-C is raised."""
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
         yield interrupt

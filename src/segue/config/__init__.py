@@ -1,7 +1,7 @@
-"""Settings: what there is (`schema`), what goes together (`rules`), how they are read and written (`load`), and how
-large the model is that they describe (`size`).
+"""Settings: their schema (`schema`), rules between them (`rules`), reading and writing (`load`), and the size of the
+model that they describe (`size`).
 
-Knows nothing of torch. What the settings do is the business of `model/`.
+Independent of torch; `model/` implements the settings.
 """
 
 from segue.config.load import (

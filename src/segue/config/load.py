@@ -1,4 +1,4 @@
-"""From a file, a dict or a changed config to a validated one, and back to TOML.
+"""Loading, changing and validating configs, and writing them as TOML.
 
 In: a TOML file, a nested dict, `section.key=value` overrides. Out: a frozen `Config`, or one `ConfigError` that lists
 every problem.
@@ -20,8 +20,8 @@ from segue.errors import ConfigError
 
 S = TypeVar("S", bound=Section)
 LARGEST_FILE = 2**18  # bytes
-LONGEST_LINE = 2**13  # a key with very many dots takes time that grows with their square
-DEEPEST = 8  # tables in tables; no setting is deeper than four
+LONGEST_LINE = 2**13  # the time to parse a key grows with the square of its number of dots
+DEEPEST = 8  # nested tables; no setting is deeper than four
 MOST_SHOWN = 20  # problems
 MAY_DIFFER = frozenset(
     {
@@ -32,18 +32,18 @@ MAY_DIFFER = frozenset(
         "model.attention_dropout",
     }
 )
-"""Settings of a model that another stage of training may change: the weights of the layers do not depend on them."""
+"""Model settings that another stage of training may change: the weights of the layers do not depend on them."""
 MAY_BE_ADDED = "model.segments"
-"""A setting that another stage may add to a model that leaves it out."""
+"""Setting that another stage may add to a model without it."""
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Reads a TOML file, applies `section.key=value` overrides, validates all of it."""
+    """Read a TOML file, apply `section.key=value` overrides, and validate all of it."""
     return parse(toml(read_config_file(path), source=str(path)), overrides)
 
 
 def read_config_file(path: str | Path) -> str:
-    """The text of a config file. A pipe or a device, which may have no end, is none."""
+    """Return the text of a config file; raise ConfigError for a pipe or a device, which may have no end."""
     try:
         if os.path.exists(path) and not os.path.isfile(path):
             raise ConfigError(f"{path} must be a readable UTF-8 TOML file; got a folder or a device. Check the path.")
@@ -60,7 +60,7 @@ def read_config_file(path: str | Path) -> str:
 
 
 def toml(text: str, *, source: str) -> dict[str, Any]:
-    """The values of a TOML text; `source` is what a message calls it."""
+    """Parse a TOML text; `source` is its name in errors."""
     if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:
         raise ConfigError(f"{source} must have lines of at most {LONGEST_LINE:,} characters; one is longer. Split it.")
     try:
@@ -72,16 +72,16 @@ def toml(text: str, *, source: str) -> dict[str, Any]:
 
 
 def toml_value(text: str) -> Any:
-    """What is written after `key=` on the command line: a TOML value, or else the text as it is."""
+    """Return the value after `key=` on the command line: a TOML value, or else the text as it is."""
     try:
         return tomllib.loads(f"value = {text}")["value"] if len(text) <= LONGEST_LINE else text
-    except (ValueError, RecursionError):  # an integer of too many digits too is then no number
+    except (ValueError, RecursionError):  # an integer of too many digits is then not a number either
         return text
 
 
 def parse(values: Mapping[str, Any], overrides: Sequence[str] = (), *, base: ModelConfig | None = None) -> Config:
-    """Validates nested values; raises one ConfigError with every problem. `base` is the model whose weights will be
-    used: it completes [model], which may differ from it in `MAY_DIFFER` and `MAY_BE_ADDED` alone."""
+    """Validate nested values; raise one ConfigError with every problem. `base` is the model whose weights will be used:
+    it completes [model], which may differ from it only in `MAY_DIFFER` and `MAY_BE_ADDED`."""
     merged = _copy(values)
     problems = [text for override in overrides if (text := _apply(merged, override))]
     if base is not None and isinstance(merged.setdefault("model", {}), dict):
@@ -101,7 +101,7 @@ def parse(values: Mapping[str, Any], overrides: Sequence[str] = (), *, base: Mod
 
 
 def settings(root: type[S], values: Mapping[str, Any], overrides: Sequence[str] = ()) -> S:
-    """Validated settings of another root than `Config`, with the same messages."""
+    """Validate settings of another root than `Config`, with the same messages."""
     merged = _copy(values)
     problems = [text for override in overrides if (text := _apply(merged, override))]
     try:
@@ -115,22 +115,23 @@ def settings(root: type[S], values: Mapping[str, Any], overrides: Sequence[str] 
 
 
 def model_config(**values: Any) -> ModelConfig:
-    """A validated `ModelConfig` from plain keyword values, as in the `[model]` table of a file."""
+    """Return a validated `ModelConfig` from plain keyword values, as in the `[model]` table of a file."""
     return parse({"model": values}).model
 
 
 def changed(config: ModelConfig, **values: Any) -> ModelConfig:
-    """The same model with some settings changed; sections take dicts that are merged, None removes a key."""
+    """Return the same model config with some settings changed; sections take dicts that are merged, None removes a
+    key."""
     return model_config(**merge(config.model_dump(exclude_none=True), values))
 
 
 def dump(config: Config) -> str:
-    """The whole config, defaults included, as TOML."""
+    """Return the whole config as TOML, including defaults."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
 def _explained(error: ValidationError, root: type[Section]) -> list[str]:
-    """Each problem in words; of very many, as a file of another kind has them, only the first: it takes time."""
+    """Explain each problem; of very many, as a file of another kind has them, only the first, because it takes time."""
     details = error.errors()
     rest = [f"{path_of(detail['loc'])}: {detail['msg']}" for detail in details[MOST_SHOWN:]]
     return [explain(detail, root) for detail in details[:MOST_SHOWN]] + rest
@@ -144,7 +145,7 @@ def _listed(what: str, problems: Sequence[str]) -> str:
 
 
 def _compared(given: Mapping[str, Any], base: Mapping[str, Any], table: str) -> tuple[dict[str, Any], list[str]]:
-    """What is given without that which contradicts `base`, and the contradictions in words."""
+    """Return the given values without those that contradict `base`, and the contradictions as messages."""
     agreeing, problems = {}, []
     for key, value in given.items():
         name, own = f"{table}.{key}", base.get(key)
@@ -168,7 +169,7 @@ def _compared(given: Mapping[str, Any], base: Mapping[str, Any], table: str) -> 
 
 
 def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The old settings with the new ones over them; tables are merged, unless one is of another kind. None removes."""
+    """Merge new settings over old ones; tables are merged, unless their kinds differ. None removes a key."""
     merged = dict(old)
     for key, value in new.items():
         if value is None:
@@ -188,7 +189,7 @@ def _copy(values: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
 
 
 def _apply(values: dict[str, Any], override: str) -> str | None:
-    """Sets one `section.key=value` in place; returns what is wrong with it, if anything."""
+    """Set one `section.key=value` in place; return what is wrong with it, if anything."""
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts) or len(parts) > DEEPEST:
@@ -206,7 +207,8 @@ def _apply(values: dict[str, Any], override: str) -> str | None:
 
 
 def _rules_among_the_good(merged: dict[str, Any], error: ValidationError) -> list[str]:
-    """The broken rules that read only settings which are fine by themselves, so that all is said at once."""
+    """Return the broken rules that involve only settings which are valid by themselves, so that all problems are
+    reported at once."""
     bad = {path_of(detail["loc"]) for detail in error.errors()}
     for detail in error.errors():
         table: Any = merged
@@ -234,5 +236,5 @@ def _rules_among_the_good(merged: dict[str, Any], error: ValidationError) -> lis
 
 
 def _overlap(name: str, wrong: str) -> bool:
-    """Whether one of two settings is, or contains, the other."""
+    """Return True if one of two settings is, or contains, the other."""
     return f"{name}.".startswith(f"{wrong}.") or f"{wrong}.".startswith(f"{name}.")

@@ -1,4 +1,5 @@
-"""Pydantic's findings in words: the thing, the rule, the value, the remedy; the nearest setting for an unknown one."""
+"""Pydantic's errors as messages: the thing, the rule, the value and the remedy; the nearest setting for an unknown
+one."""
 
 import difflib
 from collections.abc import Iterator
@@ -9,23 +10,23 @@ from pydantic_core import ErrorDetails
 from segue.config.schema import POSITION_KINDS, Config, Section
 
 SHOWN = 120
-"""Characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 
 
 def shown(value: object) -> str:
-    """A value at a length that fits a message, whatever it is."""
+    """Return a value as text of limited length, whatever it is."""
     try:
         text = repr(value)
     except (
         ValueError,
         RecursionError,
-    ):  # an integer of more digits than Python prints, or tables without end in tables
+    ):  # an integer of more digits than Python prints, or tables nested without end
         return f"a value of type {type(value).__name__} that is too large to show"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def parts(loc: tuple[str | int, ...]) -> list[str | int]:
-    """A pydantic location without the union tag that it inserts after `positions`."""
+    """Return a pydantic location without the union tag that it inserts after `positions`."""
     return [
         part
         for before, part in zip((None, *loc), loc, strict=False)
@@ -39,7 +40,7 @@ def path_of(loc: tuple[str | int, ...]) -> str:
 
 
 def _sections(section: type[Section], prefix: str = "") -> Iterator[tuple[str, type[Section]]]:
-    """Every table of settings with its dotted name; `positions` once for each kind."""
+    """Yield every table of settings with its dotted name; `positions` once for each kind."""
     yield prefix, section
     for name, field in section.model_fields.items():
         options = get_args(field.annotation) or (field.annotation,)
@@ -49,7 +50,7 @@ def _sections(section: type[Section], prefix: str = "") -> Iterator[tuple[str, t
 
 
 def explain(detail: ErrorDetails, root: type[Section] = Config) -> str:
-    """One finding about settings of `root`."""
+    """Return the message for one error in settings of `root`."""
     path, value = path_of(detail["loc"]), shown(detail["input"])
     context = detail.get("ctx", {})
     table, _, key = path.rpartition(".")

@@ -1,4 +1,4 @@
-"""Rules that settings must keep together: each broken one with its values and its remedy."""
+"""Rules between settings: each broken one is reported with its values and its remedy."""
 
 import math
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Problem: TypeAlias = tuple[tuple[str, ...], str]
 
 
 def broken_rules(config: Config) -> Iterator[Problem]:
-    """Yields (the settings a rule reads, what is wrong) for every broken rule."""
+    """Yield (settings of the rule, message) for every broken rule."""
     for names, message in _model_rules(config.model):
         yield tuple(f"model.{name}" for name in names), message
     if config.data is not None:
@@ -29,7 +29,7 @@ def broken_rules(config: Config) -> Iterator[Problem]:
 
 
 def broken_data_rules(data: DataConfig, model: ModelConfig) -> Iterator[Problem]:
-    """The same for data, alone and with the model that reads it."""
+    """Yield the broken rules of the data settings, alone and with the model that reads the data."""
     yield from _lane_rules(data, model)
     yield from _masking_rules(data, model)
     if model.objective == "permutation":
@@ -68,7 +68,8 @@ def _shape_rules(model: ModelConfig) -> Iterator[Problem]:
 
 
 def _nearest_divisors(width: int, heads: int) -> list[int]:
-    """The next below and the next above; both small and large divisors come from those up to the square root."""
+    """Return the next divisor below and the next above; divisors up to the square root give both the small and the
+    large ones."""
     small = [n for n in range(1, math.isqrt(width) + 1) if width % n == 0]
     divisors = sorted({*small, *(width // n for n in small)})
     return [n for n in divisors if n < heads][-1:] + [n for n in divisors if n > heads][:1]

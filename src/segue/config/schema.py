@@ -7,14 +7,14 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# Every number has a largest value, far above that of any published model: no config can ask for work without end.
+# Every number has a maximum, far above that of any published model, so that no config can request endless work.
 LARGEST_VOCABULARY = 2**24
 PositiveInt: TypeAlias = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Length: TypeAlias = Annotated[int, Field(ge=1, le=2**24)]
 """Length in tokens."""
 Width: TypeAlias = Annotated[int, Field(ge=1, le=2**20)]
 SmallCount: TypeAlias = Annotated[int, Field(ge=1, le=2**11)]
-"""Largest number of parts that a model has one by one, such as its layers."""
+"""Maximum number of separate parts of a model, such as its layers."""
 Seed: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Probability: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 PositiveFloat: TypeAlias = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
@@ -189,7 +189,7 @@ class ModelConfig(Section):
     memory: MemoryConfig | None = None
     """Default: no memory; every segment is read on its own."""
     attention_span: Length | None = None
-    """Each query sees exactly this many latest keys, itself included (causal only). `same_length` of the original
+    """Each query attends to exactly this many latest keys, itself included (causal only). `same_length` of the original
     PyTorch code and of transformers is the memory length; of the TensorFlow code, memory length + 1."""
     segments: Literal["relative", "absolute"] | None = None
     """Segment encodings. relative: whether two positions are of the same segment enters the attention score (XLNet).
@@ -235,7 +235,7 @@ class ModelConfig(Section):
 
     @property
     def bidirectional(self) -> bool:
-        """Whether a token may attend to later tokens of its segment."""
+        """True if a token may attend to later tokens of its segment."""
         return self.objective != "causal"
 
     @property
@@ -281,7 +281,7 @@ class PermutationConfig(Section):
 
 
 class MaskingConfig(Section):
-    """How tokens are corrupted for the masked objective (Devlin et al. 2018)."""
+    """Corruption of tokens for the masked objective (Devlin et al. 2018)."""
 
     rate: Probability = 0.15
     """Share of the tokens that are predicted, at least one of them."""
@@ -297,7 +297,7 @@ class MaskingConfig(Section):
 
 
 class DataConfig(Section):
-    """The training data, and how it becomes batches."""
+    """Training data and batching."""
 
     store: str
     """Folder written by `segue prepare`."""
@@ -313,8 +313,8 @@ class DataConfig(Section):
     backward_lanes: bool = False
     """The second half of the lanes reads the text of the first half from its end (bidirectional data)."""
     targets: Literal["all", "second_half"] = "all"
-    """Positions of a segment that are trained on, for objective "causal". second_half: those that see half a segment at
-    least (half losses of the Transformer-XL paper). Validation counts all."""
+    """Positions of a segment with a training loss, for objective "causal". second_half: those with at least half a
+    segment of context (half losses of the Transformer-XL paper). Validation counts all."""
     permutation: PermutationConfig = PermutationConfig()
     """Settings for objective "permutation"."""
     masking: MaskingConfig = MaskingConfig()
@@ -325,7 +325,7 @@ class DataConfig(Section):
 
 
 class TrainConfig(Section):
-    """How a model is trained: the same loop for all objectives."""
+    """Training settings, the same for all objectives."""
 
     steps: PositiveInt = 1000
     """Number of optimizer updates."""
@@ -389,7 +389,7 @@ class TrainConfig(Section):
 
 
 class ReadConfig(Section):
-    """How documents are read for a task, segment by segment."""
+    """Reading of documents for a task, segment by segment."""
 
     segment_length: Length | None = None
     """Tokens per segment. Default: 512, or all positions of a model that has fewer."""
@@ -415,7 +415,7 @@ class ReadConfig(Section):
 
 
 class FinetuneConfig(Section):
-    """How a pretrained model is trained for a task."""
+    """Fine-tuning settings."""
 
     epochs: PositiveInt | None = None
     """Maximum number of passes over the examples. Default: 3, and up to 10 for small tables, to make 600 updates."""
@@ -451,7 +451,7 @@ class FinetuneConfig(Section):
 
 
 class Config(Section):
-    """All settings of a run, in the order in which the data meets them."""
+    """All settings of a run, in the order of the pipeline."""
 
     data: DataConfig | None = None
     """Training data; absent if only a model is described."""

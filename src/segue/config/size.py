@@ -1,4 +1,4 @@
-"""Number of parameters of a model, by formula: known before anything is built, and without torch."""
+"""Number of parameters of a model, by formula, without building it and without torch."""
 
 from itertools import pairwise
 
@@ -12,11 +12,11 @@ from segue.config.schema import (
 )
 
 BUCKETS = 33
-"""Buckets of distances that have a u and v of their own (`model.positions.NUM_BUCKETS`)."""
+"""Number of distance buckets with a u and v of their own (`model.positions.NUM_BUCKETS`)."""
 
 
 def parameter_count(config: ModelConfig) -> int:
-    """The parameters of the language model."""
+    """Return the number of parameters of the language model."""
     width, size = config.width, config.vocabulary.size
     count = trunk_parameter_count(config) + _softmax(config)
     if config.vocabulary.transform:
@@ -27,7 +27,7 @@ def parameter_count(config: ModelConfig) -> int:
 
 
 def trunk_parameter_count(config: ModelConfig) -> int:
-    """The parameters below every head: token tables and readers."""
+    """Return the number of parameters below every head: token tables and readers."""
     widths, projected = _bins(config)
     tables = _tables(config, widths)
     used = [0] if config.vocabulary.shrink == 1 else range(len(widths))
@@ -36,7 +36,8 @@ def trunk_parameter_count(config: ModelConfig) -> int:
 
 
 def _bins(config: ModelConfig) -> tuple[list[int], list[bool]]:
-    """The width of each bin of the vocabulary, and whether a projection stands between it and the model."""
+    """Return the width of each bin of the vocabulary, and True for each bin with a projection to the width of the
+    model."""
     words = config.vocabulary
     widths = [(words.width or config.width) // words.shrink**i for i in range(len(words.cutoffs) + 1)]
     return widths, [w != config.width or (words.shrink > 1 and words.project_first_bin) for w in widths]

@@ -1,12 +1,12 @@
-"""Files and folders that are whole or not there, and the one rule of what may be replaced.
+"""Atomic writing of files and folders, and the rule of what may be replaced.
 
-Every file and folder that segue writes goes through here: beside its place first, synced, then moved in.
+Every file and folder that segue writes goes through here: it is written beside its final path, synced, then renamed.
 
 The rule: nothing is deleted or overwritten that segue did not write, and no input of the command.
 
-- A file that exists is replaced only if that is asked for (`--replace`).
-- A folder that exists is replaced only if that is asked for, if its manifest says that segue wrote a folder of the same
-  kind there, and if nothing else is in it: each file is listed, and is as it was written.
+- An existing file is replaced only if that is requested (`--replace`).
+- An existing folder is replaced only if that is requested, if its manifest says that segue wrote a folder of the same
+  kind there, and if nothing else is in it: each file is listed, and unchanged since it was written.
 - Links, devices and mount points are never replaced, nor the current folder, the home folder, or one above them.
 """
 

@@ -1,12 +1,12 @@
-"""Folders that are whole or not there, alone or several together.
+"""Atomic writing of folders, one or several together.
 
 A folder NAME is written in `.NAME.writing` beside it, which is locked while its writer lives. When all folders that
 belong together are complete and on disk, a journal that names them is written: from then on they count as replaced, and
-whoever comes after a killed writer makes the moves that it did not come to. Before that, nothing has happened.
+the next process after a killed writer completes its moves. Before that, nothing has changed.
 
-    .NAME.writing/lock          says that segue made this folder; locked by its owner
-    .NAME.writing/new           what takes the place of NAME
-    .NAME.writing/old           what stood there, on its way out
+    .NAME.writing/lock          marks the folder as segue's; locked by its owner
+    .NAME.writing/new           the folder that replaces NAME
+    .NAME.writing/old           the replaced folder, before it is deleted
     .NAME.writing/journal.json  the names of all folders to move, in the staging folder of the first of them
     .NAME.writing/leader.json   in those of the others: the name of the first
 """
@@ -28,7 +28,7 @@ from segue.files.single import sha256, sync, try_lock, unwritable
 Fill: TypeAlias = Callable[[Path], None]
 """Writes files into an empty folder."""
 Place: TypeAlias = Callable[[Path, Fill], None]
-"""Has a folder filled, and puts it into a place."""
+"""Has a folder filled, and moves it to its path."""
 
 _LOCK, _NEW, _OLD, _JOURNAL, _LEADER = "lock", "new", "old", "journal.json", "leader.json"
 _MARK = b"segue\n"
@@ -45,7 +45,7 @@ def write_folder(
     inputs: Iterable[str | Path] = (),
     failure: Failure = DataError,
 ) -> None:
-    """Calls `write` with an empty folder, adds the manifest, then puts that folder in the place of `target`."""
+    """Call `write` with an empty folder, add the manifest, then replace `target` with that folder."""
     inputs = list(inputs)
 
     def check() -> None:
@@ -53,7 +53,7 @@ def write_folder(
 
     _unless_others_write(check, target)
     with Staging(target, failure=failure) as staging:
-        check()  # that of a killed writer may have come into its place
+        check()  # the folder of a killed writer may have been moved to it
         try:
             staging.new.mkdir()
             write(staging.new)
@@ -72,8 +72,8 @@ def write_folder(
 
 
 def _unless_others_write(check: Callable[[], None], target: Path) -> None:
-    """Checks a folder before anything is done. While another writer replaces it, its files do not belong together, and
-    only the check under the lock tells."""
+    """Check a folder before anything is done. While another writer replaces it, its files do not belong together, and
+    only the check under the lock is reliable."""
     for last in (False, False, True):
         try:
             return check()
@@ -86,12 +86,12 @@ def _unless_others_write(check: Callable[[], None], target: Path) -> None:
 
 
 def manifest_text(hashes: dict[str, str]) -> str:
-    """The sha256 of each file by its name, as `manifest.json` lists them."""
+    """Return the sha256 of each file by its name, as in `manifest.json`."""
     return json.dumps(dict(sorted(hashes.items())), indent=1)
 
 
 class Staging:
-    """The hidden folder beside a target, made and locked. Leaving the `with` block without `publish` leaves nothing
+    """The hidden folder beside a target, created and locked. Leaving the `with` block without `publish` leaves nothing
     behind."""
 
     def __init__(self, target: Path, *, failure: Failure = DataError) -> None:
@@ -107,7 +107,7 @@ class Staging:
             self._take()
             if _is_pending(target):
                 for other in self._finish()[1:]:
-                    with suppress(SegueError):  # another process may be quicker to tidy up
+                    with suppress(SegueError):  # another process may clean up first
                         Staging(other, failure=failure).remove()
             self._sweep()
         except OSError as error:
@@ -126,8 +126,8 @@ class Staging:
         self.remove()
 
     def publish(self, *partners: "Staging") -> None:
-        """Puts the new folders into their places, all or none, whenever the process is killed. Files of others in a
-        folder that is replaced are kept in the new one."""
+        """Move the new folders to their paths, all or none, even if the process is killed. Files of others in a
+        replaced folder are kept in the new one."""
         try:
             for partner in partners:
                 _write_json(partner.folder / _LEADER, self.target.name)
@@ -143,7 +143,7 @@ class Staging:
             raise unwritable(self.target, error, self._failure) from None
 
     def remove(self) -> None:
-        """The hidden folder and the lock; may be called twice."""
+        """Remove the hidden folder and release the lock; may be called twice."""
         if self._handle is not None:
             with suppress(OSError):
                 if not _is_pending(_leader(self.target)):
@@ -153,7 +153,7 @@ class Staging:
                     self.folder.rmdir()
             self._release()
 
-    # ---------------------------------------------------------------------------------------------------- the lock
+    # -------------------------------------------------------------------------------------------------------- lock
 
     def _take(self) -> None:
         while self._handle is None:
@@ -173,7 +173,7 @@ class Staging:
                     os.close(handle)
 
     def _has_files(self, *, without_lock: bool = False) -> bool:
-        """Whether the folder has anything but a lock; or anything, and no lock."""
+        """Return True if the folder has anything but a lock; or anything, and no lock."""
         try:
             names = set(os.listdir(self.folder))
         except FileNotFoundError:
@@ -181,7 +181,7 @@ class Staging:
         return bool(names) and _LOCK not in names if without_lock else bool(names - {_LOCK})
 
     def _owned(self, handle: int) -> int | None:
-        """The handle, if its lock is ours; None if the file is no longer the one in the folder."""
+        """Return the handle, if its lock is ours; None if the file is no longer the one in the folder."""
         if not try_lock(handle):
             raise self._failure(
                 f"{self.target} must be written by one process at a time; another one is writing it. "
@@ -215,11 +215,11 @@ class Staging:
             os.close(self._handle)
             self._handle = None
 
-    # --------------------------------------------------------------------------------------------------- the moves
+    # ------------------------------------------------------------------------------------------------------- moves
 
     def _finish(self) -> list[Path]:
-        """The moves of the journal that are still to be made, in any state between the first and the last of them;
-        returns the places."""
+        """Complete the moves of the journal, from any state between the first and the last of them; return the
+        targets."""
         targets = _journal(self.target)
         for target in targets:
             new, old = staging_folder(target) / _NEW, staging_folder(target) / _OLD
@@ -241,7 +241,7 @@ class Staging:
         return targets
 
     def _undo(self) -> None:
-        """After an error between the moves: what was there before comes back, where it can."""
+        """Restore the previous state after an error between the moves, as far as possible."""
         with suppress(OSError):
             for target in _journal(self.target):
                 new, old = staging_folder(target) / _NEW, staging_folder(target) / _OLD
@@ -252,7 +252,7 @@ class Staging:
             (self.folder / _JOURNAL).unlink()
 
     def _sweep(self) -> None:
-        """Removes what is left over of moves that were made, and of those that will not be made."""
+        """Remove what is left of moves that were made, and of those that will not be made."""
         if self._old.is_dir():
             _discard(self._old, keep_in=self.target)
         if self.new.is_dir():
@@ -262,8 +262,9 @@ class Staging:
 
 
 def locate(target: Path) -> Path:
-    """Where the whole folder is now: in its place, or beside it if a writer was killed between two moves."""
-    if os.path.exists(target) or not target.name:  # Path.exists raises where a name is too long to be one
+    """Return the current path of the complete folder: its own, or one beside it if a writer was killed between two
+    moves."""
+    if os.path.exists(target) or not target.name:  # Path.exists raises if a name is too long
         return target
     new, old = staging_folder(target) / _NEW, target.with_name(f".{target.name}.old")
     if os.path.isfile(new / MANIFEST) and _is_pending(_leader(target)):
@@ -272,8 +273,8 @@ def locate(target: Path) -> Path:
 
 
 def settle(target: Path, *, failure: Failure = DataError) -> None:
-    """Makes the moves that a killed writer did not come to, before a folder is read. A living writer is not disturbed,
-    but waited for while it moves its folders."""
+    """Complete the moves of a killed writer, before a folder is read. A living writer is not disturbed, but waited for
+    while it moves its folders."""
     if not target.name or not os.path.isdir(staging_folder(target)):
         return
     leader, until = _leader(target), time.monotonic() + _PATIENCE
@@ -287,23 +288,23 @@ def settle(target: Path, *, failure: Failure = DataError) -> None:
 
 
 def sweep(target: Path) -> None:
-    """Removes what a dead writer left beside a target that is not written now; a living one is not disturbed."""
+    """Remove what a dead writer left beside a target that is not being written; a living one is not disturbed."""
     if target.name and os.path.isdir(staging_folder(target)):
         with suppress(SegueError):
             Staging(target).remove()
 
 
 def staging_folder(target: Path) -> Path:
-    """The hidden folder in which the one that takes the place of `target` is written."""
+    """Return the hidden folder in which the replacement of `target` is written."""
     return target.with_name(f".{target.name}.writing")
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder that segue wrote; what others put there stays, and so does the folder then."""
+    """Remove a folder that segue wrote; files of others stay, and so does the folder then."""
     written = written_files(folder)
     if written is None or folder.is_symlink():
         return
-    for path in list(everything_in(folder)):  # which follows no link out of it
+    for path in list(everything_in(folder)):  # follows no link out of it
         if is_own(path, written.get(path.relative_to(folder).as_posix()), thorough=False):
             path.unlink()
     (folder / MANIFEST).unlink()  # last: without it nothing here is known to be segue's
@@ -314,7 +315,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def _discard(old: Path, *, keep_in: Path) -> None:
-    """Removes a replaced folder; what segue did not write there goes to the new one."""
+    """Remove a replaced folder; files that segue did not write are moved to the new one."""
     remove_folder(old)
     if old.is_dir():
         for path in [path for path in everything_in(old) if path.is_symlink() or not path.is_dir()]:
@@ -323,7 +324,7 @@ def _discard(old: Path, *, keep_in: Path) -> None:
 
 
 def _move_into(path: Path, place: Path) -> None:
-    """Moves a file to a place, or, where that is taken, to one beside it."""
+    """Move a file to a path, or, if that is taken, to one beside it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     free, number = place, 1
     while os.path.lexists(free):
@@ -340,7 +341,7 @@ def _journal(leader: Path) -> list[Path]:
 
 
 def _leader(target: Path) -> Path:
-    """The target whose staging folder has the journal: another one, or itself."""
+    """Return the target whose staging folder has the journal: another one, or itself."""
     try:
         return target.with_name(json.loads((staging_folder(target) / _LEADER).read_bytes()))
     except (OSError, ValueError, TypeError):

@@ -36,11 +36,11 @@ _LISTED: Mapping[Kind, tuple[str, ...]] = {
     "recommend": ("recommend.json",),
     "recommend-model": ("model.json", "items.jsonl"),
 }
-"""What the manifest of a folder of each kind lists, among others."""
+"""Files that the manifest of a folder of each kind must list."""
 _LARGEST_MANIFEST = 1 << 26
 _SMALL = 1 << 20
-"""Bytes. When a training run saves its state over the one before, larger files are told by their names: nobody edits
-them by hand, and hashing them at every save would take long. `--replace` compares every file."""
+"""Bytes. When a training run saves its state over the previous one, larger files are recognised by their names: they
+are not edited by hand, and hashing them at every save would take long. `--replace` compares every file."""
 
 
 def check_file(
@@ -51,7 +51,8 @@ def check_file(
     folder_made: bool = False,
     failure: Failure = DataError,
 ) -> None:
-    """Raises unless a file may be written at `target`, in a folder that exists or, with `folder_made`, will be made."""
+    """Raise an error unless a file may be written at `target`, in a folder that exists or, with `folder_made`, will be
+    created."""
     found = _existing(target, failure)
     if not folder_made and not target.absolute().parent.is_dir():
         raise failure(f"{target} must be in a folder that exists; got {target.parent}, which does not. Make it first.")
@@ -76,8 +77,8 @@ def check_folder(
     inputs: Iterable[str | Path] = (),
     failure: Failure = DataError,
 ) -> None:
-    """Raises unless a folder may be written at `target`. With `keep_others`, files of others in it are no reason to
-    refuse, because they will stay (`Staging.publish`)."""
+    """Raise an error unless a folder may be written at `target`. With `keep_others`, files of others in it are allowed,
+    because they will be kept (`Staging.publish`)."""
     found = _existing(target, failure)
     if found is None:
         return
@@ -110,7 +111,7 @@ def check_folder(
 
 
 def is_written(folder: Path, *, kind: Kind) -> bool:
-    """Whether segue wrote a folder of this kind there; files of others may be in it too."""
+    """Return True if segue wrote a folder of this kind there; files of others may be in it too."""
     return _is_kind(written_files(folder), kind)
 
 
@@ -119,7 +120,7 @@ def _is_kind(written: Mapping[str, str] | None, kind: Kind) -> bool:
 
 
 def _existing(target: Path, failure: Failure) -> os.stat_result | None:
-    """What is at a place where something can be written; None if nothing is."""
+    """Return the status of a path that can be written; None if nothing exists there."""
     if not target.name or target.name == ".." or "\0" in target.name:
         raise failure(f"what is written must have a name of its own; got {str(target)!r}. Choose a new name.")
     try:
@@ -156,7 +157,7 @@ def _what(found: os.stat_result) -> str:
 
 
 def _related(target: Path, inputs: Iterable[str | Path]) -> str | Path | None:
-    """The first input that is the target, holds it, or lies in it. Links of both kinds are followed."""
+    """Return the first input that is the target, contains it, or is inside it. Links of both kinds are followed."""
     own = list(_identities(target))
     for given in inputs:
         other = list(_identities(given))
@@ -166,13 +167,14 @@ def _related(target: Path, inputs: Iterable[str | Path]) -> str | Path | None:
 
 
 def _holds(folder: Path, places: Iterable[str | Path]) -> bool:
-    """Whether the folder is one of the places, or above one."""
+    """Return True if the folder is one of the paths, or above one."""
     own = list(_identities(folder))[:1]
     return any(own[0] in _identities(place) for place in places if own)
 
 
 def _identities(path: str | Path) -> Iterator[tuple[int, int]]:
-    """That of what a path leads to, then those of all folders above; none where there is nothing."""
+    """Yield the identity of the file or folder at a path, then those of all folders above; nothing if it does not
+    exist."""
     try:
         real = Path(path).resolve(strict=True)
         for place in (real, *real.parents):
@@ -186,7 +188,7 @@ def _identities(path: str | Path) -> Iterator[tuple[int, int]]:
 
 
 def written_files(folder: Path) -> dict[str, str] | None:
-    """The files that segue wrote into a folder, with their sha256, as its manifest lists them; None without one."""
+    """Return the files that segue wrote into a folder, with their sha256, as in its manifest; None without one."""
     path = folder / MANIFEST
     try:
         found = os.lstat(path)
@@ -202,7 +204,8 @@ def written_files(folder: Path) -> dict[str, str] | None:
 
 
 def is_own(path: Path, digest: str | None, *, thorough: bool) -> bool:
-    """Whether a file is the one that segue wrote with this sha256; if not `thorough`, large files are told by name."""
+    """Return True if a file is the one that segue wrote with this sha256; without `thorough`, large files are
+    recognised by name."""
     found = os.lstat(path)
     if digest is None or not stat.S_ISREG(found.st_mode):
         return False
@@ -213,7 +216,7 @@ def is_own(path: Path, digest: str | None, *, thorough: bool) -> bool:
 
 
 def _others(folder: Path, written: Mapping[str, str]) -> Iterator[str]:
-    """What is in a folder and was not written by segue, or was changed since."""
+    """Yield the contents of a folder that segue did not write, or that were changed since."""
     folders = {parent.as_posix() for name in written for parent in PurePosixPath(name).parents}
     for path in everything_in(folder):
         name = path.relative_to(folder).as_posix()
@@ -225,7 +228,7 @@ def _others(folder: Path, written: Mapping[str, str]) -> Iterator[str]:
 
 
 def everything_in(folder: Path) -> Iterator[Path]:
-    """All files and folders below a folder, those inside a folder before it; links are not followed."""
+    """Yield all files and folders below a folder, the contents of a folder before it; links are not followed."""
     with os.scandir(folder) as entries:
         inside = sorted(entries, key=lambda entry: entry.name)
     for entry in inside:
@@ -235,7 +238,7 @@ def everything_in(folder: Path) -> Iterator[Path]:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name in a manifest is that of a place inside the folder."""
+    """Return True if a name in a manifest is a path inside the folder."""
     path = PurePosixPath(name)
     plain = bool(name) and not path.is_absolute() and ".." not in path.parts and path.as_posix() == name
     return plain and not set(name) & {"\\", ":", "\0"} and name != "."

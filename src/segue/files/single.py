@@ -1,7 +1,7 @@
-"""One file, whole or not there: written beside its place, synced, moved in.
+"""Atomic writing of a file: written beside its final path, synced, renamed.
 
-A temporary file is locked while its writer lives, so that the next writer of the same file can tell what a killed one
-left, and remove it.
+A temporary file is locked while its writer lives, so that the next writer of the same file can recognise and remove
+what a killed one left.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ if sys.platform != "win32":
 def new_file(
     target: Path, *, replace: bool = False, inputs: Iterable[str | Path] = (), failure: Failure = DataError
 ) -> Iterator[BinaryIO]:
-    """A file to write to, which takes its place when all is written and on disk. An error leaves nothing of it, and
-    what was there before as it was. Its folder must exist."""
+    """Open a file for writing that is renamed to its path when it is complete and on disk. After an error nothing of it
+    remains, and an earlier file is unchanged. Its folder must exist."""
     inputs = list(inputs)
     check_file(target, replace=replace, inputs=inputs, failure=failure)
     try:
@@ -46,7 +46,7 @@ def new_file(
 def new_text_file(
     target: Path, *, replace: bool = False, inputs: Iterable[str | Path] = (), failure: Failure = DataError
 ) -> Iterator[TextIO]:
-    """As `new_file`, for text in UTF-8, with line ends as they are written."""
+    """Like `new_file`, for text in UTF-8, with line ends as they are written."""
     with new_file(target, replace=replace, inputs=inputs, failure=failure) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
         yield text
@@ -54,13 +54,13 @@ def new_text_file(
 
 
 def write_file(target: Path, data: bytes | str, *, failure: Failure = DataError) -> None:
-    """Puts a file of segue's own into its place, over the one before."""
+    """Write a file of segue's own, replacing an earlier one."""
     with new_file(target, replace=True, failure=failure) as file:
         file.write(data.encode("utf-8") if isinstance(data, str) else data)
 
 
 def make_folder_of(target: Path, *, failure: Failure = DataError) -> None:
-    """The folder that a file goes to, if it is not there."""
+    """Create the folder of a file, if it does not exist."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -68,7 +68,7 @@ def make_folder_of(target: Path, *, failure: Failure = DataError) -> None:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Which file has a name now: two equal answers mean the same file. None: there is none."""
+    """Return the identity of the file at a path: equal values mean the same file; None if it does not exist."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def unwritable(target: Path, error: OSError, failure: Failure = DataError) -> SegueError:
-    """The error for a user whose disk, quota or permissions do not let a file or folder be written."""
+    """Return the error for a file or folder that the disk, a quota or permissions do not allow to be written."""
     return failure(
         f"{target} must be writable; got {error.strerror or error}. Free some space or choose another path; what was "
         "there before is untouched."
@@ -86,7 +86,7 @@ def unwritable(target: Path, error: OSError, failure: Failure = DataError) -> Se
 
 @contextmanager
 def _beside(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """A temporary file in the folder of the target; gone afterwards, if it was not moved."""
+    """Yield a temporary file in the folder of the target; it is removed afterwards, unless it was moved."""
     start = f".{target.name[:40]}.segue-"
     ours = re.compile(re.escape(start) + "[0-9a-f]{16}")
     for entry in os.listdir(target.parent):
@@ -110,7 +110,8 @@ def _remove_dead(part: Path) -> None:
 
 
 def try_lock(handle: int) -> bool:
-    """Whether the lock of a file is ours now. It is one of the operating system: a killed owner never keeps it."""
+    """Try to lock a file; return True if the lock is ours. It is a lock of the operating system: a killed owner never
+    keeps it."""
     if sys.platform == "win32":
         return True
     try:
@@ -121,7 +122,8 @@ def try_lock(handle: int) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Makes a file, or the names in a folder, last; systems that cannot do it for folders keep their own promises."""
+    """Sync a file, or the names in a folder, to disk; systems that cannot do it for folders keep their own
+    guarantees."""
     if sys.platform == "win32" and path.is_dir():
         return
     handle = os.open(path, os.O_RDONLY)
@@ -132,6 +134,6 @@ def sync(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file, in hexadecimal digits."""
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

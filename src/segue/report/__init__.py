@@ -1,1 +1,1 @@
-"""Pages for people: charts as SVG, and blocks of text, tables and pictures as HTML and markdown."""
+"""Report pages: charts as SVG, and blocks of text, tables and pictures as HTML and markdown."""

@@ -1,7 +1,7 @@
 """Charts as inline SVG, without a plotting library: lines and points over steps, trials or settings.
 
-In: named series of points. Out: an <svg> element, its texts escaped, its colours those of the page's style (`pages`).
-Points that are not finite are left out; a chart without points is empty text.
+In: named series of points. Out: an <svg> element with escaped texts, in the colours of the page's style (`pages`).
+Points that are not finite are left out; a chart without points is an empty string.
 """
 
 import html
@@ -17,14 +17,14 @@ MOST_POINTS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A value, with an interval around it where there is one."""
+    """A value, with its interval if there is one."""
 
     x: float
     y: float
     low: float | None = None
     high: float | None = None
     full: bool = False
-    """Whether it stands out: the best one."""
+    """Highlight the point, as the best one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,8 @@ def chart(
     whole_x: bool = False,
     x_names: Sequence[str] = (),
 ) -> str:
-    """`log_x` is for rates, `whole_x` for counts; `x_names` name the places 0, 1, 2 ... of choices."""
+    """Return a chart. `log_x` is for rates, `whole_x` for counts; `x_names` name the positions 0, 1, 2 ... of
+    choices."""
     kept = [(one, [point for point in one.points if _finite(point, log_x=log_x)]) for one in series]
     points = [point for _, some in kept for point in some]
     if not points:
@@ -89,7 +90,8 @@ def chart(
 
 
 def averaged(points: Sequence[tuple[float, float]]) -> tuple[list[Point], int]:
-    """At most MOST_POINTS points, each the mean of as many neighbours as the second value says, at the last of them."""
+    """Return at most MOST_POINTS points, each the mean of consecutive points, at the last of them, and the number of
+    points averaged."""
     finite = [(x, y) for x, y in points if math.isfinite(y)]
     each = max(1, math.ceil(len(finite) / MOST_POINTS))
     groups = [finite[start : start + each] for start in range(0, len(finite), each)]
@@ -108,7 +110,8 @@ def _range(values: Sequence[float], *, log: bool, margin: float) -> tuple[float,
 
 
 def ticks(low: float, high: float, *, log: bool = False, whole: bool = False) -> list[float]:
-    """Round numbers between the two: four to nine of them, or on a logarithmic axis the 1, 2 and 5 of each power."""
+    """Return four to nine round numbers between the two, or on a logarithmic axis 1, 2 and 5 times each power of
+    ten."""
     if log:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         found = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
@@ -124,7 +127,7 @@ def ticks(low: float, high: float, *, log: bool = False, whole: bool = False) ->
 
 
 def number(value: float) -> str:
-    """Short: 0.25, 1,500, 2e-05."""
+    """Return a number in short form: 0.25, 1,500, 2e-05."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     if abs(value) < 1e-3 or abs(value) >= 1e6:
@@ -177,7 +180,7 @@ def _drawn(
 
 
 def _legend(series: Sequence[Series]) -> list[str]:
-    """From the right to the left above the plot, if there is more than one name."""
+    """Return the legend, from right to left above the plot, if there is more than one name."""
     parts: list[str] = []
     names = {one.name: one for one in series}
     if len(names) < 2:

@@ -1,8 +1,8 @@
-"""A report as a list of blocks, written once and shown twice: as markdown, and as one HTML file that needs no other.
+"""A report as a list of blocks, rendered as markdown and as a single self-contained HTML file.
 
-In: blocks of plain text. Out: text. Whatever a document holds stays text: markup in it is escaped, HTML pages forbid
-scripts and outside resources by a content security policy too, and what cannot be written as UTF-8 is replaced. A line
-feed in a cell is a line break; all other white space is a space.
+In: blocks of plain text. Out: text. The content of a document stays text: markup in it is escaped, HTML pages also
+forbid scripts and outside resources by a content security policy, and characters that UTF-8 cannot encode are replaced.
+A line feed in a cell is a line break; all other white space is a space.
 """
 
 import html
@@ -18,57 +18,57 @@ LIST_MARK = re.compile(r"^(?:([-+])(?=\s)|(\d+)(?=[.)]\s)|([-=])(?=[-=]*$))")
 
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """Begins a part of the page."""
+    """The heading of a section."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paragraph:
-    """Prose."""
+    """A paragraph."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bullets:
-    """Short remarks."""
+    """A list of short remarks."""
 
     texts: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """Something to copy as it is."""
+    """A code block."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows below a header; columns of numbers stand to the right."""
+    """Rows below a header; columns of numbers are aligned to the right."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     numbers: frozenset[int] = frozenset()
-    """Columns."""
+    """Indices of the columns with numbers."""
     shades: Sequence[Sequence[float]] | None = None
-    """For pages with colour: how dark each cell is, from 0 to 1; shorter rows leave their last cells plain."""
+    """Shade of each cell, from 0 to 1, for HTML; shorter rows leave their last cells plain."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A chart for HTML; markdown leaves it out, since the numbers stand in a table."""
+    """A chart for HTML; markdown leaves it out, since a table has the numbers."""
 
     svg: str
-    """As `charts` makes it, escaped already."""
+    """Output of `charts`, already escaped."""
 
 
 Block = Heading | Paragraph | Bullets | Code | Table | Picture
 
 
 def clean(text: str) -> str:
-    """The text without what breaks a line of a page or its encoding."""
+    """Replace characters that would break a line of a page or its encoding."""
     whole = text.encode("utf-8", "replace").decode("utf-8")
     return BLANKS.sub(" ", CONTROLS.sub(" ", whole))
 
@@ -77,7 +77,7 @@ def clean(text: str) -> str:
 
 
 def to_markdown(title: str, blocks: Sequence[Block]) -> str:
-    """GitHub's kind, with tables."""
+    """Return the report in GitHub's markdown, with tables."""
     parts = [f"# {_plain(title)}", *(_markdown(block) for block in blocks if not isinstance(block, Picture))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -105,14 +105,14 @@ def _markdown(block: Block) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that markdown shows as it is, inside a line."""
+    """Escape text for the inside of a markdown line."""
     escaped = MARKDOWN.sub(r"\\\1", clean(text).strip())
     escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return escaped.replace("\n", "<br>")
 
 
 def _line(text: str) -> str:
-    """The same where a line begins, and lists could."""
+    """Escape text for the start of a markdown line, where lists could begin."""
     return LIST_MARK.sub(lambda found: f"{found[2]}\\" if found[2] else f"\\{found[0]}", _plain(text))
 
 
@@ -146,7 +146,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def to_html(title: str, blocks: Sequence[Block]) -> str:
-    """A page of its own: style inside, no script, nothing fetched."""
+    """Return a self-contained page: inline style, no script, nothing fetched."""
     body = "\n".join(_html(block) for block in blocks)
     return (
         "<!doctype html>\n"

@@ -1,5 +1,7 @@
-"""A server of models over HTTP: sessions that remember, and that never mix. See docs/design/serving.md.
+"""HTTP server of models, with sessions that keep their memory and are isolated from each other. See
+docs/design/serving.md.
 
-In: models and requests. Out: text as it is written, scores, vectors, answers. `engine` computes in a thread of its own,
-`app` and the routes speak HTTP on the event loop, `sessions` and `store` keep what sessions have read.
+In: models and requests. Out: generated text, token by token, scores, embeddings and predictions. `engine` computes in a
+worker thread, `app` and the route modules handle HTTP on the event loop, `sessions` and `store` hold the state of
+sessions.
 """

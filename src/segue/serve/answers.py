@@ -1,4 +1,4 @@
-"""Answers in JSON, and how every error becomes one."""
+"""JSON responses, and the exception handlers that turn every error into one."""
 
 import json
 import logging
@@ -33,24 +33,25 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 _CLOSED = 499
-"""For the log: the client left before the answer."""
+"""Status for the log: the client disconnected before the response."""
 
 
 def or_events() -> dict[int | str, dict[str, Any]]:
-    """The answers of a route that can stream; made anew for each, because FastAPI changes them."""
+    """Return the documented responses of a route that can stream; a new dict for each route, because FastAPI changes
+    it."""
     schema = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
     content = {"text/event-stream": {"schema": schema}}
     return {**ERRORS, 200: {"content": content, "description": "At once, or in events."}}
 
 
 def answer(value: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON, in UTF-8."""
+    """Return a JSON response in UTF-8."""
     data = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Response(data.encode("utf-8", "replace"), status, headers, media_type="application/json")
 
 
 def add_error_answers(app: FastAPI) -> None:
-    """Whatever goes wrong has the shape of an error."""
+    """Add exception handlers that give every error the same JSON shape."""
 
     async def of_api(request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
@@ -97,7 +98,7 @@ def add_error_answers(app: FastAPI) -> None:
 
 
 def _unnamed_json(request: Request, error: RequestValidationError) -> ApiError | None:
-    """A body that was not read as JSON, because the header does not say that it is."""
+    """Return the error for a body that was not parsed as JSON because of its content type; None for any other error."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     whole = any(one["loc"] == ("body",) and one["type"] != "missing" for one in error.errors())
     if not whole or kind == "application/json" or kind.endswith("+json"):
@@ -111,11 +112,11 @@ def _unnamed_json(request: Request, error: RequestValidationError) -> ApiError |
 
 
 _FORMS = {"str", "int", "float", "bool", "list", "dict", "none"}
-"""How pydantic names the form of a field that has several; it is not part of the field's place."""
+"""Pydantic's names for the alternatives of a union type, which are not part of a field's path."""
 
 
 def _place(parts: tuple[int | str, ...]) -> str:
-    """Where a problem is, as clients write it: events[0].id."""
+    """Return the path of a problem as clients write it: events[0].id."""
     named = [part for part in parts if isinstance(part, int) or (part.isidentifier() and part not in _FORMS)]
     if parts[0] in ("body", "query", "path", "header", "cookie"):
         named = named[1:]
@@ -123,7 +124,7 @@ def _place(parts: tuple[int | str, ...]) -> str:
 
 
 def _problem(error: RequestValidationError) -> ApiError:
-    """The first problem; where a field has several forms, that of the form that came nearest."""
+    """Return the error for the first problem; if a field allows several types, for the type that came nearest."""
     problems = error.errors()
     first = max(problems[:50], key=lambda one: (len([p for p in one["loc"] if isinstance(p, int)]), one is problems[0]))
     if len({str(one["loc"][1:2]) for one in problems}) > 1:

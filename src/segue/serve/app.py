@@ -1,4 +1,4 @@
-"""The application: routes, guard, errors. Whoever runs it starts and stops the `Serving` behind it."""
+"""The FastAPI application: routes, guard and error handlers. The caller starts and stops the `Serving` behind it."""
 
 from fastapi import FastAPI
 
@@ -11,7 +11,7 @@ from segue.serve.serving import Serving
 
 
 def make_app(serving: Serving) -> FastAPI:
-    """For one server."""
+    """Return the application of a server."""
     app = FastAPI(
         title="segue",
         version=segue.__version__,
@@ -29,6 +29,6 @@ def make_app(serving: Serving) -> FastAPI:
     add_error_answers(app)
     for path in app.openapi()["paths"].values():
         for route in path.values():
-            route["responses"].pop("422", None)  # what is wrong with a request is a 400 here
+            route["responses"].pop("422", None)  # invalid requests are answered with 400
     app.add_middleware(Guard, serving=serving)
     return app

@@ -1,4 +1,4 @@
-"""POST /v1/completions: as in OpenAI's interface, with sessions."""
+"""POST /v1/completions: OpenAI's completions, with sessions."""
 
 import secrets
 import time
@@ -25,7 +25,7 @@ Prompt = str | list[int]
 
 
 class Completing:
-    """One request to write, with its jobs."""
+    """A completion request with its jobs."""
 
     def __init__(self, serving: Serving, served: Served, body: CompletionRequest, session: Session | None) -> None:
         self.serving, self.served, self.body, self.session = serving, served, body, session
@@ -40,11 +40,11 @@ class Completing:
         self._given = False
 
     def number(self, job: Job[Any], choice: int) -> int:
-        """Index of a text over all prompts."""
+        """Return the index of a text over all prompts."""
         return next(place for place, own in enumerate(self.jobs) if own is job) * self.n + choice
 
     def take(self, job: Job[Any], found: object) -> dict[str, Any] | None:
-        """An event; gives the chunk that a stream sends for it."""
+        """Record an event and return the chunk to stream for it, if any."""
         match found:
             case Read(scored=scored):
                 if self.body.echo:
@@ -84,16 +84,16 @@ class Completing:
         return {**self.head(), "choices": [choice]}
 
     def head(self) -> dict[str, Any]:
-        """What every answer and chunk begins with."""
+        """Return the fields that every response and chunk begins with."""
         found: dict[str, Any] = {"id": self.id, "object": "text_completion", "created": self.created}
         return found | {"model": self.served.name}
 
     def usage(self) -> dict[str, Any]:
-        """Usage of all prompts and texts so far."""
+        """Return the usage of all prompts and texts so far."""
         return usage_of([job.task.reading.counted for job in self.jobs], sum(text.written for text in self.texts))
 
     def whole(self) -> dict[str, Any]:
-        """The answer that comes at once."""
+        """Return the complete response, for a request without streaming."""
         choices = [
             {
                 "index": number,
@@ -106,11 +106,12 @@ class Completing:
         return {**self.head(), "choices": choices, "usage": self.usage(), **self.of_session()}
 
     def of_session(self) -> dict[str, Any]:
-        """Which session has read and written it."""
+        """Return the field that names the session."""
         return {"session": None if self.session is None else self.session.id}
 
     async def give_back(self, seen: int | None) -> None:
-        """The session is where the client saw it end: after so many tokens, or after all if the answer is complete."""
+        """Return the session to its keeper, in the state that the client saw: after `seen` tokens, or after all of them
+        if the response is complete. Calls after the first have no effect."""
         if self.session is None or self._given:
             return
         self._given = True
@@ -125,11 +126,11 @@ class Completing:
 
 @router.post("/v1/completions", response_model=Completion, responses=or_events())
 async def completions(body: CompletionRequest, request: Request) -> Response:
-    """Writes on from a prompt; with `stream`, in server-sent events, each a chunk, the last `[DONE]`.
+    """Generates text from a prompt; with `stream`, as server-sent events, each a chunk, the last `[DONE]`.
 
-    `usage.prompt_tokens_details` says how many tokens the session had read before, how many were read now, and how many
-    did not have to be. With a `session`, it has read the prompt and what was written; a client that leaves finds it
-    where the last chunk that was sent ended.
+    `usage.prompt_tokens_details` has the number of tokens that the session had read before, that were read now, and
+    that did not have to be read. A `session` continues after the prompt and the generated text; if the client
+    disconnects, it continues after the last chunk that was sent.
     """
     serving, tenant = serving_of(request), tenant_of(request)
     served = serving.model(body.model, "completions")
@@ -195,7 +196,8 @@ async def _finish(work: Completing, run: Run) -> None:
 
 
 async def _streamed(work: Completing, run: Run) -> Response:
-    """The answer begins when the first prompt has been read: what is wrong with it is then an error, not an event."""
+    """Return the stream once the first prompt has been read, so that an invalid prompt gives an error status, not an
+    event."""
     first = await run.next()
     settings = work.serving.settings
     seen = 0
@@ -236,7 +238,7 @@ async def _streamed(work: Completing, run: Run) -> Response:
         work.complete = True
         try:
             await finish()
-        except ApiError as error:  # the session could not be kept
+        except ApiError as error:  # the session could not be saved
             yield event(error.body())
             return
         options = work.body.stream_options

@@ -1,8 +1,8 @@
-"""The thread that computes. All models belong to it; nothing else touches them while it runs.
+"""Worker thread for all computation. It owns all models; no other thread uses them while it runs.
 
-In: jobs, from the event loop. Out: events, to the event loop. The two sides share no lock: jobs come through a deque,
-events go out through `call_soon_threadsafe`, together for all that one step has made. Whatever a job raises ends that
-job; a fault of a whole step ends the jobs of that model, and the thread goes on.
+In: jobs, from the event loop. Out: events, to the event loop. The two threads share no lock: jobs arrive through a
+deque, and the events of a step are sent together through `call_soon_threadsafe`. An exception in a job ends that job;
+an exception in a whole step ends the jobs of that worker, and the thread continues.
 """
 
 import asyncio
@@ -27,34 +27,34 @@ _LONGEST_SLEEP = 1.0
 
 
 class Worker(Protocol):
-    """What does jobs of one kind, a step at a time."""
+    """Interface of a worker, which runs jobs of one kind, step by step."""
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do something."""
+        """True if a step would do something."""
 
     @property
     def due(self) -> float | None:
-        """When a step will do something, by the monotonic clock; None: not before something comes."""
+        """Time of the monotonic clock at which a step will do something; None: not before a job arrives or is woken."""
 
     def accept(self, job: Any) -> None:
-        """Takes a job."""
+        """Add a job."""
 
     def wake(self, job: Any) -> None:
-        """Something has come for it."""
+        """Continue a job that waits for input, because more has arrived."""
 
     def step(self) -> None:
-        """Does a little."""
+        """Do a short piece of work."""
 
     def jobs(self) -> list[Job[Any]]:
-        """All that have not ended."""
+        """Return all jobs that have not ended."""
 
     def fail_all(self, error: BaseException) -> None:
-        """After a fault: all jobs end."""
+        """End all jobs with an error, after a step failed."""
 
 
 class Calls:
-    """Jobs that are done by one call after the other, whatever model they are of."""
+    """Worker for jobs that run alone, without batching, of any model."""
 
     def __init__(self) -> None:
         self._queue: Turns[tuple[Job[Task], Generator[int | Waiting | Took]]] = Turns()
@@ -71,7 +71,7 @@ class Calls:
         self._queue.add(job.tenant, (job, job.task.work()))
 
     def wake(self, job: Job[Task]) -> None:
-        """Nothing to do: they are awake."""
+        """Do nothing: these jobs never wait for input."""
 
     def step(self) -> None:
         job, work = self._queue.pop()
@@ -96,7 +96,7 @@ class Calls:
 
 
 class Engine:
-    """Runs jobs in a thread of its own. Its methods are for the event loop, but where they say otherwise."""
+    """Runs jobs in a worker thread. Its methods are for the event loop, except where they say otherwise."""
 
     def __init__(self, models: Mapping[str, Served], settings: ServeSettings) -> None:
         self.settings = settings
@@ -106,7 +106,7 @@ class Engine:
         self.calls = Calls()
         self.pool = Pool(settings)
         for served in models.values():
-            if served.task is not None:  # a long document is read in segments: others get on in between
+            if served.task is not None:  # a long document is read in segments: generation steps run in between
                 trunk = served.task.model.get_submodule("trunk")
                 trunk.register_forward_pre_hook(lambda *_: self.breathe())
         self._workers: list[Worker] = [*self.writers.values(), self.pool, self.calls]
@@ -117,19 +117,19 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.running: dict[str, int] = {}
-        """Jobs of each tenant that have not ended; of the event loop."""
+        """Number of jobs of each tenant that have not ended; used by the event loop only."""
         self.faults = 0
-        """Steps that failed as a whole."""
+        """Number of steps that failed as a whole."""
         self.steps = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._loop = loop
         self._thread = threading.Thread(target=self._run, name="segue-compute", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread after the step that it is in. Jobs that have not ended stay so."""
+        """Stop the thread after its current step. Jobs that have not ended stay unfinished."""
         self._ending = True
         self._woken.set()
         if self._thread is not None:
@@ -137,17 +137,17 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """Jobs that have not ended."""
+        """Number of jobs that have not ended."""
         return sum(self.running.values())
 
     def submit(self, job: Job[Any], worker: Worker) -> None:
-        """Hands a job to a worker. Whoever submits it calls `release` when it has ended, or is of no interest."""
+        """Pass a job to a worker. The caller must call `release` when the job has ended or is no longer needed."""
         self.running[job.tenant] = self.running.get(job.tenant, 0) + 1
         job.emit = lambda event: self._outbox.append((job, event))
         self._send(lambda: worker.accept(job))
 
     def release(self, job: Job[Any]) -> None:
-        """The job counts no more. If it has not ended, it does at the next step."""
+        """Stop counting a job; if it has not ended, it is cancelled at the next step."""
         job.cancelled = True
         left = self.running[job.tenant] - 1
         if left:
@@ -157,15 +157,15 @@ class Engine:
         self._woken.set()
 
     def wake(self, job: Job[Any], worker: Worker) -> None:
-        """Something has come for a job."""
+        """Continue a job that waits for input."""
         self._send(lambda: worker.wake(job))
 
     def nudge(self) -> None:
-        """A client has taken some of what waited for it."""
+        """Wake the thread because a client has received some of the tokens queued for it."""
         self._woken.set()
 
     def breathe(self) -> None:
-        """In the middle of a long computation, in its thread: those who write get a token."""
+        """Run a generation step of every writer in the middle of a long computation; for the worker thread."""
         if threading.current_thread() is not self._thread:
             return
         self._receive()
@@ -174,7 +174,7 @@ class Engine:
                 self._step(writer)
         self._flush()
 
-    # ------------------------------------------------------------------------------------------------- the thread
+    # -------------------------------------------------------------------------------------------------- worker thread
 
     def _send(self, message: Callable[[], None]) -> None:
         self._inbox.append(message)
@@ -214,7 +214,7 @@ class Engine:
             events, self._outbox = self._outbox, []
             try:
                 self._loop.call_soon_threadsafe(_deliver, events)
-            except RuntimeError:  # the loop is closed: nobody is there any more
+            except RuntimeError:  # the loop is closed: nothing can receive the events
                 self._ending = True
 
 

@@ -1,8 +1,8 @@
-"""What goes wrong with a request, in the shape that clients of OpenAI's interface know.
+"""Errors of requests, in the JSON shape of OpenAI's API.
 
     {"error": {"message": "...", "type": "invalid_request_error", "param": "max_tokens", "code": "too_large"}}
 
-The message names the thing, the rule, the value and the remedy, as every SegueError does.
+As with every SegueError, the message names the thing, the rule, the value and the remedy.
 """
 
 import math
@@ -28,7 +28,7 @@ _SHOWN = 60
 
 
 class ApiError(HTTPException):
-    """Ends a request with a status and a message."""
+    """Error that ends a request with a status and a message."""
 
     def __init__(
         self, status: int, message: str, *, code: str, param: str | None = None, retry_after: float | None = None
@@ -37,12 +37,12 @@ class ApiError(HTTPException):
         self.message, self.code, self.param, self.retry_after = message, code, param, retry_after
 
     def body(self) -> dict[str, Any]:
-        """The answer."""
+        """Return the JSON body of the response."""
         kind = _TYPES.get(self.status_code, "server_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     def extra_headers(self) -> dict[str, str]:
-        """Those that go with it."""
+        """Return the headers of the response that depend on the error."""
         found = {"www-authenticate": "Bearer"} if self.status_code == 401 else {}
         if self.retry_after is not None:
             found["retry-after"] = str(max(1, math.ceil(self.retry_after)))
@@ -50,13 +50,13 @@ class ApiError(HTTPException):
 
 
 def shown(value: object) -> str:
-    """A value of a request in a message or a log line: short, in one line, without control characters."""
+    """Return a value of a request for a message or log line: short, on one line, without control characters."""
     text = ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def too_large(param: str, got: int, limit: int, *, what: str = "", setting: str | None = None) -> ApiError:
-    """A request beyond a limit; `setting` is what a person who runs the server could change."""
+    """Return the error for a value above a limit; `setting` is the server setting that raises the limit."""
     return ApiError(
         400,
         f"{param} must be at most {limit:,}{f' {what}' if what else ''}; got {got:,}. Ask for less, or start "
@@ -67,7 +67,7 @@ def too_large(param: str, got: int, limit: int, *, what: str = "", setting: str 
 
 
 def busy(retry_after: float = 1.0) -> ApiError:
-    """The queue is full."""
+    """Return the error for a full queue."""
     return ApiError(
         429,
         "the queue is full. Try again later.",
@@ -77,7 +77,7 @@ def busy(retry_after: float = 1.0) -> ApiError:
 
 
 def not_ready() -> ApiError:
-    """The server is about to end."""
+    """Return the error for a server that is shutting down."""
     return ApiError(
         503,
         "the server is shutting down. Try again on another server, or later.",

@@ -1,6 +1,6 @@
-"""What a model does with a text, as the page that `segue explain` writes.
+"""The route of explanations, which returns the page that `segue explain` writes.
 
-The work is done in the thread that computes, a part at a time, so that other requests go on in between.
+The worker thread computes an explanation in parts, so that other requests proceed in between.
 """
 
 from collections.abc import Generator, Mapping
@@ -32,8 +32,8 @@ _PAGE: dict[int | str, dict[str, Any]] = {
 
 @router.post("/v1/explain", responses=_PAGE, response_class=Response)
 async def explain(body: ExplainRequest, request: Request) -> Response:
-    """What a language model attends to in a text and how its scores come about, or which words decided an answer of a
-    fine-tuned model: one HTML page."""
+    """Explains as an HTML page what a language model attends to in a text and how its attention scores come about, or
+    which words determined the prediction of a fine-tuned model."""
     serving = serving_of(request)
     served = serving.model(body.model, "explain")
     run = serving.run(request)
@@ -49,7 +49,7 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
 
 
 class Explain:
-    """The explanation of one text."""
+    """Job that explains one text."""
 
     def __init__(self, served: Served, body: ExplainRequest, *, limit: int) -> None:
         self._served, self._body, self._limit = served, body, limit
@@ -64,7 +64,7 @@ class Explain:
         self._page = ""
 
     def work(self) -> Generator[int | Waiting | Took]:
-        """Part by part."""
+        """Compute the explanation in parts."""
         self._check_length()
         yield 0
         steps = self._words() if self._served.task is not None else self._text()
@@ -77,7 +77,7 @@ class Explain:
             yield 0
 
     def result(self) -> str:
-        """The page."""
+        """Return the page."""
         return self._page
 
     def _text(self) -> Generator[str, None, Explanation]:
@@ -110,7 +110,7 @@ class Explain:
 
 
 def _texts(value: Any) -> list[str]:
-    """All texts in the columns of a row."""
+    """Return all texts in the columns of a row."""
     if isinstance(value, str):
         return [value]
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()

@@ -1,8 +1,8 @@
-"""Before any route: who asks, and whether a page of another site makes a browser ask.
+"""Middleware that authenticates requests, and protects a server without keys against pages of other sites.
 
-A server without keys listens to this machine alone. A browser on it shows pages of other sites, which could send it
-requests; so the name that a request calls the server by must be one of this machine, and where it came from, if it says
-so, the server itself.
+A server without keys listens on this machine only. A browser on this machine shows pages of other sites, which could
+send requests to the server. So the Host header must be a local name, and an Origin header, if there is one, must be the
+server itself.
 """
 
 import re
@@ -18,8 +18,8 @@ from segue.serve.page_routes import PREFIX, START
 from segue.serve.serving import Serving
 
 OPEN = ("/health", "/ready", "/docs", "/openapi.json")
-"""Paths that need no key: a load balancer asks the first two, and a browser opens the others, which say nothing of the
-models."""
+"""Paths without authentication: load balancers request the first two, and browsers open the others, which reveal
+nothing about the models."""
 _LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -28,7 +28,7 @@ HEADERS = [
 
 
 def check_caller(headers: Headers, *, local: bool) -> None:
-    """Where no keys are asked for: raises unless the server is called by a name of this machine, and not by a page of
+    """Raise ApiError if a request to a server without keys has a Host header that is not local, or comes from a page of
     another site."""
     host, origin = headers.get("host", ""), headers.get("origin")
     if local and not _LOCAL.fullmatch(host):
@@ -48,13 +48,14 @@ def check_caller(headers: Headers, *, local: bool) -> None:
 
 
 class Guard:
-    """The outermost layer of the application."""
+    """The outermost middleware: it finds the tenant of a request, counts and times requests, and adds security
+    headers."""
 
     def __init__(self, app: ASGIApp, serving: Serving) -> None:
         self._app, self._serving = app, serving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

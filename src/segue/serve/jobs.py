@@ -1,9 +1,9 @@
-"""What is asked of a language model that reads on: to write, to read, to score. Each is a job.
+"""Generation, feeding and scoring jobs of language models.
 
-A job is made on the event loop and done in the thread that computes. What it makes comes back as events, through a
-queue. `work` is a generator: it reads a stretch of text, says how many tokens that were, and goes on when it is its
-turn again. What a session has read is a value (`Kept`) that never changes. A job makes a new one, and the event loop
-decides whether the session has it: a job that fails, or whose client has gone, leaves the session as it was.
+A job is created on the event loop and run in the worker thread; its events return to the event loop through a queue.
+`work` is a generator: it reads part of the text, yields the number of tokens read, and continues at its next turn. The
+state of a session is an immutable value (`Kept`). A job creates a new one, and the event loop decides whether the
+session takes it: a job that fails, or whose client has disconnected, leaves the session as it was.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from segue.text.stream import StreamEncoder
 from segue.text.tokenizer import Unfinished
 
 _PIECE = 1 << 14
-"""Characters that are encoded at a time."""
+"""Number of characters encoded at a time."""
 WINDOW = 64
-"""Tokens that a stream may be ahead of its client."""
+"""Maximum number of streamed tokens that the client has not received yet."""
 
 
 class Waiting:
-    """What `work` gives when it can do nothing before more comes."""
+    """Type of the value that `work` yields while it waits for input."""
 
 
 WAITING = Waiting()
@@ -39,7 +39,7 @@ WAITING = Waiting()
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """A token that was written."""
+    """Event: a generated token."""
 
     choice: int
     written: GeneratedToken
@@ -47,7 +47,7 @@ class Token:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A text is complete."""
+    """Event: a generated text is complete."""
 
     choice: int
     reason: str
@@ -56,7 +56,7 @@ class Ended:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredToken:
-    """A token of a text that was given, and what the model thought of it."""
+    """A token of a given text, with its log-probability and the most likely alternatives."""
 
     token: str
     id: int
@@ -68,31 +68,31 @@ class ScoredToken:
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """What was given has been read; `scored` where that was asked for."""
+    """Event: the prompt has been read; `scored` are its tokens if they were requested."""
 
     scored: tuple[ScoredToken, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Took:
-    """A part of a text that is fed has been taken in."""
+    """Event: a part of a text fed to a session has been encoded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """The job is complete."""
+    """Event: the job is complete."""
 
     result: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gone:
-    """The client has left."""
+    """Event: the client has disconnected."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """The job has ended with an error; nothing else comes."""
+    """Event: the job has failed; no further events follow."""
 
     error: BaseException
 
@@ -105,59 +105,59 @@ def _nobody(event: Event) -> None:
 
 
 class Task(Protocol):
-    """What a job does, a little at a time."""
+    """The work of a job, which is done in parts."""
 
     def work(self) -> Generator[int | Waiting | Took]:
-        """Does a part of it, and says how many tokens that took."""
+        """Do the work in parts, and yield the number of tokens read in each."""
 
     def result(self) -> Any:
-        """What `Done` brings, when `work` has ended."""
+        """Return the result of `Done`, once `work` has ended."""
 
 
 T = TypeVar("T")
 
 
 class Job(Generic[T]):
-    """One request to the engine: whose it is, what is to be done, and where its events go."""
+    """A request to the engine: its tenant, its task and the queue of its events."""
 
     def __init__(self, tenant: str, task: T) -> None:
         self.tenant, self.task = tenant, task
         self.events: asyncio.Queue[tuple[Job[Any], Event]] = asyncio.Queue()
-        """Where its events go; several jobs of one request may have one queue."""
+        """Queue of its events; the jobs of a request share one."""
         self.cancelled = False
-        """Nobody waits for it any more."""
+        """True once no one waits for the job."""
         self.emit: Callable[[Event], None] = _nobody
-        """Sends an event to the event loop; from the thread that computes. The engine sets it."""
+        """Sends an event to the event loop, from the worker thread; set by the engine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """Tokens of a request."""
+    """Token counts of a request."""
 
     reused: int
-    """Those that the session had read before."""
+    """Tokens that the session had read before."""
     given: int
-    """Those of the text that was given, with the mark that begins a document."""
+    """Tokens of the given text, with the special token that begins a document."""
     skipped: int
-    """Those of them that the model did not have to read, because nothing later can see them."""
+    """Given tokens that the model did not have to read, because no later token can attend to them."""
 
 
 class Reading:
-    """How a model reads on, from what a session has read, or from nothing."""
+    """Reads text with a model, starting from the state of a session or from an empty memory."""
 
     def __init__(self, served: Served, kept: Kept | None, *, limit: int | None = None) -> None:
         self.served, self.kept = served, kept
         self.given: list[int] = []
-        """The ids that were added to what was there."""
+        """Ids added since the start."""
         self.limit = limit
-        """How many of them there may be."""
+        """Maximum number of these ids; None: no limit."""
         self.skipped = 0
         self._stream: TokenStream | None = None
         self._encoder: StreamEncoder | None = None
 
     @property
     def stream(self) -> TokenStream:
-        """What it reads with; made when it is first needed, in the thread that computes."""
+        """The token stream; created on first use, in the worker thread."""
         if self._stream is None:
             how = self.served.streaming()
             if self.kept is None:
@@ -168,7 +168,7 @@ class Reading:
 
     @property
     def encoder(self) -> StreamEncoder:
-        """What makes ids of its text."""
+        """The encoder of its text."""
         if self._encoder is None:
             state = None if self.kept is None else self.kept.text
             self._encoder = StreamEncoder(self.served.tokenizer, state=state)
@@ -176,12 +176,12 @@ class Reading:
 
     @property
     def counted(self) -> Counted:
-        """Counts so far."""
+        """Token counts so far."""
         reused = 0 if self.kept is None else self.kept.tokens
         return Counted(reused=reused, given=len(self.given), skipped=self.skipped)
 
     def put(self, ids: Sequence[int]) -> None:
-        """Makes ids part of the stream. What comes first of all comes after the end of another document."""
+        """Add ids to the stream, after the end-of-document token if they are the first."""
         eod = self.served.tokenizer.specials.get("eod")
         if len(ids) and eod is not None and not self.stream.count and not self.stream.unread:
             self.given.append(eod)
@@ -192,29 +192,29 @@ class Reading:
         self.skipped += self.stream.put(ids)
 
     def put_text(self, text: str) -> Generator[int]:
-        """The same for a text, which goes on from the text before."""
+        """Add a text, as the continuation of the text before; yields after each encoded part."""
         for start in range(0, len(text), _PIECE):
             self.put(self.encoder.feed(text[start : start + _PIECE]).tolist())
             yield 0
 
     def end_text(self) -> None:
-        """What was held back is read as it is."""
+        """Encode the text that was held back because further text could have changed its tokens."""
         self.put(self.encoder.finish().tolist())
 
     def begin(self) -> None:
-        """Where nothing has been read, the mark after which a document begins, if the tokeniser has one."""
+        """Add the end-of-document token, if nothing has been read and the tokeniser has one."""
         eod = self.served.tokenizer.specials.get("eod")
         if eod is not None and not self.stream.count and not self.stream.unread:
             self.given.append(eod)
             self.stream.put([eod])
 
     def read(self) -> Generator[int]:
-        """All that was put, but for what nothing later can see."""
+        """Read all ids in the stream, except those that no later token can attend to."""
         self.skipped += self.stream.skip()
         yield from self.stream.reading()
 
     def score(self, text: str | Sequence[int], *, top: int, limit: int) -> Generator[int | tuple[ScoredToken, ...]]:
-        """Reads a text or ids after all that was put; the last that comes are its tokens."""
+        """Read a text or ids after everything in the stream, and yield token counts, then its scored tokens."""
         tokenizer = self.served.tokenizer
         if isinstance(text, str):
             encoding = tokenizer.encode_with_offsets(text)
@@ -259,12 +259,12 @@ class Reading:
         return result
 
     def finished(self) -> Kept:
-        """What has been read, when all of it has been."""
+        """Return the new state, once everything has been read."""
         return Kept.of(self.stream, self.encoder.state)
 
 
 def _shown(token: Any, index: int) -> str:
-    """An id that the tokeniser does not have may still be among the model's."""
+    """Return the token of an id; the model's vocabulary may have ids that the tokeniser lacks."""
     try:
         return str(token(index))
     except (IndexError, DataError):
@@ -272,13 +272,13 @@ def _shown(token: Any, index: int) -> str:
 
 
 class Feed:
-    """Text that comes in parts, of any length."""
+    """Job that reads a text of any length, which arrives in parts."""
 
     def __init__(self, served: Served, kept: Kept | None) -> None:
         self.reading = Reading(served, kept)
         self.parts: deque[str] = deque()
         self.complete = False
-        """All parts have come."""
+        """True once all parts have arrived."""
         self._count = 0
 
     def work(self) -> Generator[int | Waiting | Took]:
@@ -288,7 +288,7 @@ class Feed:
                 yield WAITING
                 continue
             yield from reading.put_text(self.parts[0])
-            self._count += len(reading.given)  # they are not kept: a feed that fails leaves the session as it was
+            self._count += len(reading.given)  # not needed again: a feed that fails leaves the session as it was
             reading.given.clear()
             self.parts.popleft()
             yield Took()
@@ -296,7 +296,7 @@ class Feed:
 
     @property
     def counted(self) -> Counted:
-        """Counts so far."""
+        """Token counts so far."""
         found = self.reading.counted
         return Counted(reused=found.reused, given=self._count, skipped=found.skipped)
 
@@ -305,7 +305,7 @@ class Feed:
 
 
 class Score:
-    """How likely each token of a text is, after what the session has read."""
+    """Job that computes the log-probability of each token of a text, given what the session has read."""
 
     def __init__(self, served: Served, kept: Kept | None, text: str, *, top: int, limit: int) -> None:
         self.reading = Reading(served, kept)
@@ -327,7 +327,7 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class HowToWrite:
-    """What a request to write asks for."""
+    """Settings of a generation request."""
 
     max_tokens: int
     sampling: SamplingSettings
@@ -339,29 +339,29 @@ class HowToWrite:
     echo_limit: int = 1
     prompt_limit: int | None = None
     keep: bool = False
-    """Whether somebody wants what has been read and written at the end: a session."""
+    """Return the final state, for a session."""
 
 
 class Write:
-    """Reads a prompt, then writes one text or several."""
+    """Job that reads a prompt, then generates one or more texts."""
 
     def __init__(self, served: Served, kept: Kept | None, prompt: str | Sequence[int], how: HowToWrite) -> None:
         self.reading = Reading(served, kept, limit=how.prompt_limit)
         self.prompt, self.how = prompt, how
         self.generations: list[Generation] = []
         self.taken = 0
-        """Tokens that the client has been given: those of a stream wait for it."""
+        """Number of tokens that the client has received, for streams."""
         self.flows = False
-        """Whether it does."""
+        """True for streams: generation pauses if the client falls behind."""
         self.produced = 0
         self.tokens: list[list[int]] = [[] for _ in range(how.n)]
-        """The ids that were written, for each text."""
+        """Generated ids of each text."""
         self.open = how.n
-        """Texts that are not complete."""
+        """Number of texts that are not complete."""
         self.scored: tuple[ScoredToken, ...] | None = None
-        """The tokens of the prompt, where they are asked for."""
+        """Tokens of the prompt, if they were requested."""
         self.final: Kept | None = None
-        """What has been read and written, at the end."""
+        """State after the prompt and the generated text, once it is complete."""
 
     def work(self) -> Generator[int | Waiting | Took]:
         how, reading = self.how, self.reading
@@ -399,16 +399,17 @@ class Write:
             reading.stream.predicting()
 
     def result(self) -> Kept | None:
-        """What a session has read, if one wants it and nothing was to be written."""
+        """Return the state after the prompt, if a session needs it and nothing is to be generated."""
         return self.reading.finished() if self.how.keep else None
 
     @property
     def behind(self) -> bool:
-        """Whether the client has to take some of what was written first."""
+        """True if the client must receive some tokens before generation continues."""
         return self.flows and self.produced - self.taken >= WINDOW
 
     def kept_after(self, count: int) -> Kept:
-        """What a session has read if only so many of the tokens count: they are read when they are needed."""
+        """Return the state of a session after only the first `count` generated tokens, which are read when they are
+        needed."""
         reading = self.reading
         how, start = reading.served.streaming(), reading.kept
         if start is None:

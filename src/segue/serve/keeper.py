@@ -1,4 +1,4 @@
-"""What a session is to the server, and what routes ask of whoever keeps them."""
+"""Sessions as the server sees them, and the interface of their storage."""
 
 import time
 from typing import Protocol
@@ -9,28 +9,28 @@ from segue.serve.store import Record
 
 
 class Session:
-    """One of them."""
+    """A session."""
 
     def __init__(self, id: str, tenant: str, model: str, *, created: float, idle: float = 0.0) -> None:
         self.id, self.tenant, self.model, self.created = id, tenant, model, created
         self.kept: Kept | None = None
-        """What it has read; None: that is on disk alone."""
+        """Its state; None: it is not in memory."""
         self.changed = True
-        """Whether what is on disk is not what it has read."""
+        """True if the stored state is out of date."""
         self.tokens = 0
         self.size = 0
         self.busy = False
         self.deleted = False
         self.version = 0
-        """How often it has been replaced; where servers share sessions."""
+        """Number of times that it has been replaced; for sessions that servers share."""
         self.lease = ""
-        """By what name a server holds it; where servers share sessions."""
+        """Name under which a request of this server holds the session; for sessions that servers share."""
         self.elsewhere = "disk"
-        """Where it is when it is not in memory."""
+        """Where the state is stored when it is not in memory."""
         self.used = time.monotonic() - idle
 
     def body(self) -> dict[str, object]:
-        """As a client sees it."""
+        """Return the session as clients see it."""
         return {
             "id": self.id,
             "object": "session",
@@ -44,7 +44,7 @@ class Session:
         }
 
     def record(self, kept: Kept) -> Record:
-        """As the store has it."""
+        """Return the record of the session in the store."""
         return Record(
             id=self.id,
             tenant=self.tenant,
@@ -57,7 +57,7 @@ class Session:
 
 
 def no_session(id: str) -> ApiError:
-    """There is none, or it is another tenant's."""
+    """Return the error for a session that does not exist or belongs to another tenant."""
     return ApiError(
         404,
         f"the session does not exist; got {shown(id)}. List your sessions, or create one: POST /v1/sessions.",
@@ -66,7 +66,7 @@ def no_session(id: str) -> ApiError:
 
 
 def no_place(after: str) -> ApiError:
-    """A list cannot go on after a session that is not in it."""
+    """Return the error for a list that should continue after a session that is not in it."""
     return ApiError(
         400,
         f"after must be a session in the list; got {shown(after)}, which is not. Begin again without it.",
@@ -76,7 +76,7 @@ def no_place(after: str) -> ApiError:
 
 
 def unavailable() -> ApiError:
-    """The store does not answer."""
+    """Return the error for a store that does not respond."""
     return ApiError(
         503,
         "the session store does not respond. Try again later.",
@@ -86,7 +86,7 @@ def unavailable() -> ApiError:
 
 
 def in_use() -> ApiError:
-    """Another request uses it."""
+    """Return the error for a session that another request is using."""
     return ApiError(
         409,
         "a session must be used by one request at a time; got a second one. Wait for the first, or fork the session.",
@@ -95,56 +95,56 @@ def in_use() -> ApiError:
 
 
 class SessionKeeper(Protocol):
-    """What routes ask of the sessions, wherever they are kept: `Sessions` on this machine, or `SharedSessions`."""
+    """Interface of session storage: `Sessions` on this machine, or `SharedSessions` in Redis."""
 
     memory: int
-    """Bytes of what is in memory."""
+    """Size in bytes of the states in memory."""
     evictions: int
     restores: int
     failed_saves: int
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of sessions."""
 
     def in_memory(self) -> int:
-        """How many are in memory."""
+        """Return the number of sessions in memory."""
 
     async def start(self) -> None:
-        """Before anything else."""
+        """Open the storage, before any other call."""
 
     async def stop(self) -> None:
-        """Keeps all that has been read."""
+        """Close the storage, and save all states."""
 
     async def create(self, tenant: str, model: str, kept: Kept | None = None) -> Session:
-        """A session that has read what was `kept`; None: nothing."""
+        """Create a session with the state `kept`; None: an empty one."""
 
     async def get(self, tenant: str, id: str) -> Session:
-        """The session, if it is the tenant's own; another tenant's is none."""
+        """Return the session if it belongs to the tenant; otherwise raise the error for one that does not exist."""
 
     async def page(self, tenant: str, *, after: str | None, limit: int) -> tuple[list[Session], bool]:
-        """Some of a tenant, the first that was created first; and whether there are more."""
+        """Return up to `limit` sessions of a tenant, the oldest first, and True if there are more."""
 
     async def delete(self, session: Session) -> None:
-        """It is gone at once; a request that uses it goes on to its end, for nothing."""
+        """Delete a session at once; a request that uses it continues, and its result is discarded."""
 
     async def take(self, session: Session) -> Kept:
-        """What it has read. Nobody else uses it until `give`."""
+        """Return the state of a session and reserve the session until `give`."""
 
     async def give(self, session: Session, kept: Kept | None = None) -> None:
-        """The request has ended; `kept` is what has been read now, None: nothing has changed. Raises where that cannot
-        be kept: the session is then as it was."""
+        """End the use of a session; `kept` is its new state, None: the state is unchanged. Raise an error if the state
+        cannot be stored: the session is then as it was."""
 
     async def fork(self, session: Session) -> Session:
-        """Another session that has read the same."""
+        """Create a session with the same state."""
 
     async def check_room(self, session: Session) -> None:
-        """Refuses to let a session grow beyond what its tenant may have."""
+        """Raise an error if the tenant has no room for the session to grow."""
 
     async def state(self, session: Session) -> bytes:
-        """What it has read as signed bytes."""
+        """Return the state of a session as signed bytes."""
 
     async def restore(self, session: Session, data: bytes) -> None:
-        """Puts what `state` gave in the place of what the session has read."""
+        """Replace the state of a session with one that `state` returned."""
 
     def largest_state(self, model: str) -> int:
-        """Bytes that a state can have at most."""
+        """Return the maximum size of a state in bytes."""

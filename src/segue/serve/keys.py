@@ -1,8 +1,8 @@
-"""Who asks: keys from a file, each with a tenant.
+"""API keys from a file, each of a tenant.
 
-A line of the file is a tenant and a key with a space between them; empty lines and those that begin with # are left
-out. A tenant may have several keys. Keys are kept as their sha256 and compared all of them, each in constant time, so
-that the time of an answer tells nothing of a key.
+Each line of the file is a tenant and a key, separated by a space; empty lines and lines that begin with # are ignored.
+A tenant may have several keys. Only the sha256 of a key is stored. A given key is compared with all of them, each in
+constant time, so that the response time reveals nothing about a key.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from segue.checkpoint.files import read_small
 from segue.errors import ConfigError
 
 LOCAL = "local"
-"""The tenant where no key is asked for."""
+"""Tenant of a server without keys."""
 LARGEST = 1 << 20
 SHORTEST = 16
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -23,12 +23,12 @@ _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """The sha256 of each key and its tenant."""
+    """The sha256 of each key, with its tenant."""
 
     tenants: tuple[tuple[bytes, str], ...]
 
     def tenant(self, header: str | None) -> str | None:
-        """Tenant of a request with this Authorization header; None without a valid key."""
+        """Return the tenant of a request with this Authorization header; None without a valid key."""
         scheme, _, key = (header or "").partition(" ")
         given = hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
         found = None
@@ -39,14 +39,14 @@ class Keys:
 
 
 def _shape(words: list[str]) -> str:
-    """What a line has instead, without a key that may be meant seriously."""
+    """Describe an invalid line without revealing a key."""
     if len(words) != 2:
         return f"{len(words)} words"
     return f"a key of {len(words[1])} characters" if _TENANT.fullmatch(words[0]) else "another name"
 
 
 def read_keys(path: Path) -> Keys:
-    """The keys of a file."""
+    """Read the keys of a file."""
     found: dict[bytes, str] = {}
     try:
         lines = read_small(path, limit=LARGEST).decode("utf-8").splitlines()

@@ -1,4 +1,5 @@
-"""Requests in JSON are read with limits: bytes, time, depth; no numbers that JSON does not have."""
+"""JSON requests with limits on size, time and depth, and without the constants that JSON does not have (NaN,
+Infinity)."""
 
 import asyncio
 import json
@@ -13,11 +14,11 @@ from segue.serve.errors import ApiError
 
 _DEEPEST = 32
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-"""How JSON writes half of a character that has two."""
+"""JSON escape of half of a surrogate pair."""
 
 
 class BodyLimits(Protocol):
-    """Settings of whoever reads bodies; an application has them as `app.state.limits`."""
+    """Limits on request bodies; an application stores them as `app.state.limits`."""
 
     @property
     def max_body(self) -> int:
@@ -25,14 +26,14 @@ class BodyLimits(Protocol):
 
     @property
     def body_timeout(self) -> float:
-        """Seconds for it to arrive."""
+        """Timeout in seconds for a JSON request to arrive."""
 
 
 class LimitedRequest(Request):
-    """A request whose body is small and in JSON."""
+    """A request with a JSON body of limited size."""
 
     async def body(self) -> bytes:
-        """All of it."""
+        """Return the whole body."""
         if not hasattr(self, "_body"):
             settings: BodyLimits = self.app.state.limits
             data = bytearray()
@@ -42,7 +43,7 @@ class LimitedRequest(Request):
         return self._body
 
     async def json(self) -> Any:
-        """Its value."""
+        """Return the parsed body."""
         try:
             value = json.loads(await self.body(), parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
@@ -64,7 +65,7 @@ class LimitedRequest(Request):
 
 
 class LimitedRoute(APIRoute):
-    """A route with such requests."""
+    """A route that reads its requests with these limits."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -76,7 +77,7 @@ class LimitedRoute(APIRoute):
 
 
 async def read_parts(request: Request, *, limit: int, timeout: float, each: bool) -> AsyncIterator[bytes]:
-    """The parts of a body as they come. `timeout` is for all of it, or with `each` for each part."""
+    """Yield the parts of a body as they arrive. `timeout` is for the whole body, or with `each` for each part."""
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length[:20]) > limit:
         raise too_long(limit)
@@ -104,12 +105,12 @@ async def read_parts(request: Request, *, limit: int, timeout: float, each: bool
 
 
 def too_long(limit: int) -> ApiError:
-    """A body that is too large. What is left of it is not read: the connection is closed."""
+    """Return the error for a body that is too large. The rest of it is not read: the connection is closed."""
     return ApiError(413, f"a request must have at most {limit:,} bytes; got more. Send less.", code="request_too_large")
 
 
 def _depth(value: Any, deep: int = 0) -> int:
-    """How deep lists and objects are in each other, looked at no further than the limit."""
+    """Return the nesting depth of lists and objects, counted up to the limit."""
     if deep > _DEEPEST or not isinstance(value, list | dict):
         return deep
     inner = value.values() if isinstance(value, dict) else value
@@ -117,7 +118,7 @@ def _depth(value: Any, deep: int = 0) -> int:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether all characters are whole."""
+    """Return True if no text contains half of a surrogate pair."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: what runs, what waits, what sessions take, how long requests last."""
+"""Prometheus metrics: running and waiting requests, memory of sessions, duration of requests."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -30,22 +30,22 @@ class Metrics:
         self.registry.register(_Now(serving))
 
     def text(self) -> bytes:
-        """In the form that Prometheus reads."""
+        """Return the metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
 
 class _Now:
-    """What the server says of itself when it is asked."""
+    """Collector of the values that are read when the metrics are requested."""
 
     def __init__(self, serving: "Serving") -> None:
         self._serving = serving
 
     def describe(self) -> list[Metric]:
-        """Nothing before it is asked."""
+        """Return nothing: the metrics are known only when they are collected."""
         return []
 
     def collect(self) -> Iterable[Metric]:
-        """The figures of now."""
+        """Yield the current values."""
         serving = self._serving
         engine, sessions, writers = serving.engine, serving.sessions, serving.engine.writers.values()
         gauges = {

@@ -1,7 +1,6 @@
-"""The models that are served: language models that read streams, and models that were fine-tuned for a task.
+"""The served models: language models, and models fine-tuned for a task.
 
-In: what names a model on the command line, `PATH` or `NAME=PATH`. Out: a Served, by its name. Everything is computed in
-float32.
+In: a model on the command line, `PATH` or `NAME=PATH`. Out: a Served, by its name. All models compute in float32.
 """
 
 import time
@@ -31,12 +30,12 @@ LONGEST_NAME = 128
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """How a language model reads on: what all its sessions share."""
+    """Streaming state of a language model that all its sessions share."""
 
     streamer: Streamer
     window: int | None
     fingerprints: dict[str, str]
-    """Fingerprints of the model as it is read, and of the tokeniser: what a saved session is bound to."""
+    """Fingerprints of the model and of the tokeniser, which a saved session must match."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +46,18 @@ class Served:
     tokenizer: Tokenizer
     parameters: int
     languages: tuple[str, ...] = ()
-    """Language tags: those of its card, or the one that its name ends with. Empty: not known."""
+    """Language tags of its model card, or the one that its name ends with. Empty: unknown."""
     text: TextModel | None = None
-    """The language model, where it is one."""
+    """The language model, if it is one."""
     task: TaskModel | None = None
-    """The fine-tuned one, where it is one."""
+    """The fine-tuned model, if it is one."""
     stream: Stream | None = None
-    """Where it can write."""
+    """The streaming state, if the model can generate."""
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
     def abilities(self) -> tuple[str, ...]:
-        """What it can be asked for, by the names of the routes."""
+        """Names of the routes that accept the model."""
         if self.task is not None:
             explained = ("explain",) if self.task.kind.name in EXPLAINED else ()
             return (self.task.kind.name, *explained, "tokenize")
@@ -81,7 +80,7 @@ class Served:
         return config.vocabulary.size
 
     def streaming(self) -> Stream:
-        """The stream of a model that can write; an error for others."""
+        """Return the streaming state; raise ApiError if the model cannot generate."""
         if self.stream is None:
             raise ApiError(
                 400,
@@ -95,7 +94,7 @@ class Served:
     def generation(
         self, *, max_tokens: int, sampling: SamplingSettings, stop: Sequence[str] = (), choices: Sequence[str] = ()
     ) -> Generation:
-        """For one text."""
+        """Return a new generation, for one text."""
         return make_generation(
             self.tokenizer,
             vocabulary_size=self.vocabulary_size,
@@ -107,7 +106,7 @@ class Served:
 
 
 def load_served(source: str, *, slice_tokens: int) -> Served:
-    """The model that `PATH` or `NAME=PATH` names."""
+    """Load the model that `PATH` or `NAME=PATH` names."""
     name, path = _named(source)
     if (Path(path) / DESCRIPTION).is_file():
         raise ConfigError(
@@ -145,7 +144,7 @@ def load_served(source: str, *, slice_tokens: int) -> Served:
 
 
 def load_all(sources: Sequence[str], *, slice_tokens: int) -> dict[str, Served]:
-    """By name; each name once."""
+    """Load models by name; raise ConfigError if two have the same name."""
     found: dict[str, Served] = {}
     for source in sources:
         name, _ = _named(source)

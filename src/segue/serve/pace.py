@@ -1,8 +1,8 @@
-"""How many threads read a token: as many as are quickest now.
+"""Choice of the number of threads for a generation step.
 
-A token goes through the layers in many short stages, and all threads wait for the slowest after each. Where another
-program takes one of the cores, they wait for the thread that has to share it, and one thread alone can be quicker. The
-sums are made in the same order by any number of threads, so that only the time depends on it.
+A token passes through the layers in many short stages, and all threads wait for the slowest after each. If another
+program uses one of the cores, they wait for the thread that shares it, and a single thread can be faster. Any number of
+threads computes sums in the same order, so only the time depends on it.
 """
 
 import statistics
@@ -11,13 +11,13 @@ from collections import deque
 import torch
 
 _ENOUGH = 3
-"""Times of a choice from which it can be judged."""
+"""Number of timings from which a choice can be judged."""
 _AGAIN = 50
-"""Steps after which the other choice is tried once more; as long as it is quicker, it is tried again at once."""
+"""Number of steps after which the other choice is tried again; as long as it is faster, it is repeated at once."""
 
 
 class Pace:
-    """Chooses between one thread and all of them, by the times of the last steps with as many rows."""
+    """Chooses between one thread and all threads, by the times of the last steps with as many rows."""
 
     def __init__(self, most: int | None = None) -> None:
         most = torch.get_num_threads() if most is None else most
@@ -28,7 +28,7 @@ class Pace:
         """Rows, choice and seconds of the last step."""
 
     def choose(self, rows: int) -> int:
-        """The number of threads for the next step."""
+        """Return the number of threads for the next step."""
         if len(self._choices) == 1:
             return self._choices[0]
         self._steps += 1
@@ -44,7 +44,7 @@ class Pace:
         return other if found_quicker or self._steps % _AGAIN == 0 else best
 
     def note(self, rows: int, choice: int, seconds: float) -> None:
-        """What the step took."""
+        """Record the time of a step."""
         self._of(rows, choice).append(seconds)
         self._last = rows, choice, seconds
 

@@ -1,4 +1,4 @@
-"""The page at /: files that come with segue, and nothing else."""
+"""The web page at /: files that are part of segue, and nothing else."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -10,7 +10,7 @@ from segue.serve.errors import ApiError, shown
 
 START = "/"
 PREFIX = "/page/"
-"""These paths need no key: the page itself asks for it."""
+"""Paths that begin so need no key: the page itself asks for it."""
 _TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -21,19 +21,20 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors {embedded_by}; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""Nothing from elsewhere, nothing inline, and no text that becomes markup."""
+"""Content security policy: nothing from elsewhere, nothing inline, and no text that becomes markup."""
 _FRAME = "explain.html"
 _FRAME_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data: "
     "blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""For the tab of an explanation, whose scripts are inline. It is shown in a frame that can reach nothing outside it."""
+"""Policy for the tab of an explanation, whose scripts are inline. It is shown in a frame that can access nothing
+outside it."""
 
 
 def page_router(*packages: str, starts: Mapping[str, str] | None = None, embedded_by: str = "'none'") -> APIRouter:
-    """The files in `page/` of some packages, the last of them first where names are the same. They are read once, here:
-    a request names one of them, never a path. `starts` are paths of whole pages, by default / for index.html;
-    `embedded_by` says which sites may show them in a frame."""
+    """Return a router for the files in `page/` of some packages; a later package overrides files of the same name. The
+    files are read once, here: a request names one of them, never a path. `starts` are the paths of whole pages, by
+    default / for index.html; `embedded_by` are the sites that may show them in a frame."""
     router = APIRouter(include_in_schema=False)
     policy = _POLICY.format(embedded_by=embedded_by)
     found = {

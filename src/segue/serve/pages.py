@@ -1,5 +1,4 @@
-"""The page that describes the routes: made of the OpenAPI description, without scripts and without anything from
-elsewhere."""
+"""HTML page that documents the routes, generated from the OpenAPI description, without scripts or external files."""
 
 import html
 from typing import Any
@@ -16,7 +15,7 @@ summary { cursor: pointer; padding: .3rem 0; }
 
 
 def describe(openapi: dict[str, Any]) -> str:
-    """The page, in HTML."""
+    """Return the page as HTML."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>{_text(openapi['info']['title'])}</title><style>{_STYLE}</style>",

@@ -1,8 +1,8 @@
-"""Texts that are read together, whoever sent them: to classify, to tag, to embed.
+"""Dynamic batching of texts to classify, tag or embed, over all requests.
 
-In: jobs, each with some parts, such as a text to classify. Out: the result of each part. A part waits a few
-milliseconds for others of its kind. Then those of about the same length are read in one batch, beginning with the
-tenant that has waited for longest. A batch that raises is done again part by part, so that only the job at fault ends.
+In: jobs, each with parts, such as a text to classify. Out: the result of each part. A part waits a few milliseconds for
+others of its kind. Then parts of about the same length are read in one batch, beginning with the tenant that has waited
+longest. If a batch raises an exception, its parts are read one by one, so that only the faulty job fails.
 """
 
 import time
@@ -15,35 +15,35 @@ from segue.serve.settings import ServeSettings
 from segue.serve.turns import Turns
 
 _AT_ONCE = 64
-"""Parts of a job that are made ready between two steps."""
+"""Maximum number of parts prepared between two steps."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
-    """What is read at once with others of the same `kind`."""
+    """A unit of work, which is batched with others of the same `kind`."""
 
     job: "Job[Parts]"
     number: int
     kind: Hashable
     length: int
-    """About how many tokens it has."""
+    """Approximate number of tokens."""
     content: Any
     compute: Callable[[Sequence[Any]], Sequence[Any]]
-    """From the contents of several parts to the results."""
+    """Computes the results of the contents of several parts."""
     since: float
 
 
 class Parts(Protocol):
-    """What a job does that consists of parts."""
+    """Task of a job that consists of parts."""
 
     def parts(self, job: "Job[Any]") -> Generator[Part | None]:
-        """Makes them ready, one after the other."""
+        """Prepare the parts one by one; None is a pause without a part."""
 
     def take(self, number: int, result: Any) -> None:
-        """The result of a part."""
+        """Receive the result of a part."""
 
     def result(self) -> Any:
-        """What `Done` brings, when all parts have results."""
+        """Return the result of `Done`, once all parts have results."""
 
 
 class Pool:
@@ -54,13 +54,13 @@ class Pool:
         self._preparing: Turns[tuple[Job[Parts], Generator[Part | None]]] = Turns()
         self._parts: Turns[Part] = Turns()
         self._left: dict[Job[Parts], int] = {}
-        """How many parts of a job have no result."""
+        """Number of parts of a job without a result."""
         self._complete: set[Job[Parts]] = set()
-        """Jobs whose parts are all here."""
+        """Jobs whose parts have all been prepared."""
 
     @property
     def due(self) -> float | None:
-        """When a step would do something."""
+        """Time of the monotonic clock at which a step will do something; None: not before a job arrives."""
         if len(self._preparing):
             return 0.0
         if not len(self._parts):
@@ -79,7 +79,7 @@ class Pool:
         self._preparing.add(job.tenant, (job, job.task.parts(job)))
 
     def wake(self, job: Job[Parts]) -> None:
-        """Nothing to do: they are awake."""
+        """Do nothing: these jobs never wait for input."""
 
     def jobs(self) -> list[Job[Any]]:
         return list(self._left)
@@ -89,7 +89,7 @@ class Pool:
             self._fail(job, error)
 
     def step(self) -> None:
-        """Makes some parts ready, then reads a batch."""
+        """Prepare some parts, then read a batch."""
         for job in [job for job in self._left if job.cancelled]:
             self._forget(job)
         self._prepare()
@@ -116,7 +116,7 @@ class Pool:
             self._preparing.add(job.tenant, (job, making))
 
     def _batch(self) -> list[Part]:
-        """The part whose turn it is, and those of its kind that are nearest to it in length."""
+        """Remove and return the next part and those of its kind that are nearest to it in length."""
         first = self._parts.pop()
         others = sorted(
             (part for part in self._parts if part.kind == first.kind), key=lambda part: abs(part.length - first.length)
@@ -146,7 +146,7 @@ class Pool:
                     self._read([part])
             return
         for part, result in zip(parts, results, strict=True):
-            if part.job not in self._left:  # another part of it has failed
+            if part.job not in self._left:  # another part of the job has failed
                 continue
             try:
                 part.job.task.take(part.number, result)
@@ -175,7 +175,7 @@ class Pool:
 
 
 class Call:
-    """What is done by one function, in the thread that computes."""
+    """Task that calls one function in the worker thread."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function

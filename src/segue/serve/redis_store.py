@@ -1,15 +1,15 @@
-"""Sessions in Redis, for several servers that share them.
+"""Sessions in Redis, shared by several servers.
 
-In: what a session has read, as bytes, and what is known of it. Out: the same, for any of the servers. Whatever must
-happen as one is a script, which Redis runs whole. A server that uses a session has a lease on it; a session is replaced
-only by the server that has the lease, and only if it is still as that server read it. Times are those of Redis.
+In: the state of a session, as bytes, and its record. Out: the same, for any of the servers. Operations that must be
+atomic are scripts. A server that uses a session holds a lease on it; a session is replaced only by the server with the
+lease, and only if it has not changed since that server read it. Times are those of the Redis server.
 
     segue:meta              the format, and the key that signs states
     segue:session:ID        tenant, model, tokens, size, created, version, state
-    segue:lease:ID          which server uses it
-    segue:sessions:TENANT   ids, by when they were created
-    segue:bytes:TENANT      the bytes of all of them
-    segue:used              all ids, by when they were last used
+    segue:lease:ID          the server that uses the session
+    segue:sessions:TENANT   ids, by creation time
+    segue:bytes:TENANT      the total size of the tenant's sessions
+    segue:used              all ids, by the time of last use
 """
 
 import importlib
@@ -27,7 +27,7 @@ from segue.serve.keeper import no_place, unavailable
 FORMAT = b"segue-sessions-redis-1"
 SCHEMES = ("redis://", "rediss://", "unix://")
 _WAIT = 0.8
-"""Seconds that Redis has for an answer."""
+"""Timeout in seconds for a response of Redis."""
 _AT_ONCE = 100
 _NAMES = ("tenant", "model", "tokens", "size", "created", "version")
 _NOW = "local t = redis.call('TIME') local now = t[1] + t[2] / 1000000 "
@@ -87,7 +87,7 @@ return 1
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What is known of a session without reading it."""
+    """Record of a session, without its state."""
 
     id: str
     tenant: str
@@ -100,7 +100,7 @@ class Shared:
 
 
 class RedisStore:
-    """One database of Redis. What it raises is for a client: 503 where it does not answer, 507 where it is full."""
+    """Sessions in a Redis database. Raises errors for clients: 503 if Redis does not respond, 507 if it is full."""
 
     def __init__(self, url: str) -> None:
         if find_spec("redis") is None:
@@ -122,7 +122,7 @@ class RedisStore:
             ) from None
 
     async def open(self) -> bytes:
-        """The key that signs states; the same for all servers."""
+        """Connect, and return the key that signs states; it is the same for all servers."""
         try:
             await self._redis.hsetnx("segue:meta", "format", FORMAT)
             await self._redis.hsetnx("segue:meta", "secret", secrets.token_bytes(32))
@@ -140,7 +140,7 @@ class RedisStore:
         return bytes(secret)
 
     async def close(self) -> None:
-        """All that was put stays."""
+        """Close the connection; the sessions remain."""
         await self._redis.aclose()
 
     # ------------------------------------------------------------------------------------------------------- sessions
@@ -148,7 +148,7 @@ class RedisStore:
     async def create(
         self, id: str, tenant: str, model: str, *, tokens: int, data: bytes, size: int, most: int, most_bytes: int
     ) -> Shared:
-        """A new session, if its tenant may have another."""
+        """Create a session; raise ApiError if its tenant has too many."""
         answer = await self._run("create", id, tenant, model, tokens, size, data, most, most_bytes)
         if answer in (b"sessions", b"bytes"):
             what, name = ("sessions", "max_sessions") if answer == b"sessions" else ("bytes", "max_session_bytes")
@@ -165,11 +165,11 @@ class RedisStore:
         )
 
     async def find(self, id: str) -> Shared | None:
-        """What is known of it; None if there is none."""
+        """Return the record of a session; None if it does not exist."""
         return (await self._found([id]))[0]
 
     async def page(self, tenant: str, *, after: str | None, limit: int) -> tuple[list[Shared], bool]:
-        """Some of a tenant's, the first that was created first; and whether there are more."""
+        """Return up to `limit` sessions of a tenant, the oldest first, and True if there are more."""
         key = f"segue:sessions:{tenant}"
 
         async def ids() -> list[bytes]:
@@ -216,7 +216,7 @@ class RedisStore:
         return found
 
     async def read(self, id: str, *, limit: int) -> bytes | None:
-        """What it has read; None if it is gone. One that is larger than any of its model can be is refused."""
+        """Return the state of a session; None if it does not exist. Raise ApiError if it is larger than `limit`."""
 
         async def ask() -> bytes | None:
             length = await self._redis.hstrlen(f"segue:session:{id}", "state")
@@ -233,31 +233,31 @@ class RedisStore:
         return state
 
     async def replace(self, id: str, *, owner: str, version: int, tokens: int, size: int, data: bytes) -> bool:
-        """Puts another value in its place, whole or not at all. False: the lease has been lost, or the session is no
-        longer as it was read."""
+        """Replace a session atomically. Return False if the lease has been lost, or if the session has changed since it
+        was read."""
         return bool(await self._run("replace", id, owner, version, tokens, size, data))
 
     async def delete(self, id: str) -> None:
-        """It is gone for all servers."""
+        """Delete a session, for all servers."""
         await self._run("delete", id)
 
     async def bytes_of(self, tenant: str) -> int:
-        """Maximum size in bytes of all sessions of a tenant."""
+        """Return the total size in bytes of a tenant's sessions."""
         return int(await self._call(lambda: self._redis.get(f"segue:bytes:{tenant}")) or 0)
 
     async def count(self) -> int:
-        """Sessions of all tenants."""
+        """Return the number of sessions of all tenants."""
         return int(await self._call(lambda: self._redis.zcard("segue:used")))
 
     async def sweep(self, lifetime: float) -> None:
-        """Deletes sessions that nobody has used for so many seconds."""
+        """Delete sessions that have not been used for `lifetime` seconds."""
         while await self._run("sweep", lifetime) >= _AT_ONCE:
             pass
 
     # --------------------------------------------------------------------------------------------------------- leases
 
     async def lease(self, id: str, owner: str, seconds: float) -> bool:
-        """Whether this server may use the session now."""
+        """Try to lock a session for `seconds`; return True if this server may use it."""
         return bool(
             await self._call(
                 lambda: self._redis.set(f"segue:lease:{id}", owner, nx=True, px=max(1, int(seconds * 1000)))
@@ -265,14 +265,14 @@ class RedisStore:
         )
 
     async def renew(self, id: str, owner: str, seconds: float) -> bool:
-        """The lease begins again; False if it has been lost."""
+        """Extend a lease; return False if it has been lost."""
         return bool(await self._run("renew", id, owner, max(1, int(seconds * 1000))))
 
     async def release(self, id: str, owner: str) -> None:
-        """Others may use it."""
+        """End a lease."""
         await self._run("release", id, owner)
 
-    # --------------------------------------------------------------------------------------------------------- inside
+    # ------------------------------------------------------------------------------------------------------ internals
 
     async def _run(self, script: str, *arguments: Any) -> Any:
         return await self._call(lambda: self._scripts[script](args=arguments))

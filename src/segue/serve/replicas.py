@@ -1,10 +1,10 @@
-"""Sessions that several servers share, in Redis.
+"""Sessions in Redis, as seen by one of the servers that share them.
 
-In: requests to any of the servers. Out: what a session has read, the same for all of them. A request has a lease on its
-session; one through another server gets 409 meanwhile. What has been read is written to Redis before the request is
-answered, so that the next one may go to any server. It is written only if the lease still holds and the session is as
-it was read: else the request ends with an error, and nothing is overwritten. What was read last is kept in memory too,
-with its version: it is used again only if Redis still has that version.
+In: requests to any of the servers. Out: the state of a session, the same for all of them. A request holds a lease on
+its session; requests to the session through other servers get 409 meanwhile. The new state is written to Redis before
+the request is answered, so that the next one may go to any server. It is written only if the lease still holds and the
+session has not changed since it was read: otherwise the request fails, and nothing is overwritten. Recent states are
+cached in memory with their versions: a cached state is used only if Redis still has that version.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ _TICK = 1.0
 
 
 class SharedSessions:
-    """Those of a database of Redis, as this server sees them."""
+    """Sessions of a Redis database."""
 
     def __init__(self, models: Mapping[str, Served], store: RedisStore, settings: ServeSettings) -> None:
         self._states, self._store, self._settings = States(models), store, settings
         self._owner = secrets.token_hex(16)
         self._cache: OrderedDict[str, tuple[int, Kept]] = OrderedDict()
-        """By id: a version, and what the session had read then; those that were used last at the end."""
+        """By session id: a version and the state at that version, the last used at the end."""
         self._leased: dict[str, str] = {}
-        """By the name of a lease that a request of this server has: the id of its session."""
+        """Session ids by the leases that requests of this server hold."""
         self._secret = b""
         self._count = 0
         self._task: asyncio.Task[None] | None = None
@@ -50,7 +50,7 @@ class SharedSessions:
         self._task = asyncio.create_task(self._look_after())
 
     async def stop(self) -> None:
-        """All has been written already."""
+        """Close the storage; all states have been written already."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -58,10 +58,10 @@ class SharedSessions:
             await self._release(id, lease)
         await self._store.close()
 
-    # ------------------------------------------------------------------------------------------- what requests want
+    # --------------------------------------------------------------------------------------------------- for requests
 
     def __len__(self) -> int:
-        """As Redis said a moment ago."""
+        """Return the number of sessions in Redis at the last check."""
         return self._count
 
     def in_memory(self) -> int:
@@ -160,7 +160,7 @@ class SharedSessions:
     def largest_state(self, model: str) -> int:
         return self._states.largest(model)
 
-    # --------------------------------------------------------------------------------------------------------- inside
+    # ------------------------------------------------------------------------------------------------------ internals
 
     def _session(self, shared: Shared) -> Session:
         session = Session(shared.id, shared.tenant, shared.model, created=shared.created)
@@ -189,7 +189,7 @@ class SharedSessions:
         return kept
 
     async def _replace(self, session: Session, kept: Kept) -> None:
-        """Writes it, or raises: then the session is as it was."""
+        """Write the new state, or raise ApiError: the session is then as it was."""
         try:
             replaced = await self._store.replace(
                 session.id,
@@ -201,7 +201,7 @@ class SharedSessions:
             )
         except ApiError as error:
             self.failed_saves += 1
-            self._forget(session.id)  # whether Redis has it is not known: it is read again
+            self._forget(session.id)  # it is unknown whether Redis has it: read it again
             log.warning("a session cannot be saved: %s", shown(str(error.__cause__ or error)))
             raise
         if not replaced:
@@ -222,7 +222,7 @@ class SharedSessions:
         if self._leased.pop(lease, None) is not None:
             try:
                 await self._store.release(id, lease)
-            except ApiError as error:  # it ends by itself
+            except ApiError as error:  # the lease expires by itself
                 log.warning("a lease cannot be given back: %s", shown(str(error.__cause__ or error)))
 
     def _remember(self, id: str, version: int, kept: Kept) -> None:
@@ -239,7 +239,7 @@ class SharedSessions:
             self.memory -= found[1].size
 
     async def _look_after(self) -> None:
-        """Renews leases, deletes what nobody has used for long."""
+        """Renew leases, and delete sessions that have not been used for a long time."""
         swept = renewed = time.monotonic()
         while True:
             await asyncio.sleep(min(_TICK, self._settings.lease / 4))
@@ -254,6 +254,6 @@ class SharedSessions:
                     await self._store.sweep(self._settings.session_lifetime)
                     self._count = await self._store.count()
             except ApiError:
-                continue  # requests say so themselves
+                continue  # requests report it themselves
             except Exception:
                 log.exception("sessions cannot be looked after")

@@ -1,4 +1,4 @@
-"""The jobs of one request, from the first to the last event; ended early if the client leaves."""
+"""The jobs of a request, from the first to the last event; cancelled if the client disconnects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,11 +13,11 @@ Receive = Callable[[], Awaitable[Any]]
 
 
 class GoneError(Exception):
-    """The client has left: nobody waits for an answer."""
+    """Raised when the client has disconnected: no one waits for a response."""
 
 
 class Run:
-    """Whoever makes one closes it, whatever happens: its jobs end with it."""
+    """The jobs of one request. The caller must close it in any case: its jobs end with it."""
 
     def __init__(self, engine: Engine, receive: Receive, runs: "set[Run]") -> None:
         self._engine, self._receive, self._runs = engine, receive, runs
@@ -26,7 +26,7 @@ class Run:
         self._watch: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        """Ends all jobs that have not ended."""
+        """Cancel all jobs that have not ended."""
         if self._watch is not None:
             self._watch.cancel()
         for job in self._jobs:
@@ -35,11 +35,11 @@ class Run:
         self._runs.discard(self)
 
     def fail(self, error: ApiError) -> None:
-        """Whoever waits for the next event gets this error."""
+        """Make the next call of `next` raise this error."""
         self._queue.put_nowait((Job("", None), Failed(error=error)))
 
     def submit(self, jobs: Mapping[Job[Any], Worker]) -> None:
-        """All of them, or none if there is no room for all."""
+        """Submit all jobs, or raise ApiError if the queue has no room for all of them."""
         settings, engine = self._engine.settings, self._engine
         for job in jobs:
             own = engine.running.get(job.tenant, 0)
@@ -52,7 +52,7 @@ class Run:
             engine.submit(job, worker)
 
     def watch(self) -> None:
-        """From now on notices when the client leaves; its request must have been read to the end."""
+        """Start to watch for a disconnect; the request must have been read to the end."""
         self._watch = asyncio.create_task(self._until_gone())
 
     async def _until_gone(self) -> None:
@@ -61,7 +61,8 @@ class Run:
         self._queue.put_nowait((Job("", None), Gone()))
 
     async def next(self, timeout: float | None = None) -> tuple[Job[Any], Event]:
-        """The next event of any job; TimeoutError if there is none in time, an error where a job failed."""
+        """Return the next event of any job. Raise TimeoutError if there is none in time, ApiError if a job failed, and
+        GoneError if the client disconnected."""
         async with asyncio.timeout(timeout):
             job, event = await self._queue.get()
         if isinstance(event, Gone):
@@ -71,7 +72,7 @@ class Run:
         return job, event
 
     async def done(self, job: Job[Any]) -> Any:
-        """The result of the only job."""
+        """Return the result of the only job."""
         while True:
             _, event = await self.next()
             if isinstance(event, Done):
@@ -79,7 +80,7 @@ class Run:
 
 
 def explained(error: BaseException) -> ApiError:
-    """What a client is told of an error in the engine."""
+    """Return the error that a client gets for an exception in the engine."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, SegueError):

@@ -1,7 +1,8 @@
-"""What requests to write and to use sessions look like. Unknown fields are errors, values are not converted.
+"""Schemas of requests for generation and sessions, and of their responses. Unknown fields are errors, values are not
+converted.
 
-The names are those of OpenAI's interface where it has one. What it has not: `session`, `top_k`, `min_p`, `typical`,
-`repetition_penalty`, `choices`. Limits that the person who runs the server can set are checked by the routes.
+The names are those of OpenAI's API where it has them; it lacks `session`, `top_k`, `min_p`, `typical`,
+`repetition_penalty` and `choices`. The routes check the limits that can be set when the server is started.
 """
 
 from typing import Annotated, Any, Literal
@@ -21,315 +22,315 @@ class Body(BaseModel):
 
 
 class Sampling(Body):
-    """How tokens are chosen."""
+    """Sampling settings."""
 
     temperature: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
-    """0 takes the likeliest token; below 1, likely tokens become likelier. Default: 1."""
+    """0 is greedy decoding; below 1, likely tokens become more likely. Default: 1."""
     top_p: Share | None = None
-    """Only the likeliest tokens that have together this probability. Default: 1, all."""
+    """Nucleus sampling: keep the most likely tokens whose probabilities sum to this. Default: 1, all."""
     top_k: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    """Only so many of the likeliest tokens. Default: all."""
+    """Keep only this many of the most likely tokens. Default: all."""
     min_p: Share | None = None
-    """Only tokens with this part of the probability of the likeliest. Default: all."""
+    """Keep only tokens with at least this share of the probability of the most likely token. Default: all."""
     typical: Share | None = None
-    """Only the most typical tokens that have together this probability. Default: all."""
+    """Locally typical sampling: keep the most typical tokens whose probabilities sum to this. Default: all."""
     repetition_penalty: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = None
-    """Above 1, tokens that came lately become less likely. Default: 1."""
+    """Above 1, recent tokens become less likely. Default: 1."""
     logit_bias: dict[str, Number] | None = None
-    """Ids of tokens, as texts, and what is added to their logits; -100 or less forbids a token."""
+    """Token ids, as strings, and the values added to their logits; -100 or less forbids a token."""
     seed: Annotated[int, Field(ge=-(2**63), le=2**64 - 1)] | None = None
-    """The same seed gives the same text. Default: another one each time."""
+    """Random seed; the same seed gives the same text. Default: a new one for each request."""
 
 
 class Writing(Sampling):
-    """What and how to write."""
+    """Generation settings."""
 
     max_tokens: Whole | None = None
-    """Tokens to write at most. Default: 16."""
+    """Maximum number of tokens to generate. Default: 16."""
     stop: str | list[str] | None = None
-    """A text, or texts, that end what is written; they are not given."""
+    """Stop string or strings, which end the text and are not part of it."""
     choices: list[str] | None = None
-    """Exactly one of these texts is written."""
+    """Allowed texts: exactly one of them is generated."""
     stream: bool | None = None
-    """Whether the text comes as it is written, in server-sent events."""
+    """Stream the text as server-sent events while it is generated."""
 
 
 class StreamOptions(Body):
-    """What else a stream has."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
-    """Whether a last chunk has the usage."""
+    """Send the usage in a last chunk."""
     include_obfuscation: bool | None = None
-    """Without effect: nothing is padded here."""
+    """Has no effect: nothing is padded here."""
 
 
 class CompletionRequest(Writing):
-    """Writes on from a prompt."""
+    """A request to generate text from a prompt."""
 
     model: str
-    """A model that writes."""
+    """Name of a model that can generate."""
     prompt: str | list[str] | list[Token] | list[list[Token]] = ""
-    """A text or the ids of its tokens, or a list of these. Ids are read as they are; a text begins a document."""
+    """A text or its token ids, or a list of these. Ids are read as they are; a text begins a document."""
     session: str | None = None
-    """The session that reads the prompt and what is written. Default: none, nothing is remembered."""
+    """Session that reads the prompt and the generated text. Default: none, nothing is kept."""
     n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    """Texts for each prompt. Default: 1."""
+    """Number of texts for each prompt. Default: 1."""
     best_of: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    """Must be as `n`, or left out."""
+    """Must equal `n`, or be left out."""
     echo: bool | None = None
-    """Whether the prompt comes back before the text, with its log-probabilities where these are asked for."""
+    """Return the prompt before the text, with its log-probabilities if `logprobs` is given."""
     logprobs: Whole | None = None
-    """Number of likeliest tokens to return with each token and its log-probability. Default: none."""
+    """Number of most likely tokens to return with each token and its log-probability. Default: no log-probabilities."""
     stream_options: StreamOptions | None = None
-    """What else a stream has."""
+    """Options of a stream."""
     presence_penalty: float | None = None
-    """Must be 0, or left out: use `repetition_penalty`."""
+    """Must be 0 or left out: use `repetition_penalty`."""
     frequency_penalty: float | None = None
-    """Must be 0, or left out: use `repetition_penalty`."""
+    """Must be 0 or left out: use `repetition_penalty`."""
     suffix: str | None = None
     """Must be left out: /v1/infill fills gaps."""
     user: str | None = None
-    """Without effect."""
+    """Has no effect."""
 
 
 class SessionRequest(Body):
-    """Creates a session."""
+    """A request to create a session."""
 
     model: str | None = None
-    """A model that writes. Default: the only one that is served."""
+    """Name of a model that can generate. Default: the only one on the server."""
 
 
 class WriteRequest(Writing):
-    """A session reads a prompt and writes."""
+    """A request to a session to read a prompt and generate text."""
 
     prompt: str = ""
     """Text that the session reads first."""
     logprobs: Whole | None = None
-    """Number of likeliest tokens to return with each token. Default: 0."""
+    """Number of most likely tokens to return with each token. Default: 0."""
 
 
 class ScoreRequest(Body):
-    """A session reads a text and says how likely each of its tokens was."""
+    """A request to a session to read a text and return the probability of each token."""
 
     text: str
-    """The text."""
+    """Text to score."""
     logprobs: Whole | None = None
-    """Number of likeliest tokens to return with each token. Default: 0."""
+    """Number of most likely tokens to return with each token. Default: 0."""
     keep: bool = True
-    """Whether the session reads on from the end of the text; otherwise it stays where it was."""
+    """Continue the session from the end of the text; otherwise it stays where it was."""
 
 
-# -------------------------------------------------------------------------------------------------------------- answers
+# ---------------------------------------------------------------------------------------------------------- responses
 
 
 class Problem(BaseModel):
-    """What is wrong."""
+    """Description of an error."""
 
     message: str
-    """The thing, the rule, the value, the remedy."""
+    """The thing, the rule, the value and the remedy."""
     type: str
-    """The kind of error, by its status."""
+    """Kind of error, by its status."""
     param: str | None
-    """The field of the request."""
+    """Field of the request."""
     code: str
-    """For programs."""
+    """Code of the error, for programs."""
 
 
 class ErrorAnswer(BaseModel):
-    """An error."""
+    """An error response."""
 
     error: Problem
-    """What is wrong."""
+    """Description of the error."""
 
 
 class PromptDetails(BaseModel):
-    """How the tokens of a prompt were come by."""
+    """How the prompt tokens were handled."""
 
     cached_tokens: int
-    """Those that the session had read before."""
+    """Tokens that the session had read before."""
     read_tokens: int
-    """Those that were read now."""
+    """Tokens read in this request."""
     skipped_tokens: int
-    """Those that nothing later can see, so that the model did not have to read them."""
+    """Tokens that the model did not have to read, because no later token can attend to them."""
 
 
 class Usage(BaseModel):
-    """Tokens of a request."""
+    """Token counts of a request."""
 
     prompt_tokens: int
-    """All that comes before what is written: what the session had read, and what was given now."""
+    """Tokens before the generated text: those that the session had read, and those of this request."""
     completion_tokens: int
-    """What was written."""
+    """Generated tokens."""
     total_tokens: int
-    """Both."""
+    """Sum of prompt and completion tokens."""
     prompt_tokens_details: PromptDetails
-    """How many of the prompt tokens were reused."""
+    """How the prompt tokens were handled."""
 
 
 class LogProbabilities(BaseModel):
-    """What the model thought of each token; natural logarithms."""
+    """Log-probabilities of tokens, as natural logarithms."""
 
     tokens: list[str]
-    """As the tokeniser shows them."""
+    """Tokens as the tokeniser shows them."""
     token_logprobs: list[float | None]
-    """Null where nothing comes before the token."""
+    """Log-probability of each token; null if nothing comes before it."""
     top_logprobs: list[dict[str, float] | None]
-    """The likeliest tokens in its place."""
+    """Most likely tokens at each position, with their log-probabilities."""
     text_offset: list[int]
-    """Where in the text it begins, in characters."""
+    """Offset of each token in the text, in characters."""
 
 
 class Choice(BaseModel):
-    """One text."""
+    """A generated text."""
 
     index: int
-    """Its number."""
+    """Index of the text."""
     text: str
-    """What was written."""
+    """The generated text."""
     logprobs: LogProbabilities | None
-    """Where they were asked for."""
+    """Log-probabilities, if they were requested."""
     finish_reason: Literal["stop", "length"] | None
-    """`stop`: the text has ended by itself or at a stop string. `length`: after max_tokens. Null: it goes on."""
+    """`stop`: the text ended by itself or at a stop string. `length`: after max_tokens. Null: it continues."""
 
 
 class Completion(BaseModel):
-    """What was written."""
+    """The response to a completion request."""
 
     id: str
     """Id of the request."""
     object: Literal["text_completion"]
-    """What this is."""
+    """Type of the response."""
     created: int
-    """Unix time."""
+    """Creation time, as a Unix timestamp."""
     model: str
-    """Its name."""
+    """Name of the model."""
     choices: list[Choice]
-    """The texts."""
+    """Generated texts."""
     usage: Usage
-    """Tokens."""
+    """Token counts."""
     session: str | None = None
-    """The session that has read and written it."""
+    """Session that read the prompt and the text."""
 
 
 class SessionAnswer(BaseModel):
     """A session."""
 
     id: str
-    """To use it: keep it secret, as a key."""
+    """Id for further requests; keep it secret, as a key."""
     object: Literal["session"]
-    """What this is."""
+    """Type of the response."""
     model: str
-    """Its model."""
+    """Name of the model."""
     created: int
-    """Unix time."""
+    """Creation time, as a Unix timestamp."""
     tokens: int
-    """How many it has read and written."""
+    """Number of tokens read and generated."""
     bytes: int
-    """What it remembers of them; this stays about the same, whatever it reads."""
+    """Size of the state in bytes; it stays about the same however much the session reads."""
     waiting: str
-    """Text that was fed but not read yet, because what follows may change its tokens."""
+    """Text that was fed but not read yet, because further text may change its tokens."""
     place: Literal["memory", "disk", "redis"]
-    """Where it is."""
+    """Where the state is."""
     busy: bool
-    """Whether a request uses it now."""
+    """True if a request is using the session."""
 
 
 class SessionList(BaseModel):
     """The sessions of a tenant."""
 
     object: Literal["list"]
-    """What this is."""
+    """Type of the response."""
     data: list[SessionAnswer]
-    """The first that was created first."""
+    """Sessions, the oldest first."""
     has_more: bool
-    """Whether there are more, after the last of these."""
+    """True if there are more, after the last of these."""
 
 
 class DeletedSession(BaseModel):
-    """A session that is gone."""
+    """A deleted session."""
 
     id: str
-    """Its id."""
+    """Id of the session."""
     object: Literal["session.deleted"]
-    """What this is."""
+    """Type of the response."""
     deleted: Literal[True]
-    """Always."""
+    """Always true."""
 
 
 class TokenAnswer(BaseModel):
-    """A token that was written or scored."""
+    """A generated token."""
 
     token: str
-    """As the tokeniser shows it; empty for text that had been held back, at the end."""
+    """Token as the tokeniser shows it; empty for text that had been held back, at the end."""
     id: int | None
-    """Its id."""
+    """Id of the token."""
     text: str
-    """The text that has become certain with it."""
+    """Text that became final with this token."""
     logprob: float | None
     """Natural logarithm of its probability."""
     top: list[dict[str, Any]]
-    """The likeliest tokens in its place: `token` and `logprob` of each."""
+    """Most likely tokens at its position, each with `token` and `logprob`."""
 
 
 class Written(BaseModel):
-    """What a session wrote."""
+    """Text generated by a session."""
 
     object: Literal["session.written"]
-    """What this is."""
+    """Type of the response."""
     text: str
-    """All of it."""
+    """The whole text."""
     tokens: list[TokenAnswer]
-    """One by one; empty in the last event of a stream, which had them."""
+    """Tokens of the text; empty in the last event of a stream, which has already sent them."""
     finish_reason: Literal["stop", "length"]
-    """Why it ended."""
+    """Why generation ended."""
     usage: Usage
-    """Tokens."""
+    """Token counts."""
     session: SessionAnswer
-    """As it is now."""
+    """The session after the request."""
 
 
 class FedAnswer(BaseModel):
-    """A session has read a text."""
+    """The response to a text fed to a session."""
 
     object: Literal["session.fed"]
-    """What this is."""
+    """Type of the response."""
     characters: int
-    """Number of characters of the text."""
+    """Number of characters in the text."""
     usage: Usage
-    """Tokens."""
+    """Token counts."""
     session: SessionAnswer
-    """As it is now."""
+    """The session after the request."""
 
 
 class ScoredPart(BaseModel):
     """A token of a scored text."""
 
     token: str
-    """As the tokeniser shows it."""
+    """Token as the tokeniser shows it."""
     id: int
-    """Its id."""
+    """Id of the token."""
     start: int
-    """Its first character;"""
+    """Index of its first character."""
     end: int
-    """and the one after its last."""
+    """Index after its last character."""
     logprob: float | None
-    """Natural logarithm; null where nothing was read before it."""
+    """Natural logarithm of its probability; null if nothing was read before it."""
     top: list[dict[str, Any]]
-    """The likeliest tokens in its place."""
+    """Most likely tokens at its position."""
 
 
 class ScoredAnswer(BaseModel):
-    """How likely a text was."""
+    """Likelihood of a text."""
 
     object: Literal["session.scored"]
-    """What this is."""
+    """Type of the response."""
     logprob: float
     """Sum of the log-probabilities of all tokens that have one."""
     perplexity: float | None
     """Perplexity per token."""
     tokens: list[ScoredPart]
-    """One by one."""
+    """Tokens of the text."""
     usage: Usage
-    """Tokens."""
+    """Token counts."""
     session: SessionAnswer
-    """As it is now."""
+    """The session after the request."""

@@ -1,7 +1,7 @@
-"""A server on a port, from its start to its end.
+"""An HTTP server on a port, from start to shutdown.
 
-SIGTERM or SIGINT: it says that it is not ready, refuses new requests, lets those that run end within some
-seconds, writes all sessions to disk, and ends with 0. A second signal ends the wait.
+On SIGTERM or SIGINT the server reports that it is not ready, refuses new requests, gives running requests some seconds
+to finish, writes all sessions to disk, and exits with 0. A second signal ends the wait.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from segue.errors import ConfigError
 
 log = logging.getLogger("segue.serve")
 _HEADERS = 65536
-"""Bytes of the header of a request."""
+"""Maximum size of a request header in bytes."""
 _BACKLOG = 1024
 _SWITCH = 0.001
-"""Seconds after which the thread that computes lets the event loop run."""
+"""Seconds after which the worker thread lets the event loop run."""
 
 
 class ServerSettings(Protocol):
-    """Times and limits of connections."""
+    """Timeouts and limits of connections."""
 
     @property
     def header_timeout(self) -> float:
@@ -45,32 +45,32 @@ class ServerSettings(Protocol):
 
 
 class Service(Protocol):
-    """What stands behind the routes, from its start to its end."""
+    """Interface of the service behind the routes."""
 
     ready: bool
-    """Whether it takes requests."""
+    """True while requests are accepted."""
 
     @property
     def settings(self) -> ServerSettings:
-        """Its limits."""
+        """Timeouts and limits of connections."""
 
     @property
     def waiting(self) -> int:
-        """Requests that are being answered."""
+        """Number of requests that have not been answered."""
 
     async def start(self) -> None:
-        """Before the first request."""
+        """Start the service, before the first request."""
 
     async def stop(self) -> None:
-        """After the last."""
+        """Stop the service, after the last request."""
 
     def abandon(self) -> None:
-        """Ends the requests that have not ended."""
+        """End the requests that have not finished."""
 
 
 class _Protocol(H11Protocol):
-    """A connection on which each header must come in time: the first from the beginning, others from their first byte,
-    until which the time to keep a connection open counts."""
+    """Connection with a timeout for each request header: the first from the start of the connection, later ones from
+    their first byte. Until that byte, the keep-alive timeout applies."""
 
     header_timeout = 20.0
 
@@ -101,7 +101,7 @@ class _Protocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """Signals are for `serve`."""
+    """Uvicorn server that leaves signals to `serve`."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -109,12 +109,12 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on a port; 0 is any that is free."""
+    """Return a socket bound to a port; port 0 is any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_STREAM)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Its connections have it too. Otherwise the end of an answer waits for the client's delayed acknowledgement of its
-    # beginning, 40 ms; asyncio sets it by itself only on sockets that name their protocol.
+    # Accepted connections inherit it. Otherwise the end of a response waits for the client's delayed acknowledgement of
+    # its beginning, 40 ms; asyncio sets it by itself only on sockets that name their protocol.
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         opened.bind((host, port))
@@ -129,7 +129,8 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(
     app: ASGIApp, serving: Service, listening: socket.socket, *, started: Callable[[], None], check: bool = False
 ) -> None:
-    """Serves until a signal comes. `started` is called when requests are taken; with `check`, that is the end."""
+    """Serve until a signal arrives. `started` is called once requests are accepted; with `check`, the server then
+    stops."""
     sys.setswitchinterval(_SWITCH)
     protocol = type("Protocol", (_Protocol,), {"header_timeout": serving.settings.header_timeout})
     config = uvicorn.Config(
@@ -146,7 +147,7 @@ def serve(
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=15,
-        timeout_graceful_shutdown=5,  # for what is written and not taken yet
+        timeout_graceful_shutdown=5,  # for data that is written but not yet received
     )
     asyncio.run(_serve(serving, _Server(config), listening, started, check=check))
 
@@ -181,7 +182,7 @@ async def _serve(
 
 
 async def _drain(serving: Service, again: asyncio.Event) -> None:
-    """Lets what runs come to its end."""
+    """Wait until running requests have finished, at most `drain` seconds."""
     serving.ready = False
     log.info("shutting down: %d requests", serving.waiting)
     with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""What is asked of the server itself: which models, whether it is well, its version and its figures."""
+"""Routes about the server: models, health, readiness, metrics, load and version."""
 
 import time
 from typing import Any
@@ -18,18 +18,18 @@ router = APIRouter(tags=["service"])
 
 @router.get("/v1/models", responses=ERRORS)
 async def models(request: Request) -> Response:
-    """Lists the models, and what each can do."""
+    """Lists the models and what each can do."""
     return answer({"object": "list", "data": [model_body(one) for one in serving_of(request).models.values()]})
 
 
 @router.get("/v1/models/{name}", responses=ERRORS)
 async def model(name: str, request: Request) -> Response:
-    """Describes one model."""
+    """Describes a model."""
     return answer(model_body(serving_of(request).model(name, "tokenize")))
 
 
 def model_body(served: Served) -> dict[str, Any]:
-    """As OpenAI's interface has it, and what can be asked of it here."""
+    """Return the description of a model in the form of OpenAI's API, with the fields that segue adds."""
     config = served.task.config if served.task is not None else None
     if config is None:
         assert served.text is not None
@@ -54,13 +54,13 @@ def model_body(served: Served) -> dict[str, Any]:
 
 @router.get("/health")
 async def health() -> Response:
-    """200 while the process lives."""
+    """Returns 200 while the process is running."""
     return answer({"status": "ok"})
 
 
 @router.get("/ready", responses={503: ERRORS[503]})
 async def ready(request: Request) -> Response:
-    """200 while requests are taken; 503 when the server is shutting down."""
+    """Returns 200 while requests are accepted; 503 when the server is shutting down."""
     if not serving_of(request).ready:
         raise not_ready()
     return answer({"status": "ready"})
@@ -68,13 +68,13 @@ async def ready(request: Request) -> Response:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
-    """Figures, in the form that Prometheus reads."""
+    """Returns metrics in the text format of Prometheus."""
     return Response(serving_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get("/load")
 async def load(request: Request) -> Response:
-    """What runs now."""
+    """Returns the current load."""
     serving = serving_of(request)
     return answer(
         {
@@ -92,7 +92,7 @@ async def load(request: Request) -> Response:
 
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
-    """The routes, for people."""
+    """Returns the documentation of the routes."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     page = describe(request.app.openapi())
     return Response(page, media_type="text/html; charset=utf-8", headers={"content-security-policy": policy})
@@ -100,5 +100,5 @@ async def docs(request: Request) -> Response:
 
 @router.get("/version")
 async def version() -> Response:
-    """Version of segue."""
+    """Returns the version of segue."""
     return answer({"version": segue.__version__})

@@ -1,4 +1,4 @@
-"""What all routes share: the models, the engine, the sessions, the settings, and whether the server takes requests."""
+"""Shared state of all routes: the models, the engine, the sessions, the settings and the readiness."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from segue.serve.store import SqliteStore
 
 
 class Serving:
-    """A server, but for HTTP."""
+    """A server without its HTTP layer."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Serving:
     ) -> None:
         self.models, self.settings, self.keys = models, settings, keys
         self.local = local
-        """Whether it listens to this machine alone."""
+        """True if the server listens on this machine only."""
         self.engine = Engine(models, settings)
         self.sessions: SessionKeeper
         if isinstance(sessions, RedisStore):
@@ -44,7 +44,7 @@ class Serving:
         else:
             self.sessions = Sessions(models, SqliteStore(sessions), settings)
         self.runs: set[Run] = set()
-        """Runs of the requests that have jobs."""
+        """Runs of the requests with jobs."""
         self.tokens_reused = 0
         self.metrics = Metrics(self)
         self.ready = False
@@ -52,34 +52,34 @@ class Serving:
 
     @property
     def waiting(self) -> int:
-        """Requests that compute or wait."""
+        """Number of jobs that run or wait."""
         return self.engine.waiting
 
     async def start(self) -> None:
-        """Reads which sessions there are, and begins to compute."""
+        """Open the sessions and start the engine."""
         await self.sessions.start()
         self.engine.start(asyncio.get_running_loop())
         self.ready = True
 
     async def stop(self) -> None:
-        """Ends what computes, and writes all sessions to disk."""
+        """Stop the engine, and write all sessions to disk."""
         self.ready = False
         self.engine.stop()
         await self.sessions.stop()
 
     def run(self, request: Request) -> Run:
-        """For the jobs of a request."""
+        """Return a run for the jobs of a request; raise ApiError if the server is shutting down."""
         if not self.ready:
             raise not_ready()
         return Run(self.engine, request.receive, self.runs)
 
     def abandon(self) -> None:
-        """Ends all requests that have not ended, with an error for each."""
+        """End all requests that have not finished, each with an error."""
         for run in list(self.runs):
             run.fail(not_ready())
 
     def model(self, name: str | None, ability: str) -> Served:
-        """The model that a request names, or the only one there is for it."""
+        """Return the model that a request names, or else the only one with the ability."""
         if name is None:
             able = [served for served in self.models.values() if ability in served.abilities]
             if len(able) == 1:
@@ -118,13 +118,13 @@ class Serving:
 
 
 def serving_of(request: Request) -> Serving:
-    """The state of the application that a request came to."""
+    """Return the state of the application that received a request."""
     found: Any = request.app.state.serving
     assert isinstance(found, Serving)
     return found
 
 
 def tenant_of(request: Request) -> str:
-    """Whose request it is; the guard has found out."""
+    """Return the tenant of a request, which the guard has found."""
     tenant: str = request.scope["segue.tenant"]
     return tenant

@@ -1,4 +1,4 @@
-"""The routes of sessions: create, list, feed, write, score, fork, take the state away and bring it back, delete."""
+"""Routes of sessions: create, list, feed, write, score, fork, download and restore the state, delete."""
 
 import codecs
 import math
@@ -40,7 +40,7 @@ _MOST_LISTED = 1000
 
 @router.post("", response_model=SessionAnswer, status_code=201, responses=ERRORS)
 async def create(body: SessionRequest, request: Request) -> Response:
-    """Creates a session, which has read nothing."""
+    """Creates an empty session."""
     serving = serving_of(request)
     serving.run(request)
     served = serving.model(body.model, "sessions")
@@ -53,14 +53,14 @@ async def list_all(
     limit: Annotated[int, Query(ge=1, le=_MOST_LISTED, description="At most so many.")] = 100,
     after: Annotated[str | None, Query(max_length=64, description="Those after this one, by its id.")] = None,
 ) -> Response:
-    """Lists your sessions, the first that was created first."""
+    """Lists your sessions, the oldest first."""
     found, has_more = await serving_of(request).sessions.page(tenant_of(request), after=after, limit=limit)
     return answer({"object": "list", "data": [session.body() for session in found], "has_more": has_more})
 
 
 @router.get("/{id}", response_model=SessionAnswer, responses=ERRORS)
 async def show(id: SessionId, request: Request) -> Response:
-    """Says where a session stands."""
+    """Describes a session."""
     return answer((await _session(request, id)).body())
 
 
@@ -74,8 +74,7 @@ async def delete(id: SessionId, request: Request) -> Response:
 
 @router.post("/{id}/fork", response_model=SessionAnswer, status_code=201, responses=ERRORS)
 async def fork(id: SessionId, request: Request) -> Response:
-    """Creates another session that has read the same. Neither changes the other; what they have in common is stored
-    once."""
+    """Creates a session with the same state. The two are independent; what they have in common is stored once."""
     serving = serving_of(request)
     serving.run(request)
     return answer((await serving.sessions.fork(await _session(request, id))).body(), status=201)
@@ -93,10 +92,10 @@ async def fork(id: SessionId, request: Request) -> Response:
     },
 )
 async def feed(id: SessionId, request: Request) -> Response:
-    """The session reads a text: the body, as it is, in UTF-8, of any length, sent in any pieces.
+    """Feeds a text to the session: the body, as it is, in UTF-8, of any length, sent in parts of any size.
 
-    It goes on from the text that was fed before. Memory does not grow with the text. A request that fails or is broken
-    off leaves the session as it was.
+    The text continues the one fed before. Memory use does not grow with the text. A request that fails or is aborted
+    leaves the session as it was.
     """
     serving, session = serving_of(request), await _session(request, id)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
@@ -139,7 +138,7 @@ async def feed(id: SessionId, request: Request) -> Response:
 
 
 async def _texts(request: Request, serving: Serving) -> AsyncGenerator[str]:
-    """The body as text, a piece at a time."""
+    """Yield the body as decoded text, in parts."""
     settings = serving.settings
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
@@ -158,7 +157,8 @@ async def _texts(request: Request, serving: Serving) -> AsyncGenerator[str]:
 
 @router.post("/{id}/score", response_model=ScoredAnswer, responses=ERRORS)
 async def score(id: SessionId, body: ScoreRequest, request: Request) -> Response:
-    """The session reads a text and says how likely each token was, given all that it had read before."""
+    """Feeds a text to the session and returns the probability of each token, given everything that the session had
+    read."""
     serving, session = serving_of(request), await _session(request, id)
     top = body.logprobs or 0
     settings = serving.settings
@@ -216,15 +216,16 @@ def _scored(task: Score, session: dict[str, Any]) -> dict[str, Any]:
 
 @router.post("/{id}/write", response_model=Written, responses=or_events())
 async def write(id: SessionId, body: WriteRequest, request: Request) -> Response:
-    """The session reads a prompt and writes; token by token in server-sent events, or with `"stream": false` at once.
+    """Feeds a prompt to the session and generates text; as server-sent events, token by token, or with `"stream":
+    false` at once.
 
-    Each event is a token (`"object": "session.token"`); the one before `[DONE]` says how it ended. A client that leaves
-    finds the session where the last event that was sent ended.
+    Each event is a token (`"object": "session.token"`); the one before `[DONE]` says how generation ended. If the
+    client disconnects, the session continues after the last event that was sent.
     """
     serving, session = serving_of(request), await _session(request, id)
     served = serving.models.get(session.model)
     if served is None:
-        await serving.sessions.take(session)  # says what is wrong with it
+        await serving.sessions.take(session)  # raises the error that says what is wrong
         raise AssertionError
     how = how_to_write(body, served, serving.settings, logprobs=body.logprobs, keep=True)
     if not how.max_tokens:
@@ -264,12 +265,12 @@ async def write(id: SessionId, body: WriteRequest, request: Request) -> Response
 
 
 class _Writing:
-    """One request of a session to write."""
+    """A generation request to a session."""
 
     def __init__(self, serving: Serving, session: Session, task: Write, run: Run) -> None:
         self.serving, self.session, self.task, self.run = serving, session, task, run
         self.seen: int | None = 0
-        """Tokens that were sent; None: all, and the session goes on from the end."""
+        """Number of tokens that were sent; None: all of them, and the session continues from the end."""
         self.text = ""
         self.reason = "length"
         self._given = False
@@ -277,7 +278,7 @@ class _Writing:
     async def tokens(
         self, first: tuple[Job[Any], Any], ping: float | None = None
     ) -> AsyncGenerator[dict[str, Any] | None]:
-        """As they come; None where there was none for so long."""
+        """Yield tokens as they are generated; None if there was none for `ping` seconds."""
         _, found = first
         while not isinstance(found, Done):
             match found:
@@ -295,7 +296,7 @@ class _Writing:
         self.task.final = found.result
 
     async def pieces(self, first: tuple[Job[Any], Any]) -> AsyncGenerator[bytes]:
-        """The events."""
+        """Yield the events of the stream."""
         try:
             async for token in self.tokens(first, self.serving.settings.ping):
                 if token is None:
@@ -315,14 +316,14 @@ class _Writing:
         self.seen = None
         try:
             await self.finish()
-        except ApiError as error:  # it could not be kept
+        except ApiError as error:  # the session could not be saved
             yield event(error.body())
             return
         yield event({**self.ended(), "tokens": []})
         yield DONE
 
     def ended(self) -> dict[str, Any]:
-        """What comes last."""
+        """Return the last event."""
         assert self.task.final is not None
         return {
             "object": "session.written",
@@ -333,7 +334,7 @@ class _Writing:
         }
 
     async def finish(self) -> None:
-        """The session is where the client saw it end."""
+        """Return the session to its keeper, in the state that the client saw. Calls after the first have no effect."""
         if self._given:
             return
         self._given = True
@@ -351,7 +352,7 @@ class _Writing:
     responses={**ERRORS, 200: {"content": {BYTES: {}}, "description": "The state."}},
 )
 async def get_state(id: SessionId, request: Request) -> Response:
-    """What the session has read, as a file: for this model alone, and signed, so that no other file is taken back."""
+    """Returns the state of the session as a file for this model. It is signed: no other file is accepted back."""
     data = await serving_of(request).sessions.state(await _session(request, id))
     return Response(data, media_type=BYTES, headers={"content-disposition": 'attachment; filename="session.state"'})
 
@@ -368,7 +369,7 @@ async def get_state(id: SessionId, request: Request) -> Response:
     },
 )
 async def put_state(id: SessionId, request: Request) -> Response:
-    """Puts a state in the place of what the session has read."""
+    """Replaces the state of the session with one that was downloaded."""
     serving, session = serving_of(request), await _session(request, id)
     serving.run(request)
     await serving.sessions.check_room(session)
@@ -385,7 +386,7 @@ async def _session(request: Request, id: str) -> Session:
 
 
 def _after(kept: Kept) -> dict[str, Any]:
-    """What a session says of itself when it has this, a moment before it has."""
+    """Return the fields of a session that will have the state `kept`, before it is stored."""
     return {
         "tokens": kept.tokens,
         "bytes": kept.size,

@@ -1,12 +1,11 @@
-"""The sessions of all tenants: which there are, what each has read, what is in memory and what on disk.
+"""Sessions of all tenants on this machine, in memory and on disk.
 
-In: requests, on the event loop. Out: what a session has read, a value that never changes (`Kept`). A request takes it,
-and puts another one in its place when it has ended well; nothing else changes a session. One request at a time uses
-one; a fork is another session with the same value, at no cost.
+In: requests, on the event loop. Out: the state of a session, an immutable value (`Kept`). A request takes the state,
+and replaces it when it has ended without error; nothing else changes a session. A session is used by one request at a
+time; a fork is another session with the same state, at no cost.
 
-A session that has changed is written to disk a little after its last use. When there are too many bytes in memory,
-those that were idle for longest are on disk alone, and come back when they are used. Times are those of a clock that
-only goes forward.
+A changed session is written to disk shortly after its last use. If sessions take too much memory, those idle longest
+are kept on disk only, and loaded again when they are used. Times are those of the monotonic clock.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ from segue.serve.store import Record, Store, StoreThread
 log = logging.getLogger("segue.serve")
 _TICK = 0.25
 _ROOM = 0.9
-"""Share of the memory for sessions that is in use after room was made."""
+"""Share of the memory for sessions that is in use after an eviction."""
 
 
 class Sessions:
-    """All of them, on this machine."""
+    """All sessions on this machine."""
 
     def __init__(self, models: Mapping[str, Served], store: Store, settings: ServeSettings) -> None:
         self._states, self._settings = States(models), settings
@@ -48,15 +47,15 @@ class Sessions:
         self._task: asyncio.Task[None] | None = None
         self._evicting = asyncio.Lock()
         self.memory = 0
-        """Bytes of what is in memory; what forks share is counted for each."""
+        """Size in bytes of the states in memory; what forks share is counted for each."""
         self.evictions = 0
         self.restores = 0
         self.failed_saves = 0
         self.failing = False
-        """Whether the store refused a session that has changed; until it takes one, or none is left to save."""
+        """True if the store refused a changed session; until it accepts one, or none is left to save."""
 
     async def start(self) -> None:
-        """Reads which sessions there are, and begins to look after them."""
+        """Read the records of all sessions, and start the background task."""
         for record in await self._store.run(self._store.store.open):
             session = Session(record.id, record.tenant, record.model, created=record.created, idle=record.idle)
             session.tokens, session.size = record.tokens, record.size
@@ -66,7 +65,7 @@ class Sessions:
         self._task = asyncio.create_task(self._look_after())
 
     async def stop(self) -> None:
-        """Writes all that is not on disk. Raises where a lasting store does not take all of it."""
+        """Write all changed sessions to disk. Raise DataError if a persistent store does not accept all of them."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -79,7 +78,7 @@ class Sessions:
                 "another file with --sessions."
             )
 
-    # ------------------------------------------------------------------------------------------- what requests want
+    # --------------------------------------------------------------------------------------------------- for requests
 
     def __len__(self) -> int:
         return len(self._all)
@@ -112,7 +111,7 @@ class Sessions:
         return session
 
     def of(self, tenant: str) -> list[Session]:
-        """All of a tenant, the first that was created first."""
+        """Return all sessions of a tenant, the oldest first."""
         return list(self._of.get(tenant, {}).values())
 
     async def page(self, tenant: str, *, after: str | None, limit: int) -> tuple[list[Session], bool]:
@@ -163,7 +162,7 @@ class Sessions:
     async def check_room(self, session: Session) -> None:
         self._check_room(session.tenant, session.size)
 
-    # ----------------------------------------------------------------------------------------------- portable states
+    # ------------------------------------------------------------------------------------------------ portable states
 
     async def state(self, session: Session) -> bytes:
         kept = await self.take(session)
@@ -185,7 +184,7 @@ class Sessions:
     def largest_state(self, model: str) -> int:
         return self._states.largest(model)
 
-    # -------------------------------------------------------------------------------------------------- memory and disk
+    # ------------------------------------------------------------------------------------------------ memory and disk
 
     async def _load(self, session: Session) -> Kept:
         if session.kept is not None:
@@ -209,7 +208,7 @@ class Sessions:
         session.kept, session.tokens, session.size = kept, kept.tokens, kept.size
 
     async def _save(self, session: Session) -> bool:
-        """Whether it is on disk now."""
+        """Write a session to disk if it has changed; return True if the stored state is up to date."""
         kept = session.kept
         if kept is None or not session.changed:
             return True
@@ -229,7 +228,7 @@ class Sessions:
         return saved
 
     def _put(self, session: Session, record: Record, data: bytes) -> bool:
-        """Whether it was written, in the thread of the store; one that was deleted meanwhile is not."""
+        """Write a session, in the thread of the store; return False if it was deleted meanwhile."""
         if session.deleted:
             return False
         self._store.store.put(record, data)
@@ -248,7 +247,7 @@ class Sessions:
         idle = [session for session in self._all.values() if not session.busy]
         for session in idle:
             if now - session.used > self._settings.session_lifetime:
-                with suppress(ApiError):  # tried again at the next look
+                with suppress(ApiError):  # tried again at the next tick
                     await self.delete(session)
             elif session.changed and session.kept is not None and now - session.used > self._settings.save_after:
                 await self._save(session)
@@ -257,8 +256,8 @@ class Sessions:
         await self._evict()
 
     async def _evict(self) -> None:
-        """Where there are too many bytes in memory, makes room for some more. Requests wait for it: they cannot fill
-        the memory faster than the disk takes it."""
+        """If sessions take too much memory, move those idle longest to disk. Requests wait for it: they cannot fill the
+        memory faster than the disk accepts it."""
         most = self._settings.session_memory
         if self.memory <= most:
             return

@@ -54,7 +54,7 @@ class ServeSettings(Section):
     max_queue: Count = 256
     """Maximum number of running and waiting requests; further ones are refused with 429."""
     max_queue_per_tenant: Count = 128
-    """The same for one tenant."""
+    """Maximum number of running and waiting requests of one tenant."""
     max_connections: Count = 4000
     """Maximum number of open connections; further ones are refused with 503."""
     max_rows: Count = 32

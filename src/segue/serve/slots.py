@@ -1,8 +1,8 @@
-"""Rows of one cache, for streams that come and go: each step reads one token of all of them with the weights read once.
+"""Rows of a shared cache, with which the streams of a model are read in one batch.
 
-In: streams that have read all but their last token. Out: their next states. A stream that joins is copied into a row
-behind the others; when one leaves, the last row takes its place. What the rows hold never depends on each other: the
-tokens of a stream are those it would have alone, and its numbers too, up to rounding.
+In: streams that have read all but their last token. Out: their next hidden states. A stream that joins is copied into a
+row behind the others; when one leaves, the last row takes its place. Rows are independent: a stream generates the same
+tokens as it would alone, and the same numbers up to rounding.
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ class Slots:
         self._streamer = streamer
         self._whole: Cache | None = None
         self._used: Cache | None = None
-        """The first rows of it, as many as there are streams."""
+        """View of the first rows of the cache, one for each stream."""
         self._nothing = streamer.new_cache()
-        """What a stream has instead of its own cache while it is here."""
+        """Empty cache that replaces a stream's own while the stream is in the batch."""
         self.streams: list[TokenStream] = []
 
     def join(self, stream: TokenStream, tensors: Mapping[str, Tensor] | None = None) -> None:
-        """Takes a stream in, with its cache, or with the tensors that `leave` gave of it."""
+        """Add a stream, with its cache or with the tensors that `leave` returned."""
         kept = dict(stream.cache.tensors() if tensors is None else tensors)
         rows, age = len(self.streams), kept["valid"].shape[1]
         whole = self._room(rows + 1)
@@ -42,7 +42,7 @@ class Slots:
         self.streams.append(stream)
 
     def leave(self, stream: TokenStream, *, keep: bool = True) -> dict[str, Tensor]:
-        """Lets a stream go, and gives what it remembers, if somebody wants to `keep` it."""
+        """Remove a stream, and return the tensors of its cache; with `keep` False, nothing."""
         row, last = self.streams.index(stream), len(self.streams) - 1
         assert self._used is not None
         assert self._whole is not None
@@ -59,7 +59,7 @@ class Slots:
         return tensors
 
     def read(self) -> None:
-        """Reads the token that each stream has not read yet: exactly one."""
+        """Read the only unread token of each stream."""
         assert self._used is not None
         tokens = [stream.unread for stream in self.streams]
         device = self._used.position_B.device
@@ -69,13 +69,13 @@ class Slots:
             stream.note(stream.unread)
 
     def logits(self) -> Tensor:
-        """Logits of the next token of each row: logits_BV."""
+        """Return the logits of the next token of each row: logits_BV."""
         states = [stream.hidden_1D for stream in self.streams if stream.hidden_1D is not None]
         assert len(states) == len(self.streams)
         return self._streamer.logits(torch.cat(states))
 
     def _room(self, rows: int) -> Cache:
-        """A cache with so many rows or more, those in use among them."""
+        """Return a cache with at least `rows` rows, those in use among them."""
         if self._whole is None:
             self._whole = self._streamer.new_cache(rows=rows)
         elif self._whole.rows < rows:

@@ -1,4 +1,4 @@
-"""Server-sent events: an answer that comes as it is made."""
+"""Server-sent events: responses that are sent while they are computed."""
 
 import asyncio
 import contextlib
@@ -16,17 +16,17 @@ DONE = b"data: [DONE]\n\n"
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-"""Made once: `json.dumps` with these settings makes an encoder for each event."""
+"""Created once: `json.dumps` with these settings creates an encoder for each event."""
 
 
 def event(value: Any) -> bytes:
-    """One event."""
+    """Return a value as an event."""
     return b"data: " + _encode(value).encode() + b"\n\n"
 
 
 class EventStream(Response):
-    """Sends what an iterator gives, and calls `finish`, however that ends. A client that takes nothing for
-    `write_timeout` seconds counts as gone."""
+    """Response that sends the output of an iterator, and calls `finish` however it ends. A client that accepts nothing
+    for `write_timeout` seconds is considered gone."""
 
     def __init__(
         self, pieces: AsyncGenerator[bytes], *, finish: Callable[[], Awaitable[None]], write_timeout: float
@@ -44,9 +44,9 @@ class EventStream(Response):
                 async with asyncio.timeout(self._timeout):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except TimeoutError:  # the connection is closed, because the answer is not complete
+        except TimeoutError:  # the connection is closed, because the response is incomplete
             return
         finally:
             await self._pieces.aclose()
-            with contextlib.suppress(ApiError):  # nobody is there to be told; the log has it
+            with contextlib.suppress(ApiError):  # no client is left to be told; the log has it
                 await self._finish()

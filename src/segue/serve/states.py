@@ -1,7 +1,7 @@
-"""What a session has read, as bytes: for the store, and signed for the client who takes it away.
+"""States of sessions as bytes: for the store, and signed for clients that download them.
 
-In: what was kept, and the model it belongs to. Out: bytes that only the same model and tokeniser go on from, with a
-checksum over all of them; and back.
+In: a state and the name of its model. Out: bytes with a checksum, which only the same model and tokeniser accept; and
+back.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ MAGIC = b"segue-state-1\n"
 
 
 class States:
-    """States of sessions, for all models that are served."""
+    """States of sessions, for all served models."""
 
     def __init__(self, models: Mapping[str, Served]) -> None:
         self._models = models
         self._empty: dict[str, Kept] = {}
 
     def served(self, name: str) -> Served:
-        """The model of a session; an error where it is not served."""
+        """Return the model of a session; raise ApiError if it is not served."""
         served = self._models.get(name)
         if served is None:
             raise ApiError(
@@ -38,19 +38,19 @@ class States:
         return served
 
     def empty(self, model: str) -> Kept:
-        """What a session has that has read nothing."""
+        """Return the state of a session that has read nothing."""
         if model not in self._empty:
             how = self.served(model).streaming()
             self._empty[model] = Kept.of(TokenStream(how.streamer, window=how.window), Unfinished())
         return self._empty[model]
 
     def packed(self, model: str, kept: Kept) -> bytes:
-        """For the store."""
+        """Return a state as bytes, for the store."""
         fingerprints = self.served(model).streaming().fingerprints
         return b"".join(packed(kept, model=fingerprints["model"], tokenizer=fingerprints["tokenizer"]))
 
     def unpacked(self, model: str, data: bytes) -> Kept:
-        """And back; an error where they are damaged, or of another model."""
+        """Return the state in some bytes; raise ApiError if they are damaged or belong to another model."""
         served = self.served(model)
         how = served.streaming()
         try:
@@ -66,7 +66,7 @@ class States:
             raise ApiError(409, str(error), code="state_refused") from None
 
     def largest(self, model: str) -> int:
-        """Bytes that a state can have at most."""
+        """Return the maximum size of a state in bytes."""
         stream = self.served(model).streaming()
         config, length = stream.streamer.model.config, stream.streamer.memory_length
         numbers = 2 * config.num_layers * length * config.num_heads * config.resolved_head_width + config.width
@@ -74,12 +74,12 @@ class States:
 
 
 def signed(secret: bytes, data: bytes) -> bytes:
-    """A state that the server takes back."""
+    """Return a state with a signature."""
     return MAGIC + hmac.digest(secret, data, hashlib.sha256) + data
 
 
 def verified(secret: bytes, data: bytes) -> bytes:
-    """What was signed; an error for any other bytes."""
+    """Return a state without its signature; raise ApiError if the signature is invalid."""
     start = len(MAGIC) + hashlib.sha256().digest_size
     found = data[start:]
     right = hmac.compare_digest(hmac.digest(secret, found, hashlib.sha256), data[len(MAGIC) : start])

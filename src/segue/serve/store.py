@@ -1,7 +1,7 @@
-"""Sessions on disk: a SQLite file in WAL mode, whole after a crash, and the key that signs what leaves the server.
+"""Sessions on disk: a SQLite file in WAL mode, consistent after a crash, with the key that signs downloaded states.
 
-In: what a session has read, as bytes, and what is known of it. Out: the same. A thread of its own does the work, so
-that the event loop never waits for a disk. Without a path the file is a temporary one that is gone with the server.
+In: the state of a session, as bytes, and its record. Out: the same. The work is done in a thread of its own, so that
+the event loop never waits for a disk. Without a path the file is temporary and deleted with the server.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _WAIT = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What is known of a stored session without reading it."""
+    """Record of a stored session, without its state."""
 
     id: str
     tenant: str
@@ -40,37 +40,37 @@ class Record:
     size: int
     created: float
     idle: float
-    """Seconds without use, in which the server ran."""
+    """Seconds without use while the server was running."""
 
 
 class Store(Protocol):
-    """Where sessions go. Its methods are for one thread."""
+    """Interface of a session store. Its methods must be called in one thread."""
 
     @property
     def lasting(self) -> bool:
-        """Whether sessions outlive the server."""
+        """True if sessions outlive the server."""
 
     def open(self) -> list[Record]:
-        """All that there are."""
+        """Open the store, and return the records of all sessions."""
 
     def put(self, record: Record, data: bytes) -> None:
-        """Writes one, or writes it again; whole or not at all."""
+        """Write a session, new or changed, atomically."""
 
     def get(self, id: str) -> bytes | None:
-        """What was put; None if there is none."""
+        """Return the state of a session; None if it does not exist."""
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Those that are there are gone."""
+        """Delete those of the sessions that exist."""
 
     def secret(self) -> bytes:
-        """The key that signs states; the same as long as the store is."""
+        """Return the key that signs states; it stays the same as long as the store exists."""
 
     def close(self) -> None:
-        """All that was put stays."""
+        """Close the store; persistent sessions remain."""
 
 
 class SqliteStore:
-    """In a file."""
+    """Session store in a SQLite file."""
 
     def __init__(self, path: Path | None) -> None:
         self._temporary = path is None
@@ -155,7 +155,8 @@ class SqliteStore:
                     os.unlink(f"{self.path}{end}")
 
     def _lock_file(self) -> None:
-        """One server at a time: each has its own view of which sessions there are. A killed one keeps no lock."""
+        """Lock the file for one server at a time, because each has its own list of sessions. The lock of a killed
+        server is free."""
         if self._temporary:
             return
         try:
@@ -170,7 +171,8 @@ class SqliteStore:
             )
 
     def _opened(self) -> sqlite3.Connection:
-        """SQLite itself would go on writing into a file that was deleted."""
+        """Return the connection; raise an error if the file was deleted, since SQLite would continue to write into
+        it."""
         assert self._connection is not None
         if file_identity(self.path) != self._identity:
             raise sqlite3.OperationalError(f"{self.path} was deleted or replaced while it was in use")
@@ -178,7 +180,7 @@ class SqliteStore:
 
 
 def _record(row: Sequence[object]) -> Record | None:
-    """What is known of a session; None where it cannot be so."""
+    """Return the record in a row; None if the row is damaged."""
     id, tenant, model, tokens, size, created, idle = row
     if not (isinstance(id, str) and isinstance(tenant, str) and isinstance(model, str)):
         return None
@@ -190,17 +192,17 @@ def _record(row: Sequence[object]) -> Record | None:
 
 
 class StoreThread:
-    """A store, used from the event loop."""
+    """A store, used from the event loop through a thread of its own."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-store")
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Does something with the store in its thread."""
+        """Call a function in the thread of the store."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def close(self) -> None:
-        """After all that was asked for before."""
+        """Close the store after all earlier calls."""
         await self.run(self.store.close)
         self._pool.shutdown()

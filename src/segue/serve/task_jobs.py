@@ -1,4 +1,4 @@
-"""What fine-tuned models are asked, as jobs: rows of a task to predictions; and texts to vectors."""
+"""Jobs of encoders: predictions of fine-tuned models, and embeddings."""
 
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -21,7 +21,7 @@ Breathe = Callable[[], None]
 
 
 class Predict:
-    """Rows of a task, each a mapping from its columns to values."""
+    """Job that predicts rows of a task, each a mapping from columns to values."""
 
     def __init__(self, served: Served, rows: Sequence[dict[str, Any]], *, limit: int) -> None:
         assert served.task is not None
@@ -30,7 +30,7 @@ class Predict:
         self._items: list[list[Item]] = []
         self._found: dict[int, Any] = {}
         self._of: list[tuple[int, int]] = []
-        """For each part: its row, and its place among the items of the row."""
+        """For each part: the index of its row, and its index among the items of the row."""
         self.tokens = 0
         self.predictions: list[Prediction | None] = [None] * len(rows)
 
@@ -85,7 +85,7 @@ def _answers(made: TaskModel, items: Sequence[Item]) -> list[Any]:
 
 
 class Embed:
-    """Embedding of texts as vectors."""
+    """Job that embeds texts as vectors."""
 
     def __init__(
         self,

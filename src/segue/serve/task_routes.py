@@ -1,4 +1,4 @@
-"""One route for each task, and those that other servers have for some of them: classify, rerank, score."""
+"""Routes of tasks: one for each task, and those of other servers for some of them: classify, rerank, score."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ router = APIRouter(route_class=LimitedRoute, tags=["tasks"])
 async def predict(
     request: Request, served: Served, rows: Sequence[dict[str, Any]]
 ) -> tuple[list[Prediction], dict[str, int]]:
-    """The answers of a fine-tuned model, and the usage."""
+    """Return the predictions of a fine-tuned model, and the usage."""
     serving = serving_of(request)
     limits = serving.settings
     if not 1 <= len(rows) <= limits.max_inputs:
@@ -74,7 +74,7 @@ def _is_pair(given: Any) -> bool:
 
 
 def row_of(kind: TaskKind, given: Any, number: int) -> dict[str, Any]:
-    """The columns of a task by their roles, whatever usual name the request calls them by."""
+    """Return the columns of a row by their roles, whichever of its usual names the request gives a column."""
     columns = [column for column in kind.columns if not column.answer]
     needed = [column for column in columns if not column.optional]
     if isinstance(given, str):
@@ -113,7 +113,7 @@ def _wrong_row(kind: TaskKind, number: int, got: str) -> ApiError:
 
 
 def _of_classes(served: Served, prediction: Prediction) -> dict[str, Any]:
-    """What other servers call the answer of a classifier."""
+    """Return the fields that other servers have for the prediction of a classifier."""
     assert served.task is not None
     if served.task.kind.name not in ("classify", "pair"):
         return {}
@@ -128,7 +128,7 @@ def _of_classes(served: Served, prediction: Prediction) -> dict[str, Any]:
 @router.post("/v1/rerank", responses=ERRORS)
 @router.post("/rerank", responses=ERRORS, operation_id="rerank_short")
 async def rerank(body: RerankRequest, request: Request) -> Response:
-    """Sorts documents by how well they answer a query, best first: `results[{index, relevance_score, document}]`."""
+    """Sorts documents by their relevance to a query, best first: `results[{index, relevance_score, document}]`."""
     served = serving_of(request).model(body.model, "rank")
     texts = [_text_of(one) for one in body.documents]
     _check_documents(serving_of(request), texts)
@@ -149,7 +149,7 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
 @router.post("/v1/score", responses=ERRORS)
 @router.post("/score", responses=ERRORS, operation_id="score_short")
 async def score(body: PairScoreRequest, request: Request) -> Response:
-    """How well each document goes with its query: `data[{index, object: "score", score}]`."""
+    """Scores how well each document matches its query: `data[{index, object: "score", score}]`."""
     queries, documents = body.queries or body.text_1, body.documents or body.text_2
     if queries is None or documents is None:
         raise ApiError(

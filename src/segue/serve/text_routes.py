@@ -1,4 +1,4 @@
-"""What else language models are asked: vectors, likelihoods, gaps, ids."""
+"""Routes of language models other than generation: embeddings, likelihood, infilling and tokenisation."""
 
 import base64
 import math
@@ -34,12 +34,12 @@ from segue.serve.writing import finite, sampling_of
 
 router = APIRouter(route_class=LimitedRoute, tags=["text"])
 _LONGEST_INFILL = 20_000
-"""Characters: all of it is read at once, and every token looks at every other."""
+"""Maximum number of characters: the whole text is read at once, and every token attends to every other."""
 
 
 @router.post("/v1/embeddings", responses=ERRORS)
 async def embeddings(body: EmbeddingRequest, request: Request) -> Response:
-    """A vector for each text: `data[{index, object: "embedding", embedding}]`, as in OpenAI's interface."""
+    """Embeds each text as a vector: `data[{index, object: "embedding", embedding}]`, as in OpenAI's API."""
     serving = serving_of(request)
     served = serving.model(body.model, "embeddings")
     assert served.text is not None
@@ -114,7 +114,8 @@ def _encoded(vector: Any, form: str | None) -> Any:
 
 @router.post("/v1/likelihood", responses=ERRORS)
 async def likelihood(body: LikelihoodRequest, request: Request) -> Response:
-    """How likely texts are: `data[{index, logprob, perplexity, bits_per_character, tokens}]`, as `segue score` says.
+    """Computes the likelihood of texts: `data[{index, logprob, perplexity, bits_per_character, tokens}]`, as `segue
+    score` does.
 
     An XLNet predicts in any order; a masked model gives a pseudo-likelihood.
     """
@@ -187,8 +188,8 @@ def _document(number: int, text: str, rows: list[TokenScore]) -> dict[str, Any]:
 
 @router.post("/v1/infill", responses=ERRORS)
 async def infill(body: InfillRequest, request: Request) -> Response:
-    """Fills the gaps of a text with an XLNet, in any order: `{text, gaps, logprob, tokens}`. The likeliest tokens,
-    unless the request asks for them to be drawn."""
+    """Fills the gaps of a text with an XLNet, in any order: `{text, gaps, logprob, tokens}`. It takes the most likely
+    tokens, unless the request has sampling settings."""
     serving = serving_of(request)
     served = serving.model(body.model, "infill")
     if len(body.text) > _LONGEST_INFILL:
@@ -249,7 +250,7 @@ def _filled(found: InfilledText, served: Served) -> dict[str, Any]:
 
 @router.post("/tokenize", responses=ERRORS)
 async def tokenize(body: TokenizeRequest, request: Request) -> Response:
-    """The ids of a text, and where each comes from: `{count, tokens, pieces, starts, ends, max_model_len}`."""
+    """Encodes a text as ids, with their offsets: `{count, tokens, pieces, starts, ends, max_model_len}`."""
     served = serving_of(request).model(body.model, "tokenize")
     if body.add_special_tokens:
         raise ApiError(
@@ -274,7 +275,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
 
 @router.post("/detokenize", responses=ERRORS)
 async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
-    """The text of ids: `{prompt}`. Special ones give nothing."""
+    """Decodes ids as a text: `{prompt}`. Special tokens have no text."""
     served = serving_of(request).model(body.model, "tokenize")
     ids = _ids(body.tokens, served)
     text = await _call(request, lambda: served.tokenizer.decode(ids))
@@ -286,7 +287,7 @@ async def tokenizer_info(
     request: Request,
     model: Annotated[str | None, Query(max_length=200, description="Whose. Default: that of the only model.")] = None,
 ) -> Response:
-    """What a client must know of a tokeniser. No text makes a special token, so none has a text here."""
+    """Describes a tokeniser. No text becomes a special token, so special tokens have no text here."""
     served = serving_of(request).model(model, "tokenize")
     return answer(
         {
@@ -301,7 +302,7 @@ async def tokenizer_info(
 
 
 async def _call(request: Request, function: Any) -> Any:
-    """Something that takes the thread that computes, but no batch."""
+    """Call a function in the worker thread, without batching."""
     serving = serving_of(request)
     run = serving.run(request)
     try:

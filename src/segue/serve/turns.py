@@ -1,4 +1,4 @@
-"""Whose turn it is: tenants one after the other, however much each of them asks for."""
+"""Fair scheduling: tenants take turns, however many requests each of them has."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Turns(Generic[T]):
-    """A queue for each tenant. The next is the first of the tenant that has waited for longest."""
+    """A queue for each tenant, served round-robin: next is the first item of the tenant that has waited longest."""
 
     def __init__(self) -> None:
         self._queues: OrderedDict[str, deque[T]] = OrderedDict()
@@ -17,16 +17,16 @@ class Turns(Generic[T]):
         return sum(len(queue) for queue in self._queues.values())
 
     def __iter__(self) -> Iterator[T]:
-        """All, tenant by tenant."""
+        """Iterate over all items, tenant by tenant."""
         for queue in self._queues.values():
             yield from queue
 
     def add(self, tenant: str, one: T) -> None:
-        """At the end of the queue of its tenant."""
+        """Append an item to the queue of its tenant."""
         self._queues.setdefault(tenant, deque()).append(one)
 
     def pop(self) -> T:
-        """The next. Its tenant is then the last."""
+        """Remove and return the next item; its tenant is then the last in turn."""
         tenant, queue = next(iter(self._queues.items()))
         one = queue.popleft()
         if queue:
@@ -36,7 +36,7 @@ class Turns(Generic[T]):
         return one
 
     def take(self, wanted: Callable[[T], bool]) -> list[T]:
-        """Removes and gives all that are wanted."""
+        """Remove and return all items for which `wanted` is true."""
         taken: list[T] = []
         for tenant in list(self._queues):
             queue = self._queues[tenant]

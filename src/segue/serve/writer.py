@@ -1,8 +1,8 @@
-"""One model that reads on, for all who use it: texts are written together, and prompts are read in between.
+"""Continuous batching for one language model: texts are generated in a batch, and prompts are read in between.
 
-In: jobs of a model that reads on. Out: events of each. `step` does a little of everything: a token of every text that
-is being written, in one batch; then a stretch of prompts, of one tenant after the other. Texts join and leave the batch
-at every step. So nobody waits for a long prompt of somebody else, and a job that is cancelled is gone at the next step.
+In: jobs of the model. Out: their events. `step` generates a token of every text in the batch, then reads a slice of the
+waiting prompts, tenant by tenant. Texts join and leave the batch at every step, so no request waits for a long prompt
+of another, and a cancelled job is gone at the next step.
 """
 
 import copy
@@ -26,24 +26,24 @@ from segue.text.tokenizer import Unfinished
 
 Work = Generator[int | Waiting | Took]
 _LEAST = 16
-"""What the smallest part of a prompt counts, in tokens; a stretch of text that is encoded counts as much."""
+"""Minimum cost of a part of a prompt, in tokens; encoding a part of a text costs as much."""
 
 
 _TURN = 3 * _LEAST
-"""What a turn counts at least: a short prompt is encoded, read and done in one."""
+"""Minimum budget of a turn, in tokens: a short prompt is encoded, read and finished in one turn."""
 
 
 class Line:
-    """One text that is being written."""
+    """A text that is being generated."""
 
     def __init__(
         self, job: Job[Write], number: int, stream: TokenStream, generation: Generation, tensors: dict[str, Tensor]
     ) -> None:
         self.job, self.number, self.stream, self.generation = job, number, stream, generation
         self.tensors: dict[str, Tensor] | None = tensors
-        """What it remembers, while it is not in the batch."""
+        """Tensors of its cache, while it is not in the batch."""
         self.run = 0
-        """Tokens since it joined."""
+        """Number of tokens since it joined the batch."""
 
 
 class Writer:
@@ -58,51 +58,51 @@ class Writer:
 
     def _begin(self) -> None:
         self._new: Turns[tuple[Job[Any], Work]] = Turns()
-        """Jobs that have not begun to read."""
+        """Jobs that have not started to read."""
         self._new_comes_next = True
         self._reading: Turns[tuple[Job[Any], Work]] = Turns()
-        """Jobs that have begun."""
+        """Jobs that have started to read."""
         self._asleep: dict[Job[Any], Work] = {}
-        """Those that wait for more text."""
+        """Jobs that wait for more text."""
         self._waiting: Turns[Line] = Turns()
-        """Texts that wait for a place in the batch."""
+        """Texts that wait for a row in the batch."""
         self._paused: list[Line] = []
-        """Texts whose clients have not taken what was written."""
+        """Texts whose clients have not received what was generated."""
         self._slots = Slots(self._model.streamer)
         self._lines: dict[TokenStream, Line] = {}
-        """Those in the batch."""
+        """Texts in the batch."""
 
-    # ------------------------------------------------------------------------------------------ what the engine asks
+    # ------------------------------------------------------------------------------------------------- for the engine
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do something."""
+        """True if a step would do something."""
         self._resume()
         queued = len(self._new) + len(self._reading) + len(self._waiting)
         return bool(self._lines) or bool(queued) or self._has_cancelled()
 
     @property
     def due(self) -> float | None:
-        """When a step would do something."""
+        """0 if a step would do something, otherwise None."""
         return 0.0 if self.busy else None
 
     @property
     def active(self) -> int:
-        """Texts in the batch."""
+        """Number of texts in the batch."""
         return len(self._lines)
 
     def accept(self, job: Job[Task]) -> None:
-        """Takes a job."""
+        """Add a job."""
         self._new.add(job.tenant, (job, job.task.work()))
 
     def wake(self, job: Job[Task]) -> None:
-        """More text has come for it."""
+        """Continue a job that waits for text."""
         work = self._asleep.pop(job, None)
         if work is not None:
             self._reading.add(job.tenant, (job, work))
 
     def step(self) -> None:
-        """A token of each text, then a stretch of prompts."""
+        """Generate a token of each text in the batch, then read a slice of the prompts."""
         self._drop_cancelled()
         self._resume()
         self._join()
@@ -111,19 +111,19 @@ class Writer:
         self._read()
 
     def jobs(self) -> list[Job[Any]]:
-        """All that have not ended."""
+        """Return all jobs that have not ended."""
         lines = [*self._lines.values(), *self._waiting, *self._paused]
         queued = [*self._new, *self._reading]
         found = [*(job for job, _ in queued), *self._asleep, *(line.job for line in lines)]
         return list(dict.fromkeys(found))
 
     def fail_all(self, error: BaseException) -> None:
-        """After a fault that may have left the batch in any state: all jobs end, and the next begin anew."""
+        """End all jobs and start anew, after an error that may have left the batch in any state."""
         for job in self.jobs():
             job.emit(Failed(error=error))
         self._begin()
 
-    # ------------------------------------------------------------------------------------------------------- writing
+    # ----------------------------------------------------------------------------------------------------- generation
 
     def _write(self) -> None:
         logits_BV = self._slots.logits()
@@ -133,7 +133,7 @@ class Writer:
                 continue
             try:
                 self._put(line, logits_BV[row])
-            except Exception as error:  # of this text alone: the others go on
+            except Exception as error:  # an error of this text alone: the others continue
                 self._fail(line.job, error)
         self._part()
         if self._slots.streams:
@@ -152,7 +152,8 @@ class Writer:
             job.emit(Token(choice=line.number, written=rest))
 
     def _part(self) -> None:
-        """Those that are complete leave, and those that must do something else first."""
+        """Remove texts from the batch that are complete, whose window is full, whose clients are behind, or whose turn
+        is over."""
         for stream, line in list(self._lines.items()):
             job, task = line.job, line.job.task
             if line.generation.done:
@@ -163,7 +164,7 @@ class Writer:
                 task.open -= 1
                 if not task.open:
                     job.emit(Done(result=task.final))
-            elif stream.window_is_full:  # the window is read again, as a prompt is
+            elif stream.window_is_full:  # the window is read again, like a prompt
                 self._take(line, keep=False)
                 self._reading.add(job.tenant, (job, self._new_window(line)))
             elif task.behind:
@@ -197,16 +198,16 @@ class Writer:
             torch.set_num_threads(all_of_them)
 
     def _advance_alone(self) -> None:
-        """After a batch that failed: each text by itself, so that the one at fault is the only one to end. The cache
-        has not moved on, because that comes last."""
+        """Read the next token of each text separately, after the batch failed, so that only the faulty job fails. The
+        cache has not advanced, because that comes last."""
         for line in list(self._lines.values()):
-            if line.stream in self._lines:  # else another text of its job has failed
+            if line.stream in self._lines:  # otherwise another text of its job has failed
                 line.tensors = self._take(line)
                 if self._read_alone(line):
                     self._waiting.add(line.job.tenant, line)
 
     def _read_alone(self, line: Line) -> bool:
-        """A text that is not in the batch reads the token it has not read yet; ends its job where that fails."""
+        """Read the unread token of a text outside the batch; if that fails, end its job and return False."""
         alone = Slots(self._model.streamer)
         alone.join(line.stream, line.tensors)
         try:
@@ -220,7 +221,7 @@ class Writer:
     def _join(self) -> None:
         while len(self._waiting) and len(self._lines) < self._settings.max_rows:
             line = self._waiting.pop()
-            if line.stream.unread and not self._read_alone(line):  # it left with a token that it had yet to read
+            if line.stream.unread and not self._read_alone(line):  # it left the batch with an unread token
                 continue
             self._slots.join(line.stream, line.tensors)
             line.tensors, line.run = None, 0
@@ -230,7 +231,7 @@ class Writer:
         del self._lines[line.stream]
         return self._slots.leave(line.stream, keep=keep)
 
-    # ------------------------------------------------------------------------------------------------------- reading
+    # -------------------------------------------------------------------------------------------------------- reading
 
     def _read(self) -> None:
         spent, limits = 0, self._settings
@@ -241,17 +242,17 @@ class Writer:
                 continue
             spent += self._turn(job, work)
             if len(self._waiting) and len(self._lines) < limits.max_rows:
-                return  # its first token comes before anybody else's prompt
+                return  # the first token of a new text comes before other prompts
 
     def _next(self) -> tuple[Job[Any], Work]:
-        """One that has just come, then one that has begun, and so on: a short prompt need not wait for a long one."""
+        """Return a new job and a started job by turns, so that a short prompt need not wait for a long one."""
         self._new_comes_next = bool(len(self._new)) and (self._new_comes_next or not len(self._reading))
         found = (self._new if self._new_comes_next else self._reading).pop()
         self._new_comes_next = not self._new_comes_next
         return found
 
     def _turn(self, job: Job[Any], work: Work) -> int:
-        """Reads a stretch of one prompt; says what that counts, in tokens."""
+        """Read a slice of one prompt; return its cost in tokens."""
         used = 0
         while used < max(self._settings.slice_tokens // 2, _TURN):
             try:
@@ -274,12 +275,12 @@ class Writer:
         return used
 
     def _have_read(self, job: Job[Any]) -> None:
-        """All that it gave has been read; it may want to write now."""
+        """Continue a job whose input has been read: finish it, or let its texts join the batch."""
         task = job.task
         if not isinstance(task, Write):
             job.emit(Done(result=task.result()))
             return
-        if task.generations and task.produced:  # it began a new window in the middle of a text
+        if task.generations and task.produced:  # a text started a new window
             return
         job.emit(Read(scored=task.scored))
         if not task.how.max_tokens:
@@ -294,10 +295,10 @@ class Writer:
             generation.begin(stream.recent)
             self._waiting.add(job.tenant, Line(job, number, stream, generation, tensors))
 
-    # -------------------------------------------------------------------------------------------- ends before the end
+    # --------------------------------------------------------------------------------------- failure and cancellation
 
     def _fail(self, job: Job[Any], error: BaseException) -> None:
-        """Ends one job, and nothing else."""
+        """End one job with an error."""
         self._remove(job)
         job.emit(Failed(error=error))
 
@@ -327,7 +328,7 @@ class Writer:
 
 
 def _twin(stream: TokenStream) -> TokenStream:
-    """Another stream that has read the same, whose cache is elsewhere."""
+    """Return a copy of a stream that has read the same; its cache tensors are held elsewhere."""
     other = copy.copy(stream)
     other.recent, other.unread = stream.recent.copy(), list(stream.unread)
     return other

@@ -1,7 +1,7 @@
-"""The texts of a study: a store with its validation store, and tables for the tasks, made once and known by digests.
+"""The data of a study: a store with its validation store, and tables for the tasks, prepared once.
 
-They are in the folder of the studies, under names that are digests of what they were made of, so that two studies with
-the same text share them.
+They are in the studies folder, under names that are digests of their sources, so that studies with the same text share
+them.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ SAMPLES, STORES, TABLES = f"{DATA}/samples", f"{DATA}/stores", f"{DATA}/tables"
 
 
 def digest(value: object) -> str:
-    """Digest of plain values, however their keys are ordered."""
+    """Return a digest of plain values, independent of the order of their keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8")).hexdigest()[:20]
 
 
@@ -37,7 +37,7 @@ class Corpus:
     """A store with its validation store."""
 
     store: str
-    """Its folder, seen from the folder of the studies."""
+    """Folder of the store, relative to the studies folder."""
     validation: str
     digest: str
     validation_digest: str
@@ -45,20 +45,20 @@ class Corpus:
     tokens: int
     validation_tokens: int
     tokens_per_character: float
-    """Measured on the validation store."""
+    """Number of tokens per character, measured on the validation store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskTables:
-    """Examples of a task."""
+    """Tables with the examples of a task."""
 
     files: Mapping[str, str]
-    """`train`, and `valid` and `test` where there are any, seen from the folder of the studies."""
+    """Paths of `train`, and of `valid` and `test` if there are any, relative to the studies folder."""
     digest: str
 
 
 def corpus_of(settings: CorpusConfig, folder: Path) -> Corpus:
-    """Prepares the text, if that was not done before."""
+    """Prepare the text, unless that was done before."""
     if settings.store is not None and settings.validation is not None:
         store, validation = Path(settings.store).resolve(), Path(settings.validation).resolve()
         return _opened(str(store), str(validation), folder)
@@ -101,7 +101,7 @@ def _opened(store: str, validation: str, folder: Path) -> Corpus:
 
 
 def _content(store: Store) -> str:
-    """Digest of its ids and its tokeniser, wherever it is and whatever its files were called."""
+    """Return a digest of the ids and the tokeniser of a store, independent of its path and file names."""
     records = {name: record.sha256 for name, record in store.manifest.files.items()}
     return digest([records, store.manifest.tokenizer])
 
@@ -117,7 +117,7 @@ def _sample(name: str, folder: Path, *, ending: str) -> Path:
 
 
 def tables_of(task: TaskConfig, folder: Path) -> TaskTables:
-    """Cuts the tables of a task out of a sample, if that was not done before; those of the user stay where they are."""
+    """Write the tables of a task from a sample, unless that was done before; tables of the user stay where they are."""
     if task.train is not None:
         files = {"train": task.train, "valid": task.valid, "test": task.test}
         given = {name: str(Path(path).resolve()) for name, path in files.items() if path is not None}
@@ -142,7 +142,7 @@ def tables_of(task: TaskConfig, folder: Path) -> TaskTables:
 
 
 def _lines(task: TaskConfig, folder: Path, count: int) -> list[str]:
-    """The first `count` rows, as JSON."""
+    """Return the first `count` rows, as JSON."""
     if task.planted is not None:
         training = task.train_rows + task.valid_rows
         return [_json(row) for row in planted_rows(task.planted, count, training=training)]

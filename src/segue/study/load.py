@@ -1,4 +1,4 @@
-"""From a file or a name to a study that can be run; everything that is wrong with it is said at once."""
+"""Loading of studies from a file or by name; all problems are reported at once."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,21 +20,21 @@ from segue.tasks.table import TASKS
 from segue.train.finetune import finetune_settings
 
 VALIDATION = "validation"
-"""What the loss on the validation store is called among the measures."""
+"""Name of the metric on the validation store."""
 TOO_FEW = "variants must be two or more, to be compared"
 OWN_SETTINGS = {
     "data": ("store", "validation"),
     "train": ("steps", "seed", "warmup_steps", "validate_every", "validation_steps", "save_every"),
 }
-"""Settings of a run that follow from the study."""
+"""Settings of a run that the study determines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study without a mistake that can be found by reading it."""
+    """A validated study."""
 
     name: str
-    """For the files of its report."""
+    """Name of the study, used for its report files."""
     settings: StudyConfig
 
     @property
@@ -43,19 +43,19 @@ class Study:
 
 
 def ready_studies() -> dict[str, str]:
-    """The studies that come with segue: names and titles."""
+    """Return the names and titles of the studies that are part of segue."""
     folder = files("segue.study") / "ready"
     names = sorted(path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml"))
     return {name: str(toml(ready_text(name), source=name).get("title", name)) for name in names}
 
 
 def ready_text(name: str) -> str:
-    """One of them, as TOML."""
+    """Return a ready study as TOML."""
     return (files("segue.study") / "ready" / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def open_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
-    """Reads a study file, or a ready study by its name, with `section.key=value` over it."""
+    """Read a study file, or a ready study by its name, with `section.key=value` overrides."""
     given = str(source)
     if Path(given).suffix == ".toml" or Path(given).exists():
         name, text = Path(given).stem, read_config_file(given)
@@ -82,7 +82,8 @@ def open_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
 
 
 def variant_values(study: StudyConfig, variant: VariantConfig) -> dict[str, Any]:
-    """Its settings over those of the base, as in a config file, without what the study itself decides."""
+    """Return the settings of a variant merged with those of the base, as in a config file, without those that the study
+    determines."""
     values = _base_values(study)
     for name in variant.without:
         place, key = _place(values, name)
@@ -91,7 +92,7 @@ def variant_values(study: StudyConfig, variant: VariantConfig) -> dict[str, Any]
 
 
 def _base_values(study: StudyConfig) -> dict[str, Any]:
-    """Settings of the base, over those of its preset."""
+    """Return the settings of the base merged with those of its preset."""
     values: dict[str, Any] = {}
     if study.preset is not None:
         values = toml(preset_text(study.preset), source=study.preset)
@@ -101,7 +102,7 @@ def _base_values(study: StudyConfig) -> dict[str, Any]:
 
 
 def _place(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
-    """The table that a dotted name leads to, and its key there; an empty table if there is none."""
+    """Return the table to which a dotted name leads, and its key there; an empty table if there is none."""
     *tables, key = name.split(".")
     place: Any = values
     for table in tables:
@@ -113,12 +114,13 @@ def _place(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
 
 
 def _lines(error: ConfigError) -> list[str]:
-    """The problems that an error lists."""
+    """Return the problems that an error lists."""
     return [line.removeprefix("- ") for line in str(error).splitlines()[1:]] or [str(error)]
 
 
 def _among_the_good(values: Mapping[str, Any], overrides: Sequence[str]) -> list[str]:
-    """What else is wrong, so that all is said at once: the rules over those settings that are fine by themselves."""
+    """Return further problems, so that all are reported at once: the rules applied to the settings that are valid by
+    themselves."""
     kept = {key: value for key, value in values.items() if key in StudyConfig.model_fields}
     for key in list(kept):
         trial = {"corpus": {"samples": ["english"]}, "budget": {"tokens": 1}, "variants": [], key: kept[key]}
@@ -132,11 +134,11 @@ def _among_the_good(values: Mapping[str, Any], overrides: Sequence[str]) -> list
     kept.setdefault("corpus", CorpusConfig(samples=("english",)))
     kept.setdefault("budget", BudgetConfig(tokens=1))
     found = _problems(StudyConfig.model_construct(**kept))
-    return [one for one in found if not one.startswith(TOO_FEW)]  # those that are wrong were left out
+    return [one for one in found if not one.startswith(TOO_FEW)]  # invalid variants were left out
 
 
 def _good_variants(given: object) -> tuple[VariantConfig, ...]:
-    """Those of a list that are fine by themselves."""
+    """Return the variants of a list that are valid by themselves."""
     found: list[VariantConfig] = []
     for one in given if isinstance(given, list) else ():
         trial = {"corpus": {"samples": ["english"]}, "budget": {"tokens": 1}, "variants": [one]}
@@ -181,7 +183,7 @@ def _problems(study: StudyConfig) -> Iterator[str]:
 
 
 def _tentative(study: StudyConfig, variant: VariantConfig) -> Config:
-    """The config of a variant before the store is known."""
+    """Return the config of a variant before the store is known."""
     values = variant_values(study, variant)
     data = values.get("data")
     if isinstance(data, dict):
@@ -230,7 +232,7 @@ def _without_problems(study: StudyConfig, variant: VariantConfig) -> Iterator[st
 
 
 def _dotted(values: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """Names of all tables and settings, but for the tables of the base itself."""
+    """Yield the names of all tables and settings, except the tables of the base itself."""
     for key, value in values.items():
         if before:
             yield f"{before}{key}"
@@ -270,7 +272,7 @@ def _task_problems(task: TaskConfig, variants: Sequence[VariantConfig]) -> Itera
 
 
 def finetuning(task: TaskConfig, variant: VariantConfig, *, seed: int) -> Any:
-    """The settings of a fine-tuning run."""
+    """Return the settings of a fine-tuning run."""
     values: Mapping[str, Any] = merge(task.settings, variant.finetune)
     train = values.get("train", {})
     own = {"train": {"seed": seed, **train}} if isinstance(train, dict) else {}

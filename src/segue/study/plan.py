@@ -1,7 +1,8 @@
-"""What has to be run: each variant as a config that fits the budget, and the jobs for all seeds.
+"""The plan of a study: each variant as a config that fits the budget, and the jobs for all seeds.
 
-The folder of a run is a digest of its config, seed included, and of the content of its stores; that of a measure or of
-a fine-tuning run is a digest of what is measured, too. So variants, seeds and studies that need the same work share it.
+The folder of a run is a digest of its config, including the seed, and of the content of its stores; that of an
+evaluation or a fine-tuning run is a digest of its settings, too. So variants, seeds and studies that need the same work
+share it.
 """
 
 import math
@@ -21,17 +22,17 @@ from segue.train.plan import predicted_positions
 RUNS = "runs"
 RUN, OUTCOME, SECONDS = "run", "outcome.json", "seconds.json"
 LONGEST_SAVE = 500
-"""Most updates between two saved states."""
+"""Maximum number of updates between two saved states."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A variant, resolved: what it is, and what it costs."""
+    """A resolved variant, with its cost."""
 
     name: str
     about: str
     config: Config
-    """With the first seed."""
+    """Config of the run with the first seed."""
 
     @property
     def model(self) -> ModelConfig:
@@ -43,30 +44,30 @@ class Variant:
 
     @property
     def tokens(self) -> int:
-        """Tokens that a run reads in training."""
+        """Number of tokens that a run reads in training."""
         data, train = _sections(self.config)
         return data.lanes * data.segment_length * train.steps
 
     @property
     def multiply_adds(self) -> float:
-        """Multiply-adds of a run: a backward pass counts as two forward passes."""
+        """Number of multiply-adds of a run: a backward pass counts as two forward passes."""
         return 3 * _per_token(self.config) * self.tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Work for one process: a pretraining run with its measures, or a fine-tuning run."""
+    """Work for one process: a pretraining run with its evaluation, or a fine-tuning run."""
 
     name: str
-    """For people."""
+    """Name for display."""
     run: str
-    """Folder of the pretraining run, seen from the folder of the studies."""
+    """Folder of the pretraining run, relative to the studies folder."""
     results: tuple[str, ...]
-    """Files that are there when the job is done, seen from the same folder."""
+    """Files that exist when the job is done, relative to the same folder."""
     order: Mapping[str, Any] = field(repr=False)
-    """What the process is told."""
+    """The order for the worker process."""
     after: str | None = None
-    """Run that must have come to its end before: this one's own, if this is fine-tuning."""
+    """Outcome file of the run that must have finished before: for fine-tuning, its own pretraining run."""
 
     def is_done(self, folder: Path) -> bool:
         return all((folder / result).is_file() for result in self.results)
@@ -74,14 +75,14 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Where the results of a variant with one seed are."""
+    """Paths of the results of a variant with one seed."""
 
     variant: str
     seed: int
     run: str
     measures: str
     tasks: Mapping[str, str]
-    """Results of fine-tuning, by the names of tasks."""
+    """Paths of fine-tuning results, by the names of tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +94,11 @@ class Plan:
     variants: Sequence[Variant]
     cells: Sequence[Cell]
     jobs: Sequence[Job]
-    """Each once, runs before what follows them."""
+    """The jobs, each once, runs before those that depend on them."""
 
 
 def plan_study(study: Study, corpus: Corpus, tables: Mapping[str, TaskTables]) -> Plan:
-    """The work of a study, its data being known."""
+    """Return the plan of a study whose data is prepared."""
     settings = study.settings
     variants = resolved_variants(settings, corpus)
     cells: list[Cell] = []
@@ -117,7 +118,7 @@ def plan_study(study: Study, corpus: Corpus, tables: Mapping[str, TaskTables]) -
 
 
 def resolved_variants(study: StudyConfig, corpus: Corpus) -> list[Variant]:
-    """Every variant with the steps, and for equal parameters the inner width, that the budget gives it."""
+    """Return every variant with the steps, and for equal parameters the inner width, that the budget gives it."""
     found: list[Variant] = []
     for given in study.variants:
         values = variant_values(study, given)
@@ -137,7 +138,7 @@ def resolved_variants(study: StudyConfig, corpus: Corpus) -> list[Variant]:
 
 
 def _schedule(config: Config, study: StudyConfig, tokens: float) -> TrainConfig:
-    """Steps for so many tokens, in whole parts between validations."""
+    """Return the schedule for a number of tokens, in equal parts between validations."""
     data, train = _sections(config)
     batch, points = data.lanes * data.segment_length, study.budget.points
     part = max(1, math.ceil(tokens / batch / points - 1e-9))
@@ -156,8 +157,8 @@ def _schedule(config: Config, study: StudyConfig, tokens: float) -> TrainConfig:
 
 
 def _of_size(model: ModelConfig, parameters: int, *, name: str) -> ModelConfig:
-    """The model with the inner width, a multiple of 8, by which it has most nearly so many parameters: their number
-    grows with that width along a line."""
+    """Return the model with the inner width, a multiple of 8, for which its number of parameters is nearest to
+    `parameters`: the number grows linearly with that width."""
     one, two = (parameter_count(model.model_copy(update={"inner_width": width})) for width in (8, 16))
     steps = round((parameters - one) / (two - one) + 1)
     if steps < 1:
@@ -227,14 +228,15 @@ def _cell(
 
 
 def run_key(config: Config, corpus: Corpus) -> str:
-    """Digest of all that decides a run: every setting, defaults and seed included, and the content of its stores."""
+    """Return a digest of everything that determines a run: all settings, including defaults and seed, and the content
+    of its stores."""
     values = config.model_dump(mode="json")
     values["data"] |= {"store": corpus.digest, "validation": corpus.validation_digest}
     return digest(values)
 
 
 def measure_order(config: Config, measures: MeasuresConfig) -> dict[str, Any]:
-    """What is measured of a model, besides its losses in training."""
+    """Return the evaluation settings of a model, besides its losses in training."""
     data, _ = _sections(config)
     order: dict[str, Any] = {"limit": measures.validation_tokens, "segment_length": data.segment_length}
     if config.model.objective != "causal":
@@ -247,7 +249,7 @@ def measure_order(config: Config, measures: MeasuresConfig) -> dict[str, Any]:
 
 
 def task_order(task: TaskConfig, variant: VariantConfig, tables: TaskTables, *, seed: int) -> dict[str, Any]:
-    """What is fine-tuned, and how."""
+    """Return the settings of a fine-tuning job."""
     settings = finetuning(task, variant, seed=seed)
     return {
         "task": task.task,

@@ -1,7 +1,7 @@
-"""Long documents of real text with one planted sentence that says the class, late in the document.
+"""Long documents of real text with one planted sentence, late in the document, that states the class.
 
-In: a corpus, by the name of its sample. Out: rows with `text` and `label`, always the same for the same seed. Whoever
-reads the beginning alone knows nothing; whoever reads to the end needs no more than that sentence.
+In: a corpus, by the name of its sample. Out: rows with `text` and `label`, always the same for the same seed. The
+beginning of a document alone reveals nothing about the class; the planted sentence alone is enough.
 """
 
 import math
@@ -25,12 +25,12 @@ WORDS = {
         "",
     ),
 }
-"""The sentence, its classes, and what stands between words, by language."""
+"""The sentence, its classes, and the separator between words, by language."""
 
 
 def planted_rows(settings: PlantedConfig, count: int, *, training: int = 0, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Yields `count` documents; the first `training` of them are as long as training documents. Chinese text is cut
-    into characters, which count as words."""
+    """Yield `count` documents; the first `training` of them have the length of training documents. Chinese text is
+    split into characters, which count as words."""
     sample = samples()[settings.sample]
     sentence, names, between = WORDS[sample.language]
     units = [unit for document in sample.documents() for line in document for unit in _units(line, between)]

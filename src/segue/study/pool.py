@@ -1,7 +1,7 @@
-"""Jobs in processes of their own, as many at a time as there are workers; each with its share of the cores.
+"""A pool of worker processes, each with its share of the cores.
 
-In: jobs. Out: what happens to them, as events. A signal stops all processes in a way that loses nothing; if this
-process is killed, they notice it and stop by themselves (`worker`).
+In: jobs. Out: their events. A signal stops all processes without loss; if this process is killed, they notice it and
+stop by themselves (`worker`).
 """
 
 import json
@@ -20,33 +20,33 @@ from segue.study.plan import Job
 from segue.train.run_folder import Stop
 
 PATIENCE = 0.2
-"""Seconds between two looks at the processes."""
+"""Seconds between two checks of the processes."""
 LAST_WORDS = 300
-"""Characters of what a process said before it failed."""
+"""Number of characters of standard error that are reported when a process failed."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobStarted:
-    """A process begins, or goes on."""
+    """A job begins, or resumes."""
 
     job: Job
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobProgress:
-    """How far a job is."""
+    """Progress of a job."""
 
     job: Job
     phase: str
-    """What it does now: training, measuring or fine-tuning. Each measure counts from 0 again."""
+    """Current phase: training, measuring or fine-tuning. The count starts from 0 for each evaluation."""
     done: int
     total: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobEnded:
-    """A job is over."""
+    """A job ended."""
 
     job: Job
     problem: str | None = None
@@ -55,10 +55,10 @@ class JobEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class JobsStopping:
-    """A signal came: each job ends its step or its measure, and saves what it has."""
+    """A signal arrived: each job finishes its step or its evaluation, and saves its state."""
 
     running: int
-    """Number of jobs that are waited for."""
+    """Number of jobs that are still running."""
 
 
 PoolEvent = JobStarted | JobProgress | JobEnded | JobsStopping
@@ -66,24 +66,24 @@ PoolEvent = JobStarted | JobProgress | JobEnded | JobsStopping
 
 @dataclass(kw_only=True)
 class _Worker:
-    """A process, and what it does at the moment."""
+    """A worker process and its current job."""
 
     process: subprocess.Popen[bytes]
     said: IO[bytes]
     """Its standard error."""
     job: Job | None = None
     rest: bytes = b""
-    """A line that is not whole yet."""
+    """An incomplete line of its output."""
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_jobs(jobs: Sequence[Job], folder: Path, *, workers: int, stop: Stop) -> Generator[PoolEvent, None, None]:
-    """Until all are done, or a signal came and all processes have stopped. A job that follows a run waits for it, and
-    is left out if the run did not come to its end."""
+    """Run jobs until all are done, or a signal arrived and all processes have stopped. A job that depends on a run
+    waits for it, and is skipped if the run did not finish."""
     waiting, team = list(jobs), list[_Worker]()
     threads, stopping = max(1, cores() // workers), False
     with selectors.DefaultSelector() as selector:
@@ -97,7 +97,7 @@ def run_jobs(jobs: Sequence[Job], folder: Path, *, workers: int, stop: Stop) -> 
                     _tell(worker, job, threads=threads)
                     yield JobStarted(job=job)
                 if not any(worker.job for worker in team):
-                    return  # what still waits follows runs that have no result
+                    return  # the remaining jobs depend on runs without a result
                 for key, _ in selector.select(PATIENCE):
                     yield from _heard(key.data, folder, quiet=stop.asked)
                 for worker in [worker for worker in team if worker.process.poll() is not None]:
@@ -111,7 +111,7 @@ def run_jobs(jobs: Sequence[Job], folder: Path, *, workers: int, stop: Stop) -> 
                         worker.process.terminate()
                     yield JobsStopping(running=sum(worker.job is not None for worker in team))
         finally:
-            for worker in team:  # one that works was not told to stop yet: an error or the caller ended this
+            for worker in team:  # a working process was not told to stop yet: an error or the caller ended this
                 if worker.job is not None and not stopping:
                     worker.process.terminate()
                 elif worker.process.stdin is not None:
@@ -121,13 +121,13 @@ def run_jobs(jobs: Sequence[Job], folder: Path, *, workers: int, stop: Stop) -> 
 
 
 def _idle(team: Sequence[_Worker], workers: int) -> list[_Worker | None]:
-    """Processes without a job; None is one that may be started."""
+    """Return the processes without a job; None is one that may be started."""
     found: list[_Worker | None] = [worker for worker in team if worker.job is None and worker.process.poll() is None]
     return found or ([None] if len(team) < workers else [])
 
 
 def _next(waiting: list[Job], folder: Path) -> Job | None:
-    """Takes the first job that can begin: what it follows is at its end."""
+    """Remove and return the first job that can begin: the run on which it depends has finished."""
     for job in list(waiting):
         if job.is_done(folder) or (job.after is not None and _diverged(folder / job.after)):
             waiting.remove(job)
@@ -162,7 +162,7 @@ def _started(folder: Path, *, threads: int) -> _Worker:
 def _tell(worker: _Worker, job: Job, *, threads: int) -> None:
     worker.job = job
     assert worker.process.stdin is not None
-    with suppress(BrokenPipeError):  # it is gone, which is noticed elsewhere
+    with suppress(BrokenPipeError):  # the process is gone, which is noticed elsewhere
         worker.process.stdin.write(json.dumps({**job.order, "threads": threads}).encode("utf-8") + b"\n")
         worker.process.stdin.flush()
 
@@ -173,8 +173,8 @@ def _output(worker: _Worker) -> IO[bytes]:
 
 
 def _heard(worker: _Worker, folder: Path, *, quiet: bool) -> Iterator[PoolEvent]:
-    """What a process told since the last time; after its end, all that is left. `quiet`: jobs without a result are not
-    told of, because they were stopped."""
+    """Yield the events that a process has sent since the last call; after its end, all that are left. With `quiet`,
+    jobs without a result are not reported, because they were stopped."""
     handle, ended = _output(worker).fileno(), worker.process.poll() is not None
     data = os.read(handle, 2**16)
     while ended and (more := os.read(handle, 2**16)):
@@ -195,7 +195,7 @@ def _heard(worker: _Worker, folder: Path, *, quiet: bool) -> Iterator[PoolEvent]
 
 
 def _gone(worker: _Worker, folder: Path, *, quiet: bool) -> Iterator[PoolEvent]:
-    """A process is over; the job that it had, if any, is too."""
+    """Report the end of a process, and of its job, if any."""
     words = _last_words(worker)
     if worker.job is None or (quiet and not worker.job.is_done(folder)):
         return
@@ -206,7 +206,7 @@ def _gone(worker: _Worker, folder: Path, *, quiet: bool) -> Iterator[PoolEvent]:
 
 
 def _last_words(worker: _Worker) -> list[str]:
-    """Waits for the end of a process; returns the last lines that it wrote to standard error."""
+    """Wait for the end of a process; return the last lines that it wrote to standard error."""
     worker.process.wait()
     for pipe in (worker.process.stdin, worker.process.stdout):
         if pipe is not None:

@@ -1,7 +1,7 @@
-"""The report of a study: NAME.md, NAME.html, and NAME.json with the same figures.
+"""The report of a study: NAME.md, NAME.html, and NAME.json with the same numbers.
 
-In: the plan and the results so far. Out: files. Means are over seeds, with the 95 % interval of Student's t;
-differences to the first variant are paired by seed.
+In: the plan and the results so far. Out: files. Values are means over seeds, with 95 % confidence intervals by
+Student's t; differences from the first variant are paired by seed.
 """
 
 import json
@@ -30,20 +30,20 @@ DIGITS = {"perplexity": 2, "bits_per_character": 4, "loss": 4}
 RULES = {
     "tokens": "Every variant reads the same number of tokens in training.",
     "parameters": "Every variant reads the same number of tokens in training, and has as many parameters as the first "
-    "one, as nearly as the inner width of its layers allows, in steps of 8.",
-    "multiply_adds": "Every variant spends as many multiply-adds in training as the first one, with more or fewer "
+    "one, as closely as the inner width of its layers, a multiple of 8, allows.",
+    "multiply_adds": "Every variant uses as many multiply-adds in training as the first one, with more or fewer "
     "tokens.",
 }
 PAPER_RULE = (
-    "Agrees: the 95 % interval of our paired difference to the first variant is on one side of zero, the side of the "
-    "paper's difference. Differs: it is on the other side, or the paper has no difference. Not resolved at this size: "
-    "it has zero in it, or there are fewer than two seeds. Figures are not compared, only their order: model, data and "
-    "budget are others."
+    "Agrees: the 95 % confidence interval of our paired difference from the first variant excludes zero, on the same "
+    "side as the paper's difference. Differs: it is on the other side, or the paper reports no difference. Not "
+    "resolved at this size: the interval includes zero, or there are fewer than two seeds. Only the order is compared, "
+    "not the values: model, data and budget differ."
 )
 
 
 def write_report(plan: Plan, results: Sequence[Result], folder: Path, *, problems: Mapping[str, str]) -> Path:
-    """All files; returns the HTML one."""
+    """Write all files; return the path of the HTML file."""
     view = _View(plan, results)
     blocks: list[Block] = [
         *view.question(),
@@ -65,7 +65,8 @@ def write_report(plan: Plan, results: Sequence[Result], folder: Path, *, problem
 
 
 def verdict(paper: PaperConfig, variant: str, reference: str, ours: Estimate | None, *, higher: bool) -> Verdict:
-    """Whether the paper's order of a variant and the first one is ours. `higher`: whether our measure is better so."""
+    """Return whether our results confirm the paper's order of a variant and the reference. `higher` is True if higher
+    values of our metric are better."""
     sign = 0 if ours is None else ours.sign
     if not sign:
         return "not resolved at this size"
@@ -88,11 +89,11 @@ class _View:
     # ------------------------------------------------------------------------------------------------ values
 
     def values(self, name: str, measure: str) -> dict[int, float]:
-        """Values of a measure for one variant, by seed."""
+        """Return the values of a metric for one variant, by seed."""
         return {one.seed: one.values[measure] for one in self.results[name] if measure in one.values}
 
     def measures(self) -> list[str]:
-        """Those by which variants are compared: losses of different objectives are none."""
+        """Return the metrics by which variants are compared; losses of different objectives are not comparable."""
         return [*([VALIDATION] if self.comparable else []), *self.tasks]
 
     def difference(self, name: str, measure: str) -> Estimate | None:
@@ -122,12 +123,12 @@ class _View:
         done = sum(one.state != "missing" for some in self.results.values() for one in some)
         total = sum(map(len, self.results.values()))
         if done < total:
-            yield Paragraph(text=f"Not complete: {done} of {total} runs are over. The same command goes on.")
+            yield Paragraph(text=f"Not complete: {done} of {total} runs have ended. Run the same command to continue.")
         seeds = ("seed " if len(self.settings.seeds) == 1 else "seeds ") + ", ".join(map(str, self.settings.seeds))
         yield Paragraph(
-            text=f"{RULES[self.settings.budget.rule]} Each variant is run with {seeds}. Means are over "
-            "seeds, with the 95 % interval of Student's t in brackets; the first variant is what the others are "
-            "compared with."
+            text=f"{RULES[self.settings.budget.rule]} Each variant is run with {seeds}. Values are "
+            "means over seeds, with 95 % confidence intervals (Student's t) in parentheses; the first variant is the "
+            "reference of all comparisons."
         )
 
     def ends(self) -> Iterator[Block]:
@@ -136,17 +137,17 @@ class _View:
         for name in self.names:
             cells = [self.interval(estimate(list(self.values(name, m).values())), m) for m in measures]
             rows.append([name, *cells, self.state(name)])
-        yield Heading(text="At the end of the budget")
+        yield Heading(text="Results at the end of the budget")
         header = ["variant", *(self.header(measure) for measure in measures), "runs"]
         yield Table(header=header, rows=rows, numbers=frozenset(range(1, len(measures) + 1)))
         if not self.comparable:
             yield Paragraph(
-                text="The variants have different objectives, whose losses mean different things: each variant's "
-                "validation is for itself alone. Variants are compared by the tasks."
+                text="The variants have different training objectives, whose losses are not comparable: the validation "
+                "values of different variants must not be compared. Variants are compared by the tasks."
             )
 
     def state(self, name: str) -> str:
-        """How many runs came to which end."""
+        """Return the numbers of finished, diverged and missing runs."""
         counts = {state: sum(one.state == state for one in self.results[name]) for state in ("finished", "diverged")}
         missing = len(self.results[name]) - sum(counts.values())
         parts = [f"{count} {state}" for state, count in [*counts.items(), ("missing", missing)] if count]
@@ -161,11 +162,12 @@ class _View:
             [name, *(self.interval(self.difference(name, m), m, sign=True) for m in measures)]
             for name in self.names[1:]
         ]
-        yield Heading(text=f"Differences to {self.reference}, paired by seed")
+        yield Heading(text=f"Differences from {self.reference}, paired by seed")
         header = ["variant", *(self.header(measure) for measure in measures)]
         yield Table(header=header, rows=rows, numbers=frozenset(range(1, len(header))))
         better = "Lower is better in validation, higher in tasks." if self.tasks else "Lower is better."
-        yield Paragraph(text=f"An interval without zero in it is a difference that the seeds do not explain. {better}")
+        explained = "An interval that excludes zero is a difference that the variation between seeds does not explain."
+        yield Paragraph(text=f"{explained} {better}")
 
     def papers(self) -> Iterator[Block]:
         for paper in self.settings.paper:
@@ -175,7 +177,7 @@ class _View:
                 ours = self.interval(estimate(list(self.values(name, measure).values())), measure)
                 found = "" if name == self.reference else self.verdict(paper, name)
                 rows.append([name, f"{paper.values[name]:g}", ours, found])
-            yield Heading(text=f"The paper beside ours: {paper.source}")
+            yield Heading(text=f"Comparison with the paper: {paper.source}")
             yield Table(
                 header=["variant", f"paper ({paper.better} is better)", f"ours: {self.header(measure)}", "order"],
                 rows=rows,
@@ -189,7 +191,7 @@ class _View:
         return verdict(paper, name, self.reference, ours, higher=paper.ours != VALIDATION)
 
     def curve(self, name: str) -> list[Point]:
-        """At each point of the budget, over the seeds that have one there."""
+        """Return the mean at each point of the budget, over the seeds that have a value there."""
         points, found = self.settings.budget.points, []
         for number in range(points):
             values = [one.curve[number] for one in self.results[name] if len(one.curve) > number]
@@ -206,10 +208,10 @@ class _View:
         for name, curve in curves.items():
             cells = [curve.get((number + 1) / points) for number in range(points)]
             rows.append([name, *("" if point is None else self.number(point.y) for point in cells)])
-        yield Heading(text="Over the budget")
+        yield Heading(text="Learning curves")
         yield Paragraph(
-            text=f"{self.header(VALIDATION).capitalize()} after each share of the budget, as measured in training; "
-            "mean over seeds. It is read in batches, and so may differ a little from that at the end."
+            text=f"{self.header(VALIDATION).capitalize()} after each share of the budget, measured during training; "
+            "mean over seeds. It is computed in batches and may differ slightly from the final value."
         )
         yield Table(header=["variant", *shares], rows=rows, numbers=frozenset(range(1, points + 1)))
         for name in self.names if not self.comparable else self.names[1:]:
@@ -230,10 +232,10 @@ class _View:
         for name in self.names:
             cells = [estimate([one.memory[m] for one in self.results[name] if m in one.memory]) for m in lengths]
             rows.append([name, *(self.interval(cell) for cell in cells)])
-        yield Heading(text="Against the length of memory")
+        yield Heading(text="Effect of the memory length")
         yield Paragraph(
-            text=f"{self.header(VALIDATION).capitalize()} of the same weights read with other lengths of memory. "
-            "Models with learned absolute positions, and those that are not causal, cannot be read so."
+            text=f"{self.header(VALIDATION).capitalize()} of the same weights with other memory lengths. Not "
+            "available for models with learned absolute positions and for models that are not causal."
         )
         header = ["variant", *("no memory" if length is None else f"{length:,}" for length in lengths)]
         yield Table(header=header, rows=rows, numbers=frozenset(range(1, len(header))))
@@ -254,9 +256,10 @@ class _View:
             rows.append([name, *cells])
         yield Heading(text="Relative effective context length")
         yield Paragraph(
-            text="Tokens of context up to which a longer one still helps (Dai et al. 2019, appendix C), among "
-            f"{contexts[0]:,} to {contexts[-1]:,}, for the given share of tokens that are hardest; mean over seeds. A "
-            "plus: it helped up to the longest that was measured. The variants with the same seed are the group."
+            text="Context length in tokens up to which more context still helps (Dai et al. 2019, appendix C), among "
+            f"lengths from {contexts[0]:,} to {contexts[-1]:,}, for the given share r of the hardest tokens; mean over "
+            "seeds. A plus means that it still helps at the longest length measured. The variants with the same seed "
+            "form the group."
         )
         header = ["variant", *(f"r = {share:g}" for share in shares)]
         yield Table(header=header, rows=rows, numbers=frozenset(range(1, len(header))))
@@ -272,12 +275,11 @@ class _View:
             rows.append(row + (["" if tuning is None else f"{tuning.mean:,.0f}"] if self.tasks else []))
         header = ["variant", "parameters", "tokens", "multiply-adds", "processor seconds"]
         header += ["processor seconds, tasks"] if self.tasks else []
-        yield Heading(text="What a run costs")
+        yield Heading(text="Cost of a run")
         yield Table(header=header, rows=rows, numbers=frozenset(range(1, len(header))))
         yield Paragraph(
-            text="Tokens and multiply-adds are those of pretraining, by formula, with the memory full; a backward "
-            "pass counts as two forward passes. Processor seconds are the mean over seeds, on the machine that made "
-            "the run."
+            text="Tokens and multiply-adds are those of pretraining, by formula, with a full memory; a backward pass "
+            "counts as two forward passes. Processor seconds are means over seeds, measured on the machine of the run."
         )
 
     def troubles(self, problems: Mapping[str, str]) -> Iterator[Block]:
@@ -293,23 +295,23 @@ class _View:
             for one in some
             for task in one.diverged_tasks
         ]
-        found += [f"{name}: failed: {why}. The same command tries it again." for name, why in problems.items()]
+        found += [f"{name}: failed: {why}. Run the same command to try again." for name, why in problems.items()]
         if found:
-            yield Heading(text="What went wrong")
+            yield Heading(text="Failed runs")
             yield Bullets(texts=found)
 
     def origin(self) -> Iterator[Block]:
         corpus, settings = self.plan.corpus, self.settings
         text = ", ".join([*settings.corpus.samples, *settings.corpus.files]) or str(settings.corpus.store)
-        yield Heading(text="How this was made")
+        yield Heading(text="Data and settings")
         texts = [
-            f"text: {text}; {corpus.tokens:,} tokens to train on, {corpus.validation_tokens:,} to validate on, "
-            f"{corpus.vocabulary_size:,} in the vocabulary (content {corpus.digest})"
+            f"text: {text}; {corpus.tokens:,} training tokens, {corpus.validation_tokens:,} validation tokens, a "
+            f"vocabulary of {corpus.vocabulary_size:,} (content digest {corpus.digest})"
         ]
         texts += [f"{variant.name}: {variant.about}" for variant in self.plan.variants if variant.about]
         texts += list(settings.limits)
         yield Bullets(texts=texts)
-        yield Paragraph(text="The study, to run again or to change:")
+        yield Paragraph(text="The settings of the study, to run it again or to change it:")
         yield Code(
             text=tomli_w.dumps(_plain(settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)))
         )
@@ -317,7 +319,7 @@ class _View:
     # ------------------------------------------------------------------------------------------------ figures
 
     def figures(self, problems: Mapping[str, str]) -> dict[str, Any]:
-        """For programs."""
+        """Return the numbers of the report, for programs."""
         return {
             "study": self.plan.study.name,
             "unit": self.unit,
@@ -362,7 +364,7 @@ def _figures(one: Result) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Without empty tables and lists, which say nothing."""
+    """Return a value without empty tables and lists."""
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items() if one not in ({}, [])}
     return [_plain(one) for one in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""What the jobs of a study found, by variant and seed: read from their files, whichever study made them."""
+"""Results of the jobs of a study, by variant and seed, read from their files, whichever study wrote them."""
 
 import json
 import math
@@ -21,7 +21,7 @@ State = Literal["finished", "diverged", "missing"]
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """A variant with one seed."""
+    """Result of a variant with one seed."""
 
     variant: str
     seed: int
@@ -30,31 +30,31 @@ class Result:
     reason: str = ""
     """How it diverged."""
     curve: Sequence[float | None] = ()
-    """The measure at each point of the budget; None where it was not finite."""
+    """The validation metric at each point of the budget; None if it was not finite."""
     values: Mapping[str, float] = field(default_factory=dict)
-    """At the end of the budget, by the name of the measure: "validation", or a task."""
+    """Metrics at the end of the budget, by name: "validation", or a task."""
     diverged_tasks: Sequence[str] = ()
     memory: Mapping[int | None, float] = field(default_factory=dict)
-    """The measure by the length of memory; None is no memory."""
+    """The validation metric by memory length; None is no memory."""
     lengths: Mapping[float, int] = field(default_factory=dict)
     """Relative effective context length, by the share of hard tokens."""
     open_ends: frozenset[float] = frozenset()
-    """Shares for which it may be longer than what was measured."""
+    """Shares for which it may be longer than the longest length measured."""
     processor: float | None = None
     """Seconds of processor time in pretraining."""
     task_processor: float | None = None
-    """The same in fine-tuning for all tasks."""
+    """Seconds of processor time in fine-tuning, for all tasks."""
 
 
 def read_results(plan: Plan, folder: Path) -> list[Result]:
-    """All that there is so far, in the order of the plan's cells."""
+    """Return all results so far, in the order of the plan's cells."""
     measures, corpus = plan.study.settings.measures, plan.corpus
     found = [_result(cell, measures, corpus, folder) for cell in plan.cells]
     return _with_lengths(found, plan, folder)
 
 
 def shown(loss: float, measures: MeasuresConfig, corpus: Corpus) -> float:
-    """A loss in nats for each token, in the unit of the study."""
+    """Convert a loss in nats per token to the unit of the study."""
     match measures.unit:
         case "perplexity":
             return math.exp(min(loss, 700.0))
@@ -69,7 +69,7 @@ def _result(cell: Cell, measures: MeasuresConfig, corpus: Corpus, folder: Path) 
     if outcome is None:
         return Result(variant=cell.variant, seed=cell.seed, state="missing")
     metrics = folder / cell.run / RUN / "metrics.jsonl"
-    lines = read_metrics(metrics) if metrics.is_file() else []  # one that diverges at once has none
+    lines = read_metrics(metrics) if metrics.is_file() else []  # a run that diverges at once has none
     losses = [line["validation_loss"] for line in lines if "validation_loss" in line]
     curve = [shown(loss, measures, corpus) if isinstance(loss, float) else None for loss in losses]
     measured = _read(folder / cell.measures)
@@ -101,7 +101,7 @@ def _result(cell: Cell, measures: MeasuresConfig, corpus: Corpus, folder: Path) 
 
 
 def _with_lengths(found: Sequence[Result], plan: Plan, folder: Path) -> list[Result]:
-    """The effective context length is that of a model in a group: all variants with the same seed."""
+    """Add the effective context length, which is relative to a group: all variants with the same seed."""
     contexts = plan.study.settings.measures.contexts
     if not contexts:
         return list(found)
@@ -126,7 +126,7 @@ def _with_lengths(found: Sequence[Result], plan: Plan, folder: Path) -> list[Res
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """None if it is not there."""
+    """Return the values in a file; None if it does not exist."""
     if not path.is_file():
         return None
     values: dict[str, Any] = json.loads(path.read_bytes())

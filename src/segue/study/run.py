@@ -1,10 +1,10 @@
 """A study from its file to its report, as a generator of events; stopped by a signal, resumed by the same call.
 
-The folder may be that of several studies, one after the other, which share what they have in common. It holds:
+Several studies may use the same folder, one after the other, and share what they have in common. The folder contains:
 
-    NAME.html, NAME.md  the report of a study, renewed whenever a run is over
-    NAME.json           the same figures for programs
-    runs/KEY/           a pretraining run, its measures and its fine-tuning runs; KEY is a digest of all that decides it
+    NAME.html, NAME.md  the report of a study, updated whenever a run ends
+    NAME.json           the same numbers for programs
+    runs/KEY/           a pretraining run, its evaluation and its fine-tuning runs; KEY is a digest of its settings
     data/               samples, stores and tables
 """
 
@@ -29,11 +29,11 @@ from segue.train.run_folder import one_at_a_time, stop_signal
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """The data is there; it is known what has to be run."""
+    """The data is prepared, and the plan is known."""
 
     plan: Plan
     done: int
-    """Jobs whose results are there already."""
+    """Number of jobs whose results exist already."""
     workers: int
 
 
@@ -46,7 +46,7 @@ class StudyEnded:
     plan: Plan
     results: list[Result]
     problems: dict[str, str]
-    """Jobs that failed, by name, and why: the same call tries them again."""
+    """Failed jobs by name, and why: the same call tries them again."""
     stopped_by: Signals | None
     """Signal that stopped it, if any; the same call continues."""
 
@@ -55,7 +55,7 @@ StudyEvent = Planned | JobStarted | JobProgress | JobEnded | JobsStopping | Stud
 
 
 def run_study(study: Study, folder: Path, *, workers: int | None = None) -> Iterator[StudyEvent]:
-    """Does what is not done yet, and writes the report."""
+    """Run all jobs that are not done yet, and write the report."""
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise ConfigError("a study starts its own processes; torchrun started several. Run it without torchrun.")
     with one_at_a_time(folder, "study"), stop_signal() as stop:
@@ -81,5 +81,5 @@ def run_study(study: Study, folder: Path, *, workers: int | None = None) -> Iter
 
 
 def _usual_workers(todo: list[Job]) -> int:
-    """One for each core, or one for a GPU, but no more than there are jobs."""
+    """Return the default number of workers: one for each core, or one for a GPU, but no more than there are jobs."""
     return 1 if torch.cuda.is_available() else max(1, min(cores(), len(todo)))

@@ -1,4 +1,4 @@
-"""Every setting of a study file, with what it means. Rules that settings must keep together are in `load`."""
+"""All settings of a study file. Rules that involve several settings are in `load`."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,33 +14,33 @@ Lengths = Annotated[tuple[Length, ...], Field(strict=False, max_length=64)]
 
 
 class CorpusConfig(Section):
-    """The text that all variants are pretrained on."""
+    """The text on which all variants are pretrained."""
 
     samples: Names = ()
-    """Corpora that `segue sample` writes, by name; several are read as one."""
+    """Corpora of `segue sample`, by name; several are read as one."""
     files: Names = ()
     """Files, folders or globs of text, read with the samples."""
     store: str | None = None
-    """A store that is prepared already, in place of samples and files."""
+    """A prepared store, in place of samples and files."""
     validation: str | None = None
     """Validation store, beside `store`."""
     kind: Literal["unigram", "bpe", "words", "characters", "bytes"] = "unigram"
-    """Kind of the tokeniser that is trained."""
+    """Kind of tokeniser to train."""
     vocabulary_size: PositiveInt | None = None
     """Size of its vocabulary. Default: that of `segue prepare`."""
     documents: Literal["block", "line", "file", "record"] | None = None
-    """What a document is. Default: that of `segue prepare`."""
+    """Unit of a document. Default: that of `segue prepare`."""
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    """Share of the documents that are kept for validation."""
+    """Share of the documents held out for validation."""
 
 
 class BudgetConfig(Section):
-    """What all variants have the same amount of."""
+    """The budget that all variants share."""
 
     rule: Literal["tokens", "parameters", "multiply_adds"] = "tokens"
-    """tokens: each variant reads as many. multiply_adds: each variant spends as many multiply-adds as the first one,
-    with more or fewer tokens. parameters: each variant reads as many tokens, and the inner width of its layers is
-    chosen so that it has as many parameters as the first one."""
+    """tokens: each variant reads the same number. multiply_adds: each variant uses as many multiply-adds as the first
+    one, with more or fewer tokens. parameters: each variant reads the same number of tokens, and the inner width of its
+    layers is chosen so that it has as many parameters as the first one."""
     tokens: Annotated[int, Field(ge=1, le=10**15)]
     """Number of tokens that the first variant reads."""
     points: Annotated[int, Field(ge=1, le=1000)] = 8
@@ -50,7 +50,7 @@ class BudgetConfig(Section):
 
 
 class BaseConfig(Section):
-    """Settings that all variants have."""
+    """Settings that all variants share."""
 
     model: Settings = Field(default_factory=dict)
     data: Settings = Field(default_factory=dict)
@@ -62,52 +62,52 @@ class VariantConfig(BaseConfig):
 
     name: str
     about: str = ""
-    """What it is, in words."""
+    """Description of the variant."""
     without: Names = ()
-    """Settings of the base that are left out, by dotted names: "model.memory"."""
+    """Settings of the base to remove, by dotted names: "model.memory"."""
     finetune: Settings = Field(default_factory=dict)
-    """Settings of fine-tuning, over those of the task: [read], [train] and [task]."""
+    """Fine-tuning settings, merged over those of the task: [read], [train] and [task]."""
 
 
 class PlantedConfig(Section):
-    """Long documents of real text in which one sentence, late in the document, says the class."""
+    """Long documents of real text in which one sentence, late in the document, states the class."""
 
     sample: str = "english"
-    """Corpus that the documents are made of."""
+    """Corpus of the documents."""
     shortest: PositiveInt = 300
-    """Fewest words of a document."""
+    """Minimum number of words in a document."""
     longest: PositiveInt = 4000
-    """Most words of a document; lengths are spread evenly on a logarithmic scale."""
+    """Maximum number of words in a document; lengths are uniform on a logarithmic scale."""
     train_shortest: PositiveInt | None = None
-    """Fewest words of a training or validation document. Default: `shortest`."""
+    """Minimum number of words in a training or validation document. Default: `shortest`."""
     train_longest: PositiveInt | None = None
-    """Most words of a training or validation document. Default: `longest`."""
+    """Maximum number of words in a training or validation document. Default: `longest`."""
     earliest: Annotated[float, Field(ge=0, le=0.99)] = 0.7
-    """Earliest place of the sentence, as a share of the document."""
+    """Earliest position of the sentence, as a share of the document."""
     classes: Annotated[int, Field(ge=2, le=8)] = 2
     """Number of classes."""
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """Fewest and most words of a test document."""
+        """Minimum and maximum number of words in a test document."""
         return self.shortest, self.longest
 
     @property
     def train_lengths(self) -> tuple[int, int]:
-        """Fewest and most words of a training or validation document."""
+        """Minimum and maximum number of words in a training or validation document."""
         return self.train_shortest or self.shortest, self.train_longest or self.longest
 
 
 class TaskConfig(Section):
-    """A task that every variant is fine-tuned for."""
+    """A task for which every variant is fine-tuned."""
 
     name: str
     task: str = "classify"
-    """The task, as `segue finetune` names it."""
+    """Name of the task in `segue finetune`."""
     sample: str | None = None
-    """Labelled texts that `segue sample` writes, by name."""
+    """Labelled texts of `segue sample`, by name."""
     planted: PlantedConfig | None = None
-    """Documents with a planted sentence, made of a sample."""
+    """Documents with a planted sentence, generated from a sample."""
     train: str | None = None
     """Table of training examples, in place of a sample."""
     valid: str | None = None
@@ -115,13 +115,13 @@ class TaskConfig(Section):
     test: str | None = None
     """Table of test examples, by which variants are compared. Default: validation examples."""
     train_rows: PositiveInt = 2000
-    """Training examples that are taken from a sample."""
+    """Number of training examples taken from a sample."""
     valid_rows: PositiveInt = 500
-    """Validation examples that are taken from a sample."""
+    """Number of validation examples taken from a sample."""
     test_rows: PositiveInt = 1000
-    """Test examples that are taken from a sample."""
+    """Number of test examples taken from a sample."""
     metric: str | None = None
-    """Measure that is reported. Default: the one that decides which weights are best."""
+    """Metric that is reported. Default: the one that selects the best weights."""
     new_weights: bool = False
     """Use the shape of the pretrained model, not its weights."""
     settings: Settings = Field(default_factory=dict)
@@ -129,52 +129,52 @@ class TaskConfig(Section):
 
 
 class MeasuresConfig(Section):
-    """What is measured of each run."""
+    """Evaluation of each run."""
 
     unit: Literal["perplexity", "bits_per_character", "loss"] = "perplexity"
-    """How the loss on the validation store is shown; for a token, but for bits per character."""
+    """Unit of the loss on the validation store; per token, except bits per character."""
     validation_tokens: PositiveInt | None = None
-    """Most tokens of the validation store that are read. Default: all."""
+    """Maximum number of validation tokens to read. Default: all."""
     memory_lengths: Lengths = ()
-    """Lengths of memory at which causal models are measured again, beside none at all."""
+    """Memory lengths with which causal models are evaluated again, besides no memory."""
     contexts: Lengths = ()
     """Context lengths for the relative effective context length (RECL) of causal models. Default: not
     measured."""
     context_tokens: PositiveInt = 1000
-    """Number of tokens that it is measured on."""
+    """Number of tokens for this measurement."""
     tasks: Annotated[tuple[TaskConfig, ...], Field(strict=False, max_length=32)] = ()
 
 
 class PaperConfig(Section):
-    """A column of figures of a paper, for the same variants."""
+    """A column of results in a paper, for the same variants."""
 
     source: str
-    """Paper, table and measure."""
+    """Paper, table and metric."""
     ours: str = "validation"
-    """Which of our measures stands beside it: "validation", or the name of a task."""
+    """Our metric to compare it with: "validation", or the name of a task."""
     better: Literal["lower", "higher"] = "lower"
-    """Which of the paper's figures are better."""
+    """Whether lower or higher values in the paper are better."""
     values: dict[str, float]
-    """The figures, by the names of variants."""
+    """Values of the paper, by the names of variants."""
 
 
 class StudyConfig(Section):
-    """A study: a question, the variants that answer it, and how they are compared."""
+    """A study: a question, the variants that answer it, and their comparison."""
 
     title: str = ""
-    """Default: the name of the file."""
+    """Title of the report. Default: the name of the file."""
     question: str = ""
-    """What the study is to settle, in words."""
+    """Question that the study answers."""
     limits: Names = ()
-    """What the study does not say, in words: where it departs from a paper."""
+    """Limitations of the study, such as differences from a paper."""
     preset: str | None = None
-    """Preset that the base starts from. Default: none; the base says all."""
+    """Preset from which the base starts. Default: none; the base is complete."""
     base: BaseConfig = BaseConfig()
     corpus: CorpusConfig
     budget: BudgetConfig
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=64)] = (1, 2, 3)
-    """Each variant is run once with each of them."""
+    """Random seeds: each variant is run once with each of them."""
     measures: MeasuresConfig = MeasuresConfig()
     variants: Annotated[tuple[VariantConfig, ...], Field(strict=False, max_length=64)]
-    """The first one is what the others are compared with."""
+    """Variants; the first one is the reference."""
     paper: Annotated[tuple[PaperConfig, ...], Field(strict=False, max_length=32)] = ()

@@ -1,4 +1,4 @@
-"""Means over seeds, with the interval that Student's t gives, and paired differences."""
+"""Means over seeds with confidence intervals by Student's t, and paired differences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """The mean of the values, with its interval; None for no values."""
+    """Return the mean of the values, with its interval; None for no values."""
     count = len(values)
     if not count:
         return None
@@ -39,13 +39,13 @@ def estimate(values: Sequence[float]) -> Estimate | None:
 
 
 def paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Estimate | None:
-    """The difference to the reference, of the seeds that both have."""
+    """Return the difference to the reference, over the seeds that both have."""
     return estimate([values[seed] - reference[seed] for seed in sorted(values.keys() & reference.keys())])
 
 
 @cache
 def student_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
-    """The t within which Student's distribution has this probability, on both sides together."""
+    """Return the t for which P(-t < T < t) equals the confidence, under Student's distribution."""
     low, high = 0.0, 1.0
     while _within(high, freedom) < confidence:
         high *= 2
@@ -55,7 +55,7 @@ def student_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
 
 
 def _within(t: float, freedom: int) -> float:
-    """P(-t < T < t): a finite sum for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
+    """Return P(-t < T < t): a finite sum for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
     angle = math.atan2(t, math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = freedom % 2

@@ -1,8 +1,8 @@
-"""A process of a study: pretraining runs with their measures, and fine-tuning runs, one after the other.
+"""A worker process of a study: pretraining runs with their evaluation, and fine-tuning runs, one after the other.
 
-Each line of its standard input is an order, as JSON; on standard output it tells how far it is. Its current folder is
-that of the studies. It stops as a training run does: a signal, or the end of its input, which also comes when the
-process that started it is gone, makes it save its state and end. Results are files that are whole or not there.
+Each line of its standard input is an order, as JSON; it reports progress on standard output. Its current folder is the
+studies folder. It stops like a training run: a signal, or the end of its input, which also comes when the parent
+process is gone, makes it save its state and exit. Result files are written atomically.
 """
 
 import fcntl
@@ -39,18 +39,18 @@ from segue.train.pretrain import Ended, Saved, pretrain
 from segue.train.run_folder import Stop, remove_run, stop_signal
 
 PATIENCE = 0.2
-"""Seconds between two looks at the signals, while there is nothing to do."""
+"""Seconds between two checks for signals, while there is nothing to do."""
 LINE_EVERY = 0.5
-"""Seconds from one line of progress to the next."""
+"""Seconds between two lines of progress."""
 Tell = Callable[[int, int], None]
 
 
 class StoppedError(Exception):
-    """A signal came; what was begun is done again by the next process."""
+    """Raised when a signal arrived; the next process repeats the unfinished work."""
 
 
 def main() -> int:
-    """Does one job after the other, until the input ends; returns the exit code."""
+    """Run jobs until the input ends; return the exit code."""
     orders: SimpleQueue[bytes] = SimpleQueue()
     with stop_signal() as stop:
         threading.Thread(target=_listen, args=(orders,), daemon=True).start()
@@ -71,7 +71,8 @@ def main() -> int:
 
 
 def _listen(orders: SimpleQueue[bytes]) -> None:
-    """The end of the input is the end of the work, or of the process that holds its other end."""
+    """Read orders; send SIGTERM to this process at the end of the input, which means that the work or the parent has
+    ended."""
     for line in sys.stdin.buffer:
         orders.put(line)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -87,7 +88,7 @@ def _do(order: Mapping[str, Any], stop: Stop) -> None:
 
 @contextmanager
 def _alone(folder: Path, stop: Stop) -> Iterator[None]:
-    """One process at a time works on a run; one whose parent was killed may still be saving."""
+    """Lock a run for one process; a process whose parent was killed may still be saving."""
     make_folder_of(folder)
     with folder.with_name(f"{folder.name}.lock").open("ab") as file:
         while True:
@@ -111,7 +112,7 @@ def _say(values: Mapping[str, Any]) -> None:
 
 
 def _telling(stop: Stop, phase: str) -> Tell:
-    """Tells what is done and how far it is, now and then, and leaves it if a signal came."""
+    """Return a function that reports progress now and then, and raises StoppedError if a signal arrived."""
     said = 0.0
 
     def tell(done: int, total: int) -> None:
@@ -133,7 +134,7 @@ def _pretrain(order: Mapping[str, Any], stop: Stop) -> None:
     config = parse(toml(order["config"], source="the job"))
     if not (folder / OUTCOME).is_file():
         outcome = _trained(config, folder, stop)
-        remove_folder(folder / RUN / "best")  # what is measured is the end of the budget
+        remove_folder(folder / RUN / "best")  # the model at the end of the budget is evaluated
         _write(folder / OUTCOME, outcome)
     if not Path(order["result"]).is_file():
         state = _read(folder / OUTCOME)["state"]
@@ -142,8 +143,8 @@ def _pretrain(order: Mapping[str, Any], stop: Stop) -> None:
 
 
 def _trained(config: Config, folder: Path, stop: Stop) -> dict[str, Any]:
-    """The run to its end, or to where it diverges. Processor time counts up to saved states, from where a run that was
-    killed goes on."""
+    """Train the run to its end, or until it diverges. Processor time counts up to saved states, from which a killed run
+    resumes."""
     spent = _read(folder / SECONDS)["processor"] if (folder / SECONDS).is_file() else 0.0
     began, last = time.process_time(), 0
     assert config.train is not None
@@ -172,7 +173,8 @@ def _trained(config: Config, folder: Path, stop: Stop) -> dict[str, Any]:
 
 
 def _measured(order: Mapping[str, Any], config: Config, folder: Path, stop: Stop) -> dict[str, Any]:
-    """Losses of the model at the end of its budget; nothing for objectives whose loss is that of training alone."""
+    """Return the losses of the model at the end of its budget; nothing for objectives whose loss exists in training
+    alone."""
     if not order:
         return {}
     assert config.data is not None
@@ -197,7 +199,7 @@ def _measured(order: Mapping[str, Any], config: Config, folder: Path, stop: Stop
 
 
 def _loss(model: LanguageModel, store: Store, segment_length: int, limit: int | None, tell: Tell) -> float | None:
-    """None if it is not finite."""
+    """Return the loss; None if it is not finite."""
     loss = evaluate_causal(model, store, segment_length=segment_length, limit=limit, progress=tell).loss
     return loss if math.isfinite(loss) else None
 
@@ -224,7 +226,7 @@ def _finetune(order: Mapping[str, Any], stop: Stop) -> None:
         baselines=False,
         wide=False,
     )
-    remove_run(run)  # what a process that was killed left
+    remove_run(run)  # left by a process that was killed
     began, tell = time.process_time(), _telling(Stop(), "fine-tuning")
     steps, metric = 0, told["metric"]
     try:
@@ -240,7 +242,7 @@ def _finetune(order: Mapping[str, Any], stop: Stop) -> None:
     except DivergedError as error:
         found = {"state": "diverged", "reason": str(error).partition(". ")[0]}
     _check(stop)
-    remove_folder(run / "best")  # the figures are what is kept
+    remove_folder(run / "best")  # only the numbers are kept
     _write(result, {**found, "processor": time.process_time() - began})
 
 

@@ -1,10 +1,10 @@
-"""Jobs that a pretrained model learns from examples: a row of a table becomes documents, documents become an answer.
+"""Tasks that a pretrained model is fine-tuned for: a row of a table becomes documents, documents become a prediction.
 
     row --example--> Example --items--> Item (documents + gold) --loss--> a number to minimise
                                                                 --answers--> parts --prediction--> columns of a table
 
-A task is one class that keeps the protocol of `task`, in a file of its own, and a line in `table`. It says which
-columns it needs, which head stands on the trunk, how a row becomes documents, what is minimised, what is answered and
-how well. Reading long documents, batches by length, optimisation, saving, prediction in streams and reports are the
-same for all of them and know a task by this protocol alone; only the report has a part for classes.
+A task is a class that implements the protocol of `task`, in a file of its own, and a line in `table`. It defines the
+columns that it needs, the head on the trunk, the conversion of a row to documents, the loss, the prediction and the
+metrics. Reading long documents, batching by length, optimisation, saving, prediction of streams and reports are the
+same for all tasks and rely on this protocol alone; only the report has a section for classes.
 """

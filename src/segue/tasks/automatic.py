@@ -1,7 +1,7 @@
-"""Automatic settings: whatever is left open is chosen from the documents at hand, for reading and for training.
+"""Automatic settings: those left open are chosen from the training documents, for reading and for training.
 
-In: settings with gaps, the lengths of the training documents and what is known of the model. Out: settings without
-gaps, and a line for people on each choice with its reason.
+In: settings with gaps, the lengths of the training documents and facts about the model. Out: complete settings, and a
+line with the reason of each choice.
 """
 
 import math
@@ -14,13 +14,13 @@ from segue.config import FinetuneConfig, ModelConfig, ReadConfig
 from segue.model.segmenting import segments_from_end
 
 COVERED = 95
-"""Percent of the documents whose first token the last segment remembers."""
+"""Percentage of documents whose first token is in the memory of the last segment."""
 LONGEST_MEMORY = 512
-"""Tokens: a memory that is chosen is not longer, because every token pays for it."""
+"""Maximum memory length in tokens that is chosen automatically, because every token attends to it."""
 GRADIENT_TOKENS = 16_384
-"""Tokens that have a gradient at the same time, at most: what sixteen documents of two segments have."""
+"""Maximum number of tokens with a gradient at the same time: those of sixteen documents of two segments."""
 FEWEST_UPDATES = 600
-"""Small tables are read more often, so that there are this many updates, but at most `MOST_EPOCHS` times."""
+"""Minimum number of updates: small tables are read more often to reach it, but at most `MOST_EPOCHS` times."""
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 10
 NEW_DROPOUT = 0.1
 """Smallest dropout for new weights."""
@@ -39,19 +39,19 @@ class Situation:
 
     @property
     def long(self) -> int:
-        """Documents of more than one segment."""
+        """Number of documents of more than one segment."""
         return sum(length > self.segment_length for length in self.lengths)
 
 
 def may_remember(config: ModelConfig, read: ReadConfig) -> bool:
-    """Whether segments can have a memory: positions must mean the same in every segment."""
+    """Return True if segments can have a memory: positions must mean the same in every segment."""
     return (
         read.carry and config.learned_positions is None and getattr(config.positions, "count_from", "start") == "start"
     )
 
 
 def choose_reading(read: ReadConfig, found: Situation, *, summarised: bool) -> tuple[ReadConfig, list[str]]:
-    """Chooses the reading settings. `summarised`: whether the task has one answer per document."""
+    """Choose the reading settings. `summarised` is True if the task has one prediction per document."""
     values: dict[str, Any] = {}
     notes: list[str] = []
     trained = "new weights" if found.new_weights else "pretrained weights"
@@ -79,7 +79,7 @@ def choose_reading(read: ReadConfig, found: Situation, *, summarised: bool) -> t
 def choose_training(
     train: FinetuneConfig, *, items: int, config: ModelConfig, new_weights: bool
 ) -> tuple[FinetuneConfig, list[str]]:
-    """Chooses epochs, learning rate, layer decay and dropout."""
+    """Choose epochs, learning rate, layer-wise decay and dropout."""
     values: dict[str, Any] = {}
     notes: list[str] = []
     if train.epochs is None:
@@ -102,18 +102,18 @@ def choose_training(
 
 
 def usual_rate(width: int, *, new_weights: bool) -> float:
-    """The default learning rate. Pretrained: 0.001 for small models, 7e-4 for the packaged ones, about 3e-5 for base
-    models."""
+    """Return the default learning rate. Pretrained: 0.001 for small models, 7e-4 for the packaged ones, about 3e-5 for
+    base models."""
     return min(1e-3, 0.2 / width if new_weights else 12288 / width**3)
 
 
 def usual_layer_decay(*, new_weights: bool) -> float:
-    """The default layer-wise decay: lower pretrained layers change less; new layers all change equally."""
+    """Return the default layer-wise decay: lower pretrained layers change less; new layers all change equally."""
     return 1.0 if new_weights else 0.9
 
 
 def _reach(found: Situation) -> int:
-    """The length that most documents do not exceed."""
+    """Return the length that `COVERED` percent of the documents do not exceed."""
     return math.ceil(np.percentile(found.lengths, COVERED, method="inverted_cdf"))
 
 

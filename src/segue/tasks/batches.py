@@ -1,6 +1,6 @@
-"""Items of about the same length together, so that little is padding.
+"""Batches of items of similar length, so that there is little padding.
 
-The items of an epoch are shuffled, sorted by length (a stable sort: those of equal length stay shuffled), cut into
+The items of an epoch are shuffled, sorted by length (a stable sort: items of equal length stay shuffled) and split into
 batches, and the batches are shuffled. The same seed and epoch give the same batches.
 """
 
@@ -12,7 +12,7 @@ from segue.tasks.task import Item
 
 
 def batches(items: Sequence[Item], *, size: int, seed: int, epoch: int) -> Iterator[list[Item]]:
-    """All items once, `size` at a time."""
+    """Yield all items once, in batches of `size`."""
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(items))
     order = order[np.argsort(np.array([items[n].length for n in order]), kind="stable")]
@@ -22,7 +22,7 @@ def batches(items: Sequence[Item], *, size: int, seed: int, epoch: int) -> Itera
 
 
 def by_length(items: Sequence[Item], *, size: int) -> Iterator[list[int]]:
-    """Numbers of items, `size` at a time, shortest first: for answers, whose order does not matter."""
+    """Yield indices of items in batches of `size`, shortest first: for predictions, whose order does not matter."""
     order = sorted(range(len(items)), key=lambda n: items[n].length)
     for start in range(0, len(order), size):
         yield order[start : start + size]

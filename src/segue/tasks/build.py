@@ -1,6 +1,6 @@
-"""The model of a task: the trunk of a pretrained one, set up to read documents, and the head that the task wants.
+"""Construction of task models: the trunk of a pretrained model, configured to read documents, and the head of the task.
 
-In: a model folder, a task and how to read. Out: a Source, then a TaskModel.
+In: a model folder, a task and reading settings. Out: a Source, then a TaskModel.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Source:
         return trunk
 
     def layout(self, read: ReadConfig) -> Layout:
-        """The layout of texts as documents of this model."""
+        """Return the layout of texts as documents of this model."""
         config = self.trunk.config
         return Layout(
             self.tokenizer, config, max_length=read.max_length, segment_length=segment_length_of(config, read)
@@ -50,7 +50,7 @@ class Source:
 
 
 def open_source(folder: Path) -> Source:
-    """The model of a folder, with the head it may have."""
+    """Load the model of a folder, with its head if it has one."""
     source: nn.Module
     head = None
     if (folder / HEAD).is_file():
@@ -76,7 +76,8 @@ def build_task_model(
     new_weights: bool,
     device: torch.device,
 ) -> TaskModel:
-    """The head is new unless the source has the same one; with `new_weights` everything is."""
+    """Build a task model. The head is new unless the source has the same one; with `new_weights`, all weights are
+    new."""
     segment_length = segment_length_of(source.trunk.config, read)
     config = reading_config(source.trunk.config, read, segment_length=segment_length, dropout=dropout)
     head = task.head(read, summary_of(read, config))
@@ -99,8 +100,8 @@ def build_task_model(
 def reading_config(
     config: ModelConfig, read: ReadConfig, *, segment_length: int, dropout: float | None = None
 ) -> ModelConfig:
-    """The model for reading documents one segment after the other: a memory of whole segments, where it may have one,
-    and gradients through it."""
+    """Return the config for reading documents segment by segment: with a memory, if the model can have one, and
+    gradients through it."""
     values: dict[str, Any] = {}
     if may_remember(config, read):
         old = config.memory
@@ -114,7 +115,7 @@ def reading_config(
 
 
 def segment_length_of(config: ModelConfig, read: ReadConfig) -> int:
-    """Tokens read at a time."""
+    """Return the number of tokens read at a time."""
     limit = config.learned_positions
     length = read.segment_length or min(LONGEST_SEGMENT, limit or LONGEST_SEGMENT)
     if limit is not None and length > limit:

@@ -1,7 +1,7 @@
-"""One of several options for a question about a text: reading comprehension with multiple choice, as in RACE and C3.
+"""Multiple-choice reading comprehension, as in RACE and C3: one of several options for a question about a text.
 
-Every option is read in a document of its own: the text, then the question with the option in its blank, or behind it.
-The options of a question compete in one softmax. Questions may have different numbers of options.
+Each option is read in a document of its own: the text, then the question with the option in its blank, or after it. The
+scores of a question's options are normalised by one softmax. Questions may have different numbers of options.
 """
 
 import json
@@ -51,7 +51,7 @@ class ChooseSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Choose:
-    """One of the options of each question."""
+    """The task `choose`."""
 
     settings: ChooseSettings
     """Settings, with `answers` and `first_number` inferred from the training rows."""
@@ -80,8 +80,9 @@ class Choose:
         )
 
     def example(self, number: int, row: Row, *, labelled: bool) -> Example:
-        """`texts` are the context, the question and the options that are not blank; `extra` has their places among all
-        options, and how many those are; `gold` is a place among the options that are not blank."""
+        """Convert a row. `texts` are the context, the question and the options that are not blank; `extra` has the
+        indices of these among all options, and the number of all options; `gold` is an index among the options that are
+        not blank."""
         options = _options_of(row, self.settings)
         places = tuple(place for place, option in enumerate(options) if option)
         texts = (_context_of(row["context"]), _plain(row.get("question")), *(options[place] for place in places))
@@ -159,14 +160,14 @@ class Choose:
 
 
 def with_option(question: str, option: str) -> str:
-    """The question with the option in its blanks, or behind it."""
+    """Return the question with the option in its blanks, or after it."""
     if BLANK.search(question):
         return BLANK.sub(lambda _: option, question)
     return f"{question} {option}" if question else option
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: ChooseSettings) -> Choose:
-    """Makes the task with the form of answers that fits most training rows."""
+    """Create the task with the form of answers that fits most training rows."""
     understood: list[tuple[Row, list[str]]] = []
     for _, row in rows:
         with suppress(UnusableRowError):  # counted when the row becomes an example
@@ -187,7 +188,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: ChooseSettings) -> Choose:
 
 
 def restore(values: Mapping[str, Any]) -> Choose:
-    """Restores the task from saved values."""
+    """Restore the task from saved values."""
     return Choose(settings=ChooseSettings.model_validate(values["settings"]))
 
 
@@ -215,12 +216,12 @@ CHOOSE = TaskKind(
 
 
 def _num_options(example: Example) -> int:
-    """Number of options that are not blank."""
+    """Return the number of options that are not blank."""
     return len(example.texts) - 2
 
 
 def _options_of(row: Row, settings: ChooseSettings) -> list[str]:
-    """All options, blank ones too, since letters and numbers count them."""
+    """Return all options, including blank ones, since letters and numbers count them."""
     if "options" in row:
         values = _list_of(row["options"], settings)
     else:
@@ -236,7 +237,7 @@ def _options_of(row: Row, settings: ChooseSettings) -> list[str]:
 
 
 def _context_of(value: Any) -> str:
-    """A text, or the lines of a dialogue."""
+    """Return a text, or the joined lines of a dialogue."""
     return text_of("\n".join(map(_plain, value)) if isinstance(value, list | tuple) else value)
 
 
@@ -257,7 +258,7 @@ def _list_of(value: Any, settings: ChooseSettings) -> list[Any]:
 
 
 def _place_of(answer: Any, options: Sequence[str], settings: ChooseSettings) -> int | None:
-    """Index of the option that is the answer; None if it is none of them."""
+    """Return the index of the option that is the answer; None if it is none of them."""
     text = _plain(answer)
     place = -1
     match settings.answers:

@@ -1,4 +1,4 @@
-"""A class for a text, or for two texts together; one class each, or several at once."""
+"""Classification of a text or a text pair, with one label or several."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -46,10 +46,10 @@ class ClassifySettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Classify:
-    """One class or several for one text or two."""
+    """The tasks `classify` and `pair`."""
 
     roles: tuple[str, ...]
-    """The columns of the texts."""
+    """Roles of the text columns."""
     labels: tuple[str, ...]
     settings: ClassifySettings
 
@@ -95,7 +95,7 @@ class Classify:
         return model.cost(logits_BC, self._golds([item.gold for item in items]), weight_C=class_weights)
 
     def class_weights(self, examples: Sequence[Example]) -> Tensor | None:
-        if self.settings.multiple:  # what a label counts where it is right to give it: how often it is not
+        if self.settings.multiple:  # weight of a positive label: the ratio of texts without it to those with it
             given = self._golds([example.gold for example in examples]).sum(dim=0)
             return (len(examples) - given) / given.clamp(min=1)
         counts = Counter(example.gold for example in examples)
@@ -173,7 +173,7 @@ class Classify:
 
 
 def learn(roles: tuple[str, ...], rows: Sequence[tuple[int, Row]], settings: ClassifySettings) -> Classify:
-    """Makes the task with the labels of the training rows."""
+    """Create the task with the labels of the training rows."""
     found: list[tuple[int, str]] = []
     for number, row in rows:
         with suppress(UnusableRowError):  # counted when the row becomes an example
@@ -184,7 +184,7 @@ def learn(roles: tuple[str, ...], rows: Sequence[tuple[int, Row]], settings: Cla
 
 
 def restore(values: Mapping[str, Any]) -> Classify:
-    """Restores the task from saved values."""
+    """Restore the task from saved values."""
     return Classify(
         roles=tuple(values["roles"]),
         labels=tuple(values["labels"]),
@@ -212,7 +212,7 @@ PAIR = TaskKind(
 
 
 def text_of(value: Any) -> str:
-    """A text of a row, which must not be empty."""
+    """Return a text of a row; raise UnusableRowError if it is empty."""
     text = value if isinstance(value, str) else "" if value is None else str(value)
     if not text.strip():
         raise UnusableRowError("an empty text")
@@ -227,7 +227,7 @@ def _labels_of(value: Any, settings: ClassifySettings) -> list[str]:
             )
         return _not_missing([label_text(value)], settings)
     if isinstance(value, float):
-        label_text(value)  # NaN is none
+        label_text(value)  # raises UnusableRowError for NaN
     values = value if isinstance(value, list | tuple) else str(value or "").split(settings.separator)
     return _not_missing(sorted({label_text(part) for part in values if str(part).strip()}), settings)
 

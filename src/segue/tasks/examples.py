@@ -1,4 +1,5 @@
-"""Tables to examples: columns found, rows understood, those that cannot serve counted by the rule they break."""
+"""Conversion of tables to examples: columns are found, rows converted, and unusable rows counted by the rule they
+break."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Examples:
     """Unusable rows by the rule they break: their count, and the number of the first."""
 
     def problems(self) -> list[str]:
-        """Descriptions of corrections made in the table, and of rows that the task could not use."""
+        """Return descriptions of corrections made in the table, and of rows that the task could not use."""
         mended = self.table.problems
         return [
             f"{self.table.source}: {count:,} {MEANING[kind]}, first {mended.first[kind]}"
@@ -35,7 +36,7 @@ class Examples:
 
 
 def column_names(kind: TaskKind, table: Table, chosen: Mapping[str, str], *, labelled: bool) -> dict[str, str]:
-    """The column of the table for each role. `chosen` are those that the user named."""
+    """Return the column of the table for each role. `chosen` are those that the user named."""
     known = [column.role for column in kind.columns]
     for role in chosen:
         if role not in known:
@@ -55,18 +56,18 @@ def column_names(kind: TaskKind, table: Table, chosen: Mapping[str, str], *, lab
 
 
 def rows_with_roles(table: Table, names: Mapping[str, str]) -> Iterator[NumberedRow]:
-    """The rows with the task's own names for their columns."""
+    """Yield the rows with the task's roles as keys."""
     for number, row in table:
         yield number, {role: row.get(name) for role, name in names.items()}
 
 
 def gathered(kind: TaskKind, rows: Iterable[NumberedRow]) -> list[NumberedRow]:
-    """The rows as the task learns from them and is measured: one for each example."""
+    """Return the rows for training and evaluation: one for each example."""
     return list(rows if kind.gather is None else kind.gather(list(rows)))
 
 
 def understand(task: Task, table: Table, rows: Iterable[NumberedRow], *, labelled: bool) -> Examples:
-    """Every row of the table as an example; errors say where it is."""
+    """Convert every row of the table to an example; errors name the row."""
     examples: list[Example] = []
     unusable: dict[str, tuple[int, int]] = {}
     for number, row in rows:
@@ -84,7 +85,7 @@ def understand(task: Task, table: Table, rows: Iterable[NumberedRow], *, labelle
 
 
 def split_off(examples: Sequence[Example], *, share: float, seed: int) -> tuple[list[Example], list[Example]]:
-    """The examples without a random part, and that part, each in its order."""
+    """Return the examples without a random part, and that part, each in its order."""
     count = max(1, round(len(examples) * share))
     if len(examples) < 2:
         raise DataError("holding out validation examples needs at least two examples; got one. Give --valid FILE.")

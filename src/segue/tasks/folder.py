@@ -1,5 +1,5 @@
-"""A fine-tuned model on disk: a model folder with its head, and `task.toml`, which says what the model is for. Where
-n-grams are joined to the model, they are in `ngrams.safetensors`.
+"""Fine-tuned models on disk: a model folder with its head and `task.toml`, which describes the task. If n-grams are
+joined to the model, they are in `ngrams.safetensors`.
 
 In: a model, its task and its settings, or a path. Out: a folder, or the three with the tokeniser.
 """
@@ -43,12 +43,12 @@ from segue.text.files import load_tokenizer
 from segue.text.tokenizer import Tokenizer
 
 SEGMENT_LENGTH = 512
-"""Tokens that a converted model reads at a time."""
+"""Segment length of a converted model in tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskModel:
-    """A model that does a job."""
+    """A fine-tuned model with its task."""
 
     kind: TaskKind
     task: Task
@@ -57,7 +57,7 @@ class TaskModel:
     read: ReadConfig
     segment_length: int
     wide: Wide | None = None
-    """N-grams that answer with the model."""
+    """N-grams whose predictions are joined to the model's."""
 
     @property
     def config(self) -> ModelConfig:
@@ -66,16 +66,16 @@ class TaskModel:
         return trunk.config
 
     def layout(self) -> Layout:
-        """New, so that what it counts is of one use."""
+        """Return a new layout, whose counts are of one use."""
         return Layout(self.tokenizer, self.config, max_length=self.read.max_length, segment_length=self.segment_length)
 
     def reader(self) -> Reader:
-        """New, so that what it counts is of one use."""
+        """Return a new reader, whose counts are of one use."""
         return Reader(self.read, segment_length=self.segment_length)
 
 
 def save_task_model(made: TaskModel, folder: Path, *, tokenizer: Path, facts: Facts | None = None) -> None:
-    """Writes the folder whole or not at all."""
+    """Write the folder atomically."""
     values = {
         "task": made.kind.name,
         "segment_length": made.segment_length,
@@ -100,9 +100,9 @@ def save_task_model(made: TaskModel, folder: Path, *, tokenizer: Path, facts: Fa
 
 
 def load_task_model(source: str | Path) -> TaskModel:
-    """The model with its task as it was saved, from a model folder, a run folder, a packaged model by its name, or a
-    name on the hub; its files are checked. A classifier that was converted, and so has no task, is one for `classify`,
-    or for `regress` where it gives a number."""
+    """Load a model with its task from a model folder, a run folder, a packaged model by its name, or a name on the hub;
+    its files are checked. A converted classifier, which has no task, gets `classify`, or `regress` if it predicts a
+    number."""
     path = model_folder(find(source))
     with readable(path):
         if not (path / TASK).is_file():
@@ -159,7 +159,7 @@ def _wide(path: Path, task: Task, values: Any) -> Wide:
 
 
 def _converted(folder: str | Path, path: Path) -> TaskModel:
-    """A model with a head of another library. What its file does not say is said in a note."""
+    """Return a model with a converted head. A note says what its file does not specify."""
     if not (path / HEAD).is_file():
         raise CheckpointError(
             f"{folder} must hold a fine-tuned model, with {TASK}; got none there. Make one: segue finetune. A head of "
@@ -196,7 +196,7 @@ def _converted(folder: str | Path, path: Path) -> TaskModel:
 
 
 def summary_of(read: ReadConfig, config: ModelConfig) -> str:
-    """The summary of a segment: CLS, where the model has one, unless the settings say otherwise."""
+    """Return the summary of a segment: CLS if the model has one, unless the settings say otherwise."""
     return read.summary or ("first" if config.objective == "masked" else "last")
 
 

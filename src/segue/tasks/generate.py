@@ -1,16 +1,17 @@
-"""Generate a text from a text: translation, replies, summaries. Source and target go through one trunk, the softmax
-predicts.
+"""Generation of a text from a text: translation, replies, summaries. Source and target pass through one trunk, and the
+softmax of the language model predicts the target.
 
 A row is read as `source SEP target END`, a dialogue as `turn SEP turn SEP target END`. SEP is the tokeniser's sep, or
 else eod or eop; END is its eod, or else eop, cls or sep. A causal model reads from left to right; a permutation model
 reads the source in both directions and predicts the target from left to right. The loss is on the target and END.
 
-How a source is cut depends on the source and the settings alone, never on the target, so that training and prediction
-read the same. The last segment holds the target and as much of the source as leaves room for
-`task.max_target_length`; what is before is read segment by segment for its memory. Without memory there is one segment.
+The segmentation of a source depends on the source and the settings alone, never on the target, so that training and
+prediction read the same. The last segment holds the target and as much of the source as leaves room for
+`task.max_target_length`; earlier tokens are read segment by segment into the memory. Without memory there is one
+segment.
 
-Prediction reads the source once; then the memory, made long enough to forget nothing, takes one token of each
-hypothesis at a time. A hypothesis has exactly the log-probability that the loss would give it.
+Prediction reads the source once; then one token of each hypothesis at a time, with a memory that is long enough to drop
+nothing. A hypothesis has exactly the log-probability that the loss would give it.
 """
 
 import math
@@ -79,7 +80,7 @@ class GenerateSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class _Marks:
-    """What a tokeniser and a model need to be told apart from text."""
+    """Tokeniser, special tokens and maximum target length."""
 
     tokenizer: Tokenizer
     separator: int
@@ -89,16 +90,16 @@ class _Marks:
 
 @dataclass(frozen=True, kw_only=True)
 class _Extra:
-    """Beside the document of an item."""
+    """Values that accompany the document of an item."""
 
     source: int
-    """How many of its tokens are the source, its SEP included."""
+    """Number of source tokens, including SEP."""
     marks: _Marks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generate:
-    """A text for a text."""
+    """The task `generate`."""
 
     settings: GenerateSettings
 
@@ -163,7 +164,7 @@ class Generate:
         output = model.trunk(batch, memory)
         if output.predicted_BPD is not None:
             return model.loss(output.predicted_BPD, batch.targets, batch.target_mask)[0]
-        # The softmax is the dearest part of a small model: it is for the positions of targets only.
+        # The softmax is the most expensive part of a small model: it is computed for target positions only.
         at_BT = (~batch.target_mask).long().argsort(dim=1, stable=True)[:, : target_BT.shape[1]]
         hidden_BTD = output.hidden_BQD[:, :, : config.width].gather(1, at_BT[:, :, None].expand(-1, -1, config.width))
         return model.loss(hidden_BTD, batch.targets.gather(1, at_BT), batch.target_mask.gather(1, at_BT))[0]
@@ -172,7 +173,7 @@ class Generate:
         return None
 
     def chance(self, examples: Sequence[Example]) -> float | None:
-        return None  # it is a matter of tokens, and examples are text
+        return None  # depends on tokens, and examples are text
 
     def answers(self, model: nn.Module, items: Sequence[Item], reader: Reader) -> list[Any]:
         assert isinstance(model, LanguageModel)
@@ -182,7 +183,7 @@ class Generate:
         source_BX, real_BX = _padded(tails, device)
         if memory is None and model.config.memory is not None and model.config.memory.initial == "zeros":
             memory = model.new_memory(len(items))
-        # What the loss sees at once is here read token by token: the same if nothing is forgotten on the way.
+        # Token by token, the model must see what it sees at once in the loss: no token may drop out of the memory.
         longest = (0 if memory is None else memory.length) + source_BX.shape[1] + marks.max_target_length + 2
         model = model.adjusted(memory={"length": longest}, directions="forward")
         streamer = Streamer(model, memory_length=longest, most_at_once=1)
@@ -196,7 +197,7 @@ class Generate:
             return next_NV, cache
 
         first_BV, after = _after_source(model, source_BX, real_BX, memory)
-        first_BV[:, [*forbidden, marks.end]] = -torch.inf  # an empty text is no answer
+        first_BV[:, [*forbidden, marks.end]] = -torch.inf  # the generated text must not be empty
         return beam_search(
             first_BV,
             streamer.cache_of(after),
@@ -215,7 +216,7 @@ class Generate:
     def prediction(self, example: Example, items: Sequence[Item], parts: Sequence[Any]) -> Prediction:
         hypotheses: list[Hypothesis] = parts[0]
         tokenizer = items[0].extra.marks.tokenizer
-        # Bytes that are no character are what the model got wrong, not what it wrote.
+        # Bytes that are not a character are an error of the model, not part of the text.
         texts = [tokenizer.decode(one.tokens).replace(REPLACEMENT, "").strip() for one in hypotheses]
         means = [round(one.mean_log_probability, 6) for one in hypotheses]
         columns: dict[str, Any] = {"prediction": texts[0], "log_probability": means[0]}
@@ -243,7 +244,7 @@ class Generate:
         )
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:
-        """How bad a text is: what chrF leaves of 100."""
+        """Compare texts; the badness is 100 minus chrF."""
         from sacrebleu.metrics.chrf import CHRF  # slow to import, and used once in a run
 
         likeness = CHRF().sentence_score(prediction.value, list(example.gold)).score
@@ -255,7 +256,7 @@ class Generate:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: GenerateSettings) -> Generate:
-    """Nothing is learned of the rows; the settings are checked."""
+    """Create the task and check its settings; nothing is learned from the rows."""
     if settings.n_best > settings.beam:
         raise ConfigError(
             f"task.n_best must be at most task.beam; got {settings.n_best} and {settings.beam}. "
@@ -265,7 +266,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: GenerateSettings) -> Genera
 
 
 def restore(values: Mapping[str, Any]) -> Generate:
-    """Restores the task from saved values."""
+    """Restore the task from saved values."""
     return Generate(settings=GenerateSettings.model_validate(values["settings"]))
 
 
@@ -280,7 +281,7 @@ GENERATE = TaskKind(
 
 
 def mostly_chinese(text: str) -> bool:
-    """Whether at least half of its letters are Chinese characters."""
+    """Return True if at least half of the letters are Chinese characters."""
     return 2 * len(_CHINESE.findall(text)) >= max(1, len(_LETTER.findall(text)))
 
 
@@ -288,7 +289,7 @@ def mostly_chinese(text: str) -> bool:
 
 
 def _texts(value: Any, role: str) -> tuple[str, ...]:
-    """The turns of a source, or the references of a target; usually one."""
+    """Return the turns of a source, or the references of a target; usually one."""
     values = value if isinstance(value, list | tuple) else [value]
     wrong = next((part for part in values if isinstance(part, dict | list | tuple)), None)
     if wrong is not None:
@@ -339,11 +340,11 @@ def _check_room(source: int, target: int, marks: _Marks, config: ModelConfig, *,
         )
 
 
-# ------------------------------------------------------------------------------------------------ reading, writing
+# --------------------------------------------------------------------------------------------- reading, generating
 
 
 def _read_sources(model: LanguageModel, items: Sequence[Item], reader: Reader) -> tuple[list[Ids], Memory | None]:
-    """The rest of each source that belongs to the last segment, and the memory of what precedes it."""
+    """Return the rest of each source that belongs to the last segment, and the memory of what precedes it."""
     sources = [item.documents[0].ids[: item.extra.source] for item in items]
     if model.config.memory is None:
         return sources, None
@@ -359,7 +360,7 @@ def _read_sources(model: LanguageModel, items: Sequence[Item], reader: Reader) -
         model.trunk,
         heads,
         segment_length=length,
-        gradient_segments=reader.gradient_segments - 1,  # the last one is still to come
+        gradient_segments=reader.gradient_segments - 1,  # the last one follows later
         remember=True,
     )
     reader.tokens += reading.tokens_read
@@ -376,7 +377,7 @@ def _read_sources(model: LanguageModel, items: Sequence[Item], reader: Reader) -
 
 
 def _rows(cache: Cache, rows_N: Tensor) -> Cache:
-    """The cache of these rows."""
+    """Return the cache of these rows."""
     same = len(rows_N) == cache.rows and bool((rows_N == torch.arange(len(rows_N), device=rows_N.device)).all())
     return cache if same else cache.select(rows_N)
 
@@ -384,10 +385,10 @@ def _rows(cache: Cache, rows_N: Tensor) -> Cache:
 def _after_source(
     model: LanguageModel, ids_NQ: Tensor, real_NQ: Tensor | None, memory: Memory | None
 ) -> tuple[Tensor, Memory]:
-    """Reads sources; gives the log-probabilities of what follows in each row, [N, V], and the memory after them."""
+    """Read sources; return the log-probabilities of the next token in each row, [N, V], and the memory after them."""
     rows, width = ids_NQ.shape
     lengths_N = torch.full((rows,), width, device=ids_NQ.device) if real_NQ is None else real_NQ.sum(dim=1)
-    if model.config.objective == "permutation":  # a place more, which nothing sees, is asked for what stands there
+    if model.config.objective == "permutation":  # an extra position, which no token attends to, predicts its token
         batch = _with_query(ids_NQ, lengths_N)
     else:
         batch = Batch(ids_BQ=ids_NQ, real_BQ=real_NQ)
@@ -396,7 +397,7 @@ def _after_source(
     assert memory is not None
     if output.predicted_BPD is not None:
         hidden_ND = output.predicted_BPD[:, 0]
-        memory = replace(  # the place is the latest one of every row, and what comes next will stand there
+        memory = replace(  # the position is the last of every row, and the next token takes it
             memory,
             hidden_LBMD=memory.hidden_LBMD[:, :, :-1],
             valid_BM=memory.valid_BM[:, :-1],
@@ -409,7 +410,7 @@ def _after_source(
 
 
 def _with_query(ids_NQ: Tensor, lengths_N: Tensor) -> Batch:
-    """The rows with one more place behind the last token of each."""
+    """Return the rows with an extra position after the last token of each."""
     ids_NQ = torch.cat([ids_NQ, torch.zeros_like(ids_NQ[:, :1])], dim=1)
     place_Q = torch.arange(ids_NQ.shape[1], device=ids_NQ.device)
     at_N1 = lengths_N[:, None]
@@ -422,7 +423,7 @@ def _with_query(ids_NQ: Tensor, lengths_N: Tensor) -> Batch:
 
 
 def _padded(rows: Sequence[Ids], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Rows of ids side by side, padding on the right, and which are real; None: all."""
+    """Return rows of ids with padding on the right, and the mask of real tokens; None: all."""
     width = max(map(len, rows))
     ids, real = np.zeros((len(rows), width), dtype=np.int64), np.zeros((len(rows), width), dtype=np.bool_)
     for number, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Classes as tables write them: found, put in order, checked."""
+"""Labels of classes as they occur in tables: normalisation, order and checks."""
 
 import math
 from collections import Counter
@@ -10,11 +10,11 @@ from segue.tasks.task import UnusableRowError
 
 MOST_CLASSES = 10_000
 MISSING = frozenset({"nan", "null", "nat", "<na>", "#n/a"})
-"""As programs write that there is no value, in any case; and None, as Python does."""
+"""Words of programs for a missing value, in any case; and None, as in Python."""
 
 
 def label_text(value: Any) -> str:
-    """A label as text: 1, 1.0 and "1" are the same class, so that tables of different formats agree."""
+    """Return a label as text: 1, 1.0 and "1" are the same class, so that tables of different formats agree."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
@@ -28,12 +28,12 @@ def label_text(value: Any) -> str:
 
 
 def looks_missing(label: str) -> bool:
-    """Whether a label is the word of a program for no value."""
+    """Return True if a label is a program's word for a missing value."""
     return label == "None" or label.casefold() in MISSING
 
 
 def check_missing(found: Sequence[tuple[int, str]]) -> None:
-    """Labels (with the numbers of their rows) that look missing are an error: nobody should learn NaN as a class."""
+    """Raise DataError if labels (given with their row numbers) look missing, so that NaN does not become a class."""
     rows: dict[str, list[int]] = {}
     for number, label in found:
         if looks_missing(label):
@@ -52,7 +52,8 @@ def check_missing(found: Sequence[tuple[int, str]]) -> None:
 
 
 def in_order(labels: Sequence[str]) -> tuple[str, ...]:
-    """The different ones, as numbers if they all are numbers, else by the alphabet; two at least."""
+    """Return the distinct labels, sorted as numbers if they all are numbers, otherwise alphabetically; raise DataError
+    if there are fewer than two."""
     different = set(labels)
     if len(different) < 2:
         found = f"only {next(iter(different))!r}" if different else "none"
@@ -70,7 +71,7 @@ def in_order(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def index_of(label: str, labels: Sequence[str]) -> int:
-    """The number of a class, which training must have seen."""
+    """Return the index of a class; raise DataError if it is not in the training examples."""
     try:
         return labels.index(label)
     except ValueError:
@@ -87,7 +88,7 @@ def index_of(label: str, labels: Sequence[str]) -> int:
 
 
 def shares(labels: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Classes with their counts, and what stands out: rare ones, or a large majority."""
+    """Return the classes with their counts, and a warning about rare ones or a large majority."""
     counts = Counter(labels)
     total = len(labels)
     listed = sorted(range(len(names)), key=lambda n: -counts[n])

@@ -1,7 +1,8 @@
-"""Texts to documents as models expect them: `A SEP B SEP CLS`, or for masked models `CLS A SEP B SEP`.
+"""Layout of texts as documents: `A SEP B SEP CLS`, or for masked models `CLS A SEP B SEP`.
 
-In: one or more texts. Out: a TokenDocument, and for each text where its tokens stand and which characters they cover. A
-tokeniser without CLS or SEP (words, for example) ends texts with the end of a document or paragraph, if it has one.
+In: one or more texts. Out: a TokenDocument, and for each text the positions of its tokens and the characters that they
+cover. A tokeniser without CLS or SEP (words, for example) ends texts with the end-of-document or end-of-paragraph
+token, if it has one.
 """
 
 from collections import Counter
@@ -26,9 +27,9 @@ class Part:
     begin: int
     """Index of its first token."""
     starts: NDArray[np.int64]
-    """For each token, its first character in the text,"""
+    """First character of each token in the text."""
     ends: NDArray[np.int64]
-    """and the one after its last."""
+    """Character after the last of each token."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -36,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Arranged:
-    """A document and where its texts are in it."""
+    """A document and the positions of its texts."""
 
     document: TokenDocument
     parts: tuple[Part, ...]
@@ -45,7 +46,7 @@ class Arranged:
 
 
 class Layout:
-    """Arranges texts for one model and its tokeniser."""
+    """Arranges texts for a model and its tokeniser."""
 
     def __init__(
         self,
@@ -59,9 +60,9 @@ class Layout:
         self.config = config
         self.max_length = max_length
         self.segment_length = segment_length
-        """Tokens that are read at a time, where that is known."""
+        """Number of tokens read at a time, if known."""
         self.truncated = 0
-        """Documents that were cut to `max_length`."""
+        """Number of documents truncated to `max_length`."""
         self.remarks: Counter[str] = Counter()
         """Further remarks about the documents, with counts."""
         specials = tokenizer.specials
@@ -69,16 +70,16 @@ class Layout:
         self._sep = specials.get("sep", specials.get("eod", specials.get("eop")))
 
     def arrange(self, *texts: str) -> Arranged:
-        """One document of these texts, the longest cut at its end where `max_length` asks for it."""
+        """Arrange texts as one document; if it exceeds `max_length`, the longest texts are truncated at the end."""
         encodings = [self.tokenizer.encode_with_offsets(text) for text in texts]
         return self.arrange_encoded(encodings)
 
     def special_tokens(self, texts: int) -> int:
-        """Number of special tokens in a document of `texts` texts."""
+        """Return the number of special tokens in a document of `texts` texts."""
         return (self._cls is not None) + (texts if self._sep is not None else 0)
 
     def arrange_encoded(self, encodings: Sequence[Encoding]) -> Arranged:
-        """The same of texts that are encoded already."""
+        """Arrange encoded texts as one document."""
         if len(encodings) > 1 and self._sep is None:
             raise DataError(
                 "a document of several texts needs a tokeniser with sep, eod or eop; got one without. "
@@ -110,7 +111,7 @@ class Layout:
         return Arranged(document=document, parts=tuple(parts), cls=0 if first else length - 1)
 
     def _shares(self, lengths: list[int]) -> list[int]:
-        """Number of tokens of each text to keep: the longest is truncated first."""
+        """Return the number of tokens of each text to keep: the longest is truncated first."""
         if self.max_length is None:
             return lengths
         room = max(1, self.max_length - self.special_tokens(len(lengths)))
@@ -124,6 +125,6 @@ class Layout:
         return kept
 
     def preview(self, document: TokenDocument) -> str:
-        """The tokens of a document as a person reads them."""
+        """Return the tokens of a document in readable form."""
         names = {index: f"<{name}>" for name, index in self.tokenizer.specials.items()}
         return " ".join(names.get(int(i), self.tokenizer.token(int(i))) for i in document.ids)

@@ -1,4 +1,5 @@
-"""The loss of answers that are probabilities or numbers, without another reading: what validation curves show."""
+"""The loss of predictions that are probabilities or numbers, computed without running the model again: for validation
+curves."""
 
 from collections.abc import Sequence
 
@@ -13,8 +14,8 @@ SMALLEST = 1e-12
 
 
 def mean_loss(task: Task, examples: Sequence[Example], predictions: Sequence[Prediction]) -> float | None:
-    """The loss without class weights: the mean negative log-probability, or the mean squared error of standard scores.
-    None for tasks whose answers do not determine it."""
+    """Return the loss without class weights: the mean negative log-probability, or the mean squared error of standard
+    scores; None for tasks whose predictions do not determine it."""
     if isinstance(task, Regress):
         errors = [(one.value - example.gold) / task.scale for example, one in zip(examples, predictions, strict=True)]
         return float(np.mean(np.square(errors)))

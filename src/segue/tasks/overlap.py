@@ -1,8 +1,8 @@
-"""Checks for optimistic metrics: texts shared by training and evaluation examples, equal texts with different answers,
+"""Checks for optimistic metrics: texts shared by training and evaluation examples, equal texts with different labels,
 and too few examples.
 
-In: examples by the part they belong to. Out: warnings for people. Texts are equal if they differ at most in upper and
-lower case, in white space, and in forms of characters that Unicode calls compatible (NFKC).
+In: examples by their split. Out: warnings for users. Texts are equal if they differ at most in case, white space, and
+characters that are compatible in Unicode (NFKC).
 """
 
 import hashlib
@@ -20,8 +20,8 @@ NAMES = {"valid": "validation"}
 
 
 def warnings_of(task: Task, train: Sequence[Example], others: Mapping[str, Sequence[Example]]) -> list[str]:
-    """Warnings about overlap between the training examples and those that select and measure the model."""
-    single = not isinstance(task, Answer | Generate)  # of these, several answers may be right
+    """Return warnings about overlap between the training examples and those that select and evaluate the model."""
+    single = not isinstance(task, Answer | Generate)  # other tasks may have several correct answers
     golds: dict[bytes, set[Any]] = {}
     for example in train:
         golds.setdefault(_key(task, example), set()).add(example.gold)

@@ -1,4 +1,4 @@
-"""Answers of a fine-tuned model: for a list of examples, or for a table of any length in constant memory."""
+"""Predictions of a fine-tuned model: for a list of examples, or for a table of any length in constant memory."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from segue.tasks.wide import Wide
 from segue.text.coverage import LanguageWatch
 
 AT_ONCE = 512
-"""Rows of a stream that are in memory together, so that those of about the same length can be read together."""
+"""Number of rows of a stream in memory at a time, so that rows of similar length can be batched."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """A row of a stream and its answer, or why there is none."""
+    """A row of a stream with its prediction, or the reason why there is none."""
 
     number: int
     prediction: Prediction | None
@@ -32,7 +32,7 @@ class Answered:
 def answer(
     made: TaskModel, examples: Sequence[Example], *, batch_size: int = 32, reader: Reader | None = None
 ) -> Iterator[tuple[int, Prediction]]:
-    """The number of an example in the list and the answer to it, as they come: short ones first."""
+    """Yield the index of an example in the list and its prediction, as they are computed: short ones first."""
     layout = made.layout()
     items = [made.task.items(example, layout) for example in examples]
     return _answer(made, examples, items, batch_size=batch_size, reader=reader or made.reader())
@@ -67,9 +67,9 @@ def _answer(
 
 
 def prediction_of(made: TaskModel, example: Example, items: Sequence[Item], found: Sequence[Any]) -> Prediction:
-    """The answer to an example, from what the network found for each of its items; with the n-grams that are joined to
-    it, if any."""
-    if made.wide is not None:  # a class for a text, or two: one item
+    """Return the prediction for an example, from the outputs of the network for its items and, if there are any, the
+    n-grams joined to it."""
+    if made.wide is not None:  # classification, which has one item per example
         found = list(made.wide.joined([found[0]], [example.texts]))
     return made.task.prediction(example, items, found)
 
@@ -77,7 +77,7 @@ def prediction_of(made: TaskModel, example: Example, items: Sequence[Item], foun
 def answers_in_order(
     made: TaskModel, examples: Sequence[Example], *, batch_size: int = 32, reader: Reader | None = None
 ) -> list[Prediction]:
-    """One answer for each example."""
+    """Return a prediction for each example."""
     found = dict(answer(made, examples, batch_size=batch_size, reader=reader))
     return [found[number] for number in range(len(examples))]
 
@@ -85,14 +85,14 @@ def answers_in_order(
 def join_ngrams(
     task: Task, wide: Wide, examples: Sequence[Example], predictions: Sequence[Prediction]
 ) -> list[Prediction]:
-    """The answers of a model with n-grams from those of the model alone, the same as `answer` gives."""
+    """Return the predictions of a model with n-grams from those of the model alone; they equal those of `answer`."""
     found_NC = wide.joined([one.value for one in predictions], [example.texts for example in examples])
     return [task.prediction(example, [], [row_C]) for example, row_C in zip(examples, found_NC, strict=True)]
 
 
 def answer_rows(made: TaskModel, rows: Iterable[tuple[int, Record]], *, batch_size: int = 32) -> Iterator[Answered]:
-    """One answer for each row, in order, however many there are; a row without one says why. An error only if none of
-    the first rows can be understood: then it is the table."""
+    """Yield a prediction for each row, in order, however many there are; a row without one has the reason. Raise
+    DataError only if none of the first rows can be converted: then the table is at fault."""
     stream = iter(rows)
     begun = False
     watch = LanguageWatch(made.tokenizer)

@@ -1,11 +1,11 @@
-"""Documents in the order in which they serve a query: search, frequently asked questions.
+"""Ranking of documents by their relevance to a query: search, frequently asked questions.
 
-Every document is read with the query before it and gets a score. `pointwise` learns whether a document is relevant;
-`pairwise` learns which of two documents of a query is more relevant.
+Each document is read with the query before it and gets a score (a cross-encoder). `pointwise` learns whether a document
+is relevant; `pairwise` learns which of two documents of a query is more relevant.
 
 A table has a row for each query and document (query, document, relevance), or a row for each query with lists
-(documents and relevance, or positives and negatives). To learn and to measure, the rows of a query are gathered; to
-predict, every row is answered by itself: a single document with its score, lists with their order.
+(documents and relevance, or positives and negatives). For training and evaluation, the rows of a query are gathered; in
+prediction, each row is answered separately: a single document with its score, lists with their order.
 """
 
 import json
@@ -59,7 +59,7 @@ class RankSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """An order of the documents of each query."""
+    """The task `rank`."""
 
     highest_grade: int
     """Highest grade among the training examples, for expected reciprocal rank."""
@@ -94,7 +94,8 @@ class Rank:
         )
 
     def example(self, number: int, row: Row, *, labelled: bool) -> Example:
-        """`texts` are the query and its documents, `gold` their grades; `extra` says whether they came as a list."""
+        """Convert a row. `texts` are the query and its documents, `gold` their grades; `extra` is True if they came as
+        a list."""
         return _example(number, row, labelled=labelled)
 
     def items(self, example: Example, layout: Layout) -> list[Item]:
@@ -103,7 +104,7 @@ class Rank:
         return [Item(documents=read, gold=example.gold)]
 
     def loss(self, model: nn.Module, items: Sequence[Item], reader: Reader, *, class_weights: Tensor | None) -> Tensor:
-        """The mean over the queries of the mean over their documents, or over their pairs."""
+        """Return the mean over the queries of the mean over their documents, or over their pairs."""
         assert isinstance(model, SequenceScorer)
         drawn = [self._drawn(item) for item in items]
         losses = [
@@ -152,7 +153,8 @@ class Rank:
         return found.metrics
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:
-        """The document that should be first and the one that is; bad is how far its score lies above."""
+        """Compare the document that should be first with the one that is; the badness is the difference of their
+        scores."""
         scores_of, grades = prediction.value, example.gold
         first = int(np.argmax(scores_of))
         best = max(range(len(grades)), key=lambda place: (grades[place], scores_of[place]))
@@ -164,7 +166,7 @@ class Rank:
         )
 
     def _drawn(self, item: Item) -> Item:
-        """With the documents of one update."""
+        """Return an item with the documents that are sampled for one update."""
         if len(item.documents) <= self.settings.documents:
             return item
         relevant, others = _counts(item.gold, self.settings.documents)
@@ -179,7 +181,7 @@ class Rank:
 
 
 def _counts(grades: Sequence[float], most: int) -> tuple[int, int]:
-    """How many relevant documents and how many others of a query are read in an update."""
+    """Return the numbers of relevant and of other documents of a query that are read in an update."""
     relevant = sum(grade > 0 for grade in grades)
     others = len(grades) - relevant
     kept = min(relevant, most - 1 if others else most)
@@ -187,7 +189,7 @@ def _counts(grades: Sequence[float], most: int) -> tuple[int, int]:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: RankSettings) -> Rank:
-    """Makes the task with the highest grade of the training rows."""
+    """Create the task with the highest grade of the training rows."""
     golds: list[tuple[float, ...]] = []
     for number, row in rows:
         with suppress(UnusableRowError):  # counted when the row becomes an example
@@ -202,13 +204,13 @@ def learn(rows: Sequence[tuple[int, Row]], settings: RankSettings) -> Rank:
 
 
 def restore(values: Mapping[str, Any]) -> Rank:
-    """Restores the task from saved values."""
+    """Restore the task from saved values."""
     return Rank(highest_grade=int(values["highest_grade"]), settings=RankSettings.model_validate(values["settings"]))
 
 
 def gather(rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:
-    """One row for each query, with lists, where a query has a row for each document. Queries are told apart by their
-    id, or else by their text; they need not stand together. Rows that cannot serve stay as they are, to be counted."""
+    """Return one row with lists for each query, if a query has a row for each document. Queries are identified by their
+    id, or else by their text; their rows need not be adjacent. Unusable rows stay as they are, to be counted."""
     gathered: list[tuple[int, Row]] = []
     by_query: dict[str, Row] = {}
     for number, row in rows:
@@ -296,7 +298,7 @@ def _list_of(value: Any) -> list[Any]:
 
 
 def _document_of(value: Any) -> str:
-    """Its text; collections often have objects with a title and a text."""
+    """Return the text of a document, which may be an object with a title and a text."""
     if isinstance(value, dict):
         value = "\n".join(str(value[name]) for name in ("title", "text") if value.get(name))
     return text_of(value)

@@ -1,4 +1,4 @@
-"""Reads the documents of items with a trunk, with little padding, and counts what is read and what is padding."""
+"""Reads the documents of items with a trunk, with little padding, and counts tokens and padding."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from segue.model.reading import DocumentStates, GroupedStates, TokenDocument, re
 from segue.model.trunk import Trunk
 
 TOGETHER = 32
-"""Documents read at once, at most."""
+"""Maximum number of documents in a batch."""
 PADDING, FREE = 0.05, 32
-"""A batch has less than this share of padding, or so few padded positions that another batch would cost more."""
+"""Maximum share of padding in a batch, or the number of padded positions below which another batch would cost more."""
 
 
 class Reader:
@@ -25,11 +25,11 @@ class Reader:
         self.positions = 0
 
     def whole(self, trunk: Trunk, documents: Sequence[TokenDocument]) -> DocumentStates | GroupedStates:
-        """For one answer a document: gradients reach its last segments."""
+        """Read documents for one prediction each: gradients reach their last segments."""
         return self._read(trunk, documents, gradient_segments=self.gradient_segments)
 
     def every_token(self, trunk: Trunk, documents: Sequence[TokenDocument]) -> DocumentStates | GroupedStates:
-        """For answers at every token: all segments have a gradient."""
+        """Read documents for a prediction at every token: all segments have a gradient."""
         return self._read(trunk, documents, gradient_segments=None)
 
     def _read(
@@ -54,7 +54,7 @@ class Reader:
 
 
 def length_groups(lengths: Sequence[int]) -> list[list[int]]:
-    """Groups of document indices to batch: documents of similar length, as many as `PADDING` allows."""
+    """Return groups of document indices to batch: documents of similar length, as many as `PADDING` allows."""
     groups: list[list[int]] = []
     tokens = 0
     for n in sorted(range(len(lengths)), key=lambda n: -lengths[n]):

@@ -1,7 +1,7 @@
-"""A number for a text, or for two texts together: a rating, how close two sentences are in meaning.
+"""Regression: a number for a text or a text pair, such as a rating or a semantic similarity.
 
-The model learns standard scores: numbers less the mean of the training examples, divided by their standard deviation.
-Both are saved with the task, and predictions are numbers of the table's own scale again.
+The model learns standard scores: numbers minus the mean of the training examples, divided by their standard deviation.
+Both are saved with the task, and predictions are converted back to the scale of the table.
 """
 
 import math
@@ -52,14 +52,14 @@ class RegressSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Regress:
-    """One number for one text or two."""
+    """The task `regress`."""
 
     roles: tuple[str, ...]
-    """The columns of the texts."""
+    """Roles of the text columns."""
     mean: float
-    """Mean of the targets of the training examples,"""
+    """Mean of the targets of the training examples."""
     scale: float
-    """and their standard deviation."""
+    """Standard deviation of the targets of the training examples."""
     settings: RegressSettings
 
     def to_values(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Regress:
         return None
 
     def chance(self, examples: Sequence[Example]) -> float | None:
-        return 1.0  # the variance of standard scores, which is the loss of always saying their mean
+        return 1.0  # variance of standard scores, which is the loss of always predicting their mean
 
     def answers(self, model: nn.Module, items: Sequence[Item], reader: Reader) -> list[Any]:
         logits_B = self._logits(model, items, reader).squeeze(-1).double().cpu()
@@ -142,7 +142,7 @@ class Regress:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: RegressSettings) -> Regress:
-    """With the mean and the standard deviation of the numbers of the training rows that can serve."""
+    """Create the task with the mean and the standard deviation of the targets of the usable training rows."""
     both = settings.second and any("second" in row for _, row in rows[:1])
     roles = ("text", "second") if both else ("text",)
     numbers = []
@@ -165,7 +165,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: RegressSettings) -> Regress
 
 
 def restore(values: Mapping[str, Any]) -> Regress:
-    """Restores the task from saved values."""
+    """Restore the task from saved values."""
     mean, scale = float(values["mean"]), float(values["scale"])
     if not (math.isfinite(mean) and math.isfinite(scale) and scale > 0):
         raise ValueError(f"mean and scale must be finite, the scale above 0, and are {mean} and {scale}")
@@ -203,7 +203,7 @@ def _example(roles: tuple[str, ...], number: int, row: Row, *, labelled: bool) -
 
 
 def _number_of(value: Any) -> float:
-    """A label, which must be a finite number."""
+    """Return a label as a number; raise UnusableRowError unless it is finite."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         with suppress(ValueError, OverflowError):
             number = float(value)

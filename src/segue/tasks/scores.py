@@ -11,7 +11,7 @@ from segue.tasks.task import Item
 
 
 def scores(model: nn.Module, items: Sequence[Item], reader: Reader) -> list[Tensor]:
-    """For each item the scores of its documents, as many as it has."""
+    """Return the scores of each item's documents."""
     assert isinstance(model, SequenceScorer)
     documents = [document for item in items for document in item.documents]
     found = model.logits(reader.whole(model.trunk, documents))

@@ -1,4 +1,4 @@
-"""The tasks by name. A new one is a line here."""
+"""The tasks by name. A new task is added here."""
 
 from difflib import get_close_matches
 
@@ -16,7 +16,7 @@ TASKS = {kind.name: kind for kind in (CLASSIFY, PAIR, TAG, ANSWER, REGRESS, CHOO
 
 
 def task_kind(name: str) -> TaskKind:
-    """The task of that name."""
+    """Return the task of a name; raise ConfigError if there is none."""
     if name not in TASKS:
         near = get_close_matches(name, TASKS, n=1)
         advice = f"Did you mean {near[0]!r}?" if near else "Check the name."

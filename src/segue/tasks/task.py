@@ -16,7 +16,8 @@ from segue.tasks.reader import Reader
 
 
 class UnusableRowError(Exception):
-    """A row that cannot serve as an example; the message is the rule it breaks. Such rows are counted and reported."""
+    """A row that cannot be used as an example; the message is the rule it breaks. Such rows are counted and
+    reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Column:
     names: tuple[str, ...]
     """Usual names of the column in tables, in order of preference."""
     answer: bool = False
-    """Whether it holds the target, which prediction does not need."""
+    """True if it holds the target, which prediction does not need."""
     optional: bool = False
 
 
@@ -60,20 +61,20 @@ class Item:
 
     @property
     def length(self) -> int:
-        """Tokens of the longest document: items of about the same length are read together."""
+        """Number of tokens of the longest document: items of similar length are batched."""
         return max(len(document) for document in self.documents)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """The answer to one example."""
+    """The prediction for one example."""
 
     value: Any
     """The prediction, in the form that `measure` compares with gold."""
     columns: Mapping[str, Any]
     """The prediction as columns of a table."""
     confidence: float | None = None
-    """Probability of the answer, where there is one: reports list the surest mistakes first."""
+    """Probability of the prediction, if there is one: reports list the most confident mistakes first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,46 +84,46 @@ class Comparison:
     gold: str
     predicted: str
     badness: float
-    """0 where the answer is right; reports show the worst first. The probability of a wrong answer, where there is one,
-    so that the surest mistakes come first; else how far off it is."""
+    """0 if the prediction is correct; reports show the worst first. The probability of a wrong prediction, if there is
+    one, so that the most confident mistakes come first; otherwise the size of the error."""
 
 
 class Task(Protocol):
     """A task with known labels and settings."""
 
     def to_values(self) -> dict[str, Any]:
-        """Everything that `TaskKind.restore` needs, as plain values; saved beside the weights."""
+        """Return everything that `TaskKind.restore` needs, as plain values; saved beside the weights."""
 
     def describe(self, examples: Sequence[Example]) -> list[str]:
-        """Summary of the examples for display: classes and their shares, lengths of answers."""
+        """Return a summary of the examples for display: classes and their shares, lengths of answers."""
 
     @property
     def metric(self) -> str:
         """Name of the metric that selects the best weights; higher is better."""
 
     def head(self, read: ReadConfig, summary: str) -> HeadConfig | None:
-        """The head on the trunk; None for the softmax of the language model."""
+        """Return the config of the head on the trunk; None for the softmax of the language model."""
 
     def example(self, number: int, row: Row, *, labelled: bool) -> Example:
-        """Converts a row, or raises UnusableRowError."""
+        """Convert a row, or raise UnusableRowError."""
 
     def items(self, example: Example, layout: Layout) -> list[Item]:
-        """The items that the model reads for an example."""
+        """Return the items that the model reads for an example."""
 
     def loss(self, model: nn.Module, items: Sequence[Item], reader: Reader, *, class_weights: Tensor | None) -> Tensor:
-        """The training loss: the weighted mean over the items."""
+        """Return the training loss: the weighted mean over the items."""
 
     def class_weights(self, examples: Sequence[Example]) -> Tensor | None:
-        """Weights that balance the classes; None for tasks without classes."""
+        """Return weights that balance the classes; None for tasks without classes."""
 
     def chance(self, examples: Sequence[Example]) -> float | None:
-        """The loss of the best constant answer; None if unknown."""
+        """Return the loss of the best constant prediction; None if unknown."""
 
     def answers(self, model: nn.Module, items: Sequence[Item], reader: Reader) -> list[Any]:
-        """The model's output for each item, without gradient."""
+        """Return the model's output for each item, without gradient."""
 
     def prediction(self, example: Example, items: Sequence[Item], parts: Sequence[Any]) -> Prediction:
-        """The prediction for an example, from the outputs for its items."""
+        """Return the prediction for an example, from the outputs for its items."""
 
     def measure(
         self,
@@ -131,10 +132,10 @@ class Task(Protocol):
         *,
         resamples: int | None = RESAMPLES,
     ) -> dict[str, Metric]:
-        """Metrics of the predictions; `resamples=None` omits the intervals."""
+        """Return the metrics of the predictions; `resamples=None` omits the intervals."""
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:
-        """One prediction beside its gold value, for the list of mistakes in a report."""
+        """Return a prediction beside its gold value, for the list of mistakes in a report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +149,7 @@ class TaskKind:
     settings: type[Section]
     """Settings class of `task.KEY=VALUE`."""
     learn: Callable[[Sequence[tuple[int, Row]], Any], Task]
-    """Makes the task from the training rows: its labels, checked. Rows have the roles of `columns` as keys."""
+    """Creates the task from the training rows and checks its labels. Rows have the roles of `columns` as keys."""
     restore: Callable[[Mapping[str, Any]], Task]
     """Restores the task from what `to_values` saved."""
     gather: Callable[[Sequence[tuple[int, Row]]], Sequence[tuple[int, Row]]] | None = None

@@ -1,11 +1,11 @@
-"""N-grams joined to a model that classifies: a linear model of n-grams and the network answer together.
+"""N-grams joined to a classifier: a linear model of n-grams and the network predict together.
 
-In: a fitted linear model and the network's probabilities of held-out examples. Out: what the scores of each count in
-the joint ones, and joint probabilities. The two weights are fitted to examples that neither part has learned from
-(stacking, Wolpert 1992), so a network that knows its training examples by heart is not trusted for it.
+In: a fitted linear model and the network's probabilities of held-out examples. Out: the weights of the two scores in
+the joint score, and joint probabilities. The two weights are fitted to examples that neither part was trained on
+(stacking, Wolpert 1992), so that a network that has memorised its training examples gets no credit for it.
 
-The joint scores are `network * log p_network + ngrams * log p_ngrams`, log-odds in place of log-probabilities where
-classes do not exclude each other.
+The joint scores are `network * log p_network + ngrams * log p_ngrams`, with log-odds in place of log-probabilities if a
+text may have several labels.
 """
 
 from collections.abc import Mapping
@@ -21,28 +21,28 @@ from segue.evaluation.baselines import Floats, NgramClassifier, Score, log_softm
 from segue.text.ngrams import Ngrams, Texts
 
 SMALLEST = 1e-7
-"""Probabilities of a network are float32: nearer to 0 or 1 than this, log-odds mean nothing."""
+"""Probabilities of a network are float32: closer to 0 or 1 than this, log-odds are meaningless."""
 HALF = 0.5
-"""What both parts count before any example was seen; weighs as much as one example."""
+"""Prior mean of both weights; it counts as much as one example."""
 MOST_STEPS = 100
 CLOSE = 1e-10
-"""Share of a step of Newton's method that is not halved any more."""
+"""Smallest step size of Newton's method."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wide:
-    """A linear model of n-grams beside a network, and what each of them counts."""
+    """A linear model of n-grams beside a network, with the weights of both."""
 
     classifier: NgramClassifier
     network: float
     ngrams: float
 
     def joined(self, network_NC: Any, rows: Texts) -> Floats:
-        """Probabilities [N, C] from those of the network and the texts."""
+        """Return joint probabilities [N, C] from those of the network and the texts."""
         return self.combined(network_NC, self.classifier.scores(rows))
 
     def combined(self, network_NC: Any, scores_NC: Floats) -> Floats:
-        """The same, where the scores of the n-grams are known."""
+        """Return joint probabilities from those of the network and the scores of the n-grams."""
         network_scores_NC = scores_of(network_NC, multiple=self.classifier.multiple)
         joint_NC = self.network * network_scores_NC + self.ngrams * scores_NC
         return probabilities(joint_NC, multiple=self.classifier.multiple)
@@ -50,11 +50,11 @@ class Wide:
     # ------------------------------------------------------------------------------------------------- on disk
 
     def to_values(self) -> dict[str, Any]:
-        """What is no tensor."""
+        """Return the values that are not tensors."""
         return {"counted": self.classifier.ngrams.counted, "network": self.network, "ngrams": self.ngrams}
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """The vocabulary, as bytes, and all numbers of the linear model."""
+        """Return the vocabulary, as bytes, and the parameters of the linear model."""
         encoded = [term.encode("utf-8", "surrogatepass") for term in self.classifier.ngrams.terms]
         return {
             "terms": torch.from_numpy(np.frombuffer(b"".join(encoded), dtype=np.uint8).copy()),
@@ -68,7 +68,7 @@ class Wide:
 def restore_wide(
     values: Mapping[str, Any], tensors: Mapping[str, Tensor], *, texts: int, classes: int, multiple: bool
 ) -> Wide:
-    """Restores it from saved values; ValueError if the parts do not fit together or the task."""
+    """Restore a Wide from saved values; raise ValueError if the parts do not fit each other or the task."""
     counted = values["counted"]
     shares = [float(values[name]) for name in ("network", "ngrams")]
     if counted not in ("words", "characters") or not all(np.isfinite(share) and share >= 0 for share in shares):
@@ -111,7 +111,7 @@ _KINDS = {
 
 
 def scores_of(network_NC: Any, *, multiple: bool) -> Floats:
-    """Log-probabilities or log-odds from the probabilities of a network."""
+    """Return log-probabilities or log-odds from the probabilities of a network."""
     found_NC = np.asarray(network_NC, dtype=np.float64)
     if multiple:
         found_NC = np.clip(found_NC, SMALLEST, 1 - SMALLEST)
@@ -123,14 +123,14 @@ def scores_of(network_NC: Any, *, multiple: bool) -> Floats:
 def fit_wide(
     classifier: NgramClassifier, network_NC: Any, ngrams_NC: Floats, gold_NC: NDArray[np.bool_], *, score: Score
 ) -> Wide:
-    """The two weights for held-out examples: probabilities of the network, scores of the n-grams, and what is right.
-    By `score`, the whole is at least as good on them as the better part: where the joint answer is not, that part
-    answers alone."""
+    """Fit the two weights to held-out examples: probabilities of the network, scores of the n-grams, and gold labels.
+    By `score`, the result is at least as good on them as the better part: if the joint prediction is not, that part
+    predicts alone."""
     multiple = classifier.multiple
     scores = (scores_of(network_NC, multiple=multiple), ngrams_NC)
     joint = stack(scores, gold_NC, multiple=multiple)
     reached = {}
-    for network, ngrams in (joint, (1.0, 0.0), (0.0, 1.0)):  # the first of equals is taken
+    for network, ngrams in (joint, (1.0, 0.0), (0.0, 1.0)):  # in a tie, the first is taken
         found_NC = probabilities(network * scores[0] + ngrams * scores[1], multiple=multiple)
         reached[network, ngrams] = score(found_NC)
     network, ngrams = max(reached, key=lambda shares: reached[shares])
@@ -138,8 +138,8 @@ def fit_wide(
 
 
 def stack(scores: tuple[Floats, Floats], gold_NC: NDArray[np.bool_], *, multiple: bool) -> tuple[float, float]:
-    """Weights of two parts, 0 or more, with the smallest loss of their joint scores. The loss is convex, so where the
-    smallest of all has a weight below 0, the smallest that is allowed has a weight of 0."""
+    """Return the weights of two parts, 0 or more, with the lowest loss of their joint scores. The loss is convex, so if
+    the unconstrained minimum has a negative weight, the constrained minimum has a weight of 0."""
     both_NCS = np.stack(scores, axis=-1)
     shares = _smallest(both_NCS, gold_NC, np.array([True, True]), multiple=multiple)
     if (shares < 0).any():
@@ -152,7 +152,7 @@ def stack(scores: tuple[Floats, Floats], gold_NC: NDArray[np.bool_], *, multiple
 
 
 def _smallest(both_NCS: Floats, gold_NC: NDArray[np.bool_], free: NDArray[np.bool_], *, multiple: bool) -> Floats:
-    """Newton's method with halved steps; weights that are not free are 0."""
+    """Minimise the loss by Newton's method with halved steps; weights that are not free are 0."""
     shares = np.where(free, HALF, 0.0)
     value, gradient, curvature = _penalised(both_NCS, gold_NC, shares, multiple=multiple)
     for _ in range(MOST_STEPS):
@@ -164,7 +164,7 @@ def _smallest(both_NCS: Floats, gold_NC: NDArray[np.bool_], free: NDArray[np.boo
             if new[0] < value:
                 break
             size /= 2
-        else:  # as small as float64 can tell
+        else:  # no smaller value in float64
             break
         shares, (value, gradient, curvature) = shares - size * step, new
     return shares
@@ -173,7 +173,8 @@ def _smallest(both_NCS: Floats, gold_NC: NDArray[np.bool_], free: NDArray[np.boo
 def _penalised(
     both_NCS: Floats, gold_NC: NDArray[np.bool_], shares: Floats, *, multiple: bool
 ) -> tuple[float, Floats, Floats]:
-    """Loss, gradient and curvature, with what holds the weights near `HALF` where there are few examples."""
+    """Return the loss, gradient and Hessian, with a penalty that keeps the weights near `HALF` if there are few
+    examples."""
     value, gradient, curvature = (_multiple_loss if multiple else _single_loss)(both_NCS, gold_NC, shares)
     strength, away = 1 / len(both_NCS), shares - HALF
     return (

@@ -1,9 +1,9 @@
-"""Byte-level byte-pair tokenisers, as GPT-2 has them, run by the `tokenizers` library.
+"""Byte-level BPE tokenisers, as in GPT-2, run by the `tokenizers` library.
 
-In: a text. Out: the ids and offsets that transformers finds. Nothing of a text is lost: every byte has a token. One
-deliberate difference from transformers: a text that spells `<|endoftext|>` gives its characters instead.
+In: a text. Out: the ids and offsets of transformers. Encoding is lossless: every byte has a token. One deliberate
+difference from transformers: a text that spells `<|endoftext|>` is encoded as its characters.
 
-The library is handed what was checked here, and never a file.
+The library gets a description that was checked here, never a file.
 """
 
 import json
@@ -47,7 +47,8 @@ _NONE = np.zeros(0, dtype=np.int64)
 
 
 def _letters() -> dict[str, int]:
-    """The character that stands for each byte in a vocabulary: itself where it is printed, else one from U+0100 on."""
+    """Return the character that stands for each byte in a vocabulary: itself if it is printable, otherwise one from
+    U+0100 on."""
     printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printed]
     return {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(others)}
@@ -57,10 +58,10 @@ _BYTES = _letters()
 
 
 class BytePairTokenizer:
-    """Byte pairs of a `tokenizer.json`, or of a `vocab.json` with its `merges.txt`."""
+    """Byte-level BPE of a `tokenizer.json`, or of a `vocab.json` with its `merges.txt`."""
 
     def __init__(self, data: bytes, *, source: str = "tokenizer.json") -> None:
-        """`data` is a `tokenizer.json`; `source` is what errors call it: its path, where it has one."""
+        """`data` is a `tokenizer.json`; `source` is its name in errors, such as its path."""
         self._source = source
         try:
             values = json.loads(data.decode("utf-8"))
@@ -91,22 +92,23 @@ class BytePairTokenizer:
 
     @property
     def specials(self) -> Mapping[str, int]:
-        """`eod`, which stands at the end of a document and at the beginning of a text."""
+        """`eod`, which ends a document and begins a text."""
         return self._specials
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The ids of a text."""
+        """Return the ids of a text."""
         return self._own(self._encoded(text).ids)
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """The same ids. A span has the space before its word; the tokens of one character share its span."""
+        """Return the same ids with offsets. A span includes the space before its word; the tokens of one character
+        share its span."""
         found = self._encoded(text)
         spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
         return Encoding(ids=self._own(found.ids), starts=spans[:, 0].copy(), ends=spans[:, 1].copy())
 
     def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
-        """The ids up to the last two words: what follows may go on with them ("'" and "r" become "'re"). A word that is
-        too long is cut."""
+        """Return the ids up to the last two words, which later text may change ("'" and "r" become "'re"). A word that
+        is too long is split."""
         new, text = [_NONE], before.text + without_surrogates(text)
         while text:
             found = self._encoded(text)
@@ -123,12 +125,13 @@ class BytePairTokenizer:
         return np.concatenate(new), Unfinished(text=text)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The text of ids; special ones give nothing, and bytes that are no text give U+FFFD."""
+        """Return the text of ids; special tokens have no text, and bytes that are not UTF-8 become U+FFFD."""
         texts = (self._texts[index] for index in check_ids(ids, size=self.size).tolist())
         return b"".join(text for text in texts if text is not None).decode("utf-8", errors="replace")
 
     def token(self, index: int) -> str:
-        """The text of a token, with U+2581 for a space; the letters of the vocabulary where its bytes are no text."""
+        """Return the text of a token, with U+2581 for a space; its form in the vocabulary if its bytes are not
+        UTF-8."""
         check_ids([index], size=self.size)
         text = self._texts[index]
         try:
@@ -137,16 +140,16 @@ class BytePairTokenizer:
             return self._tokens[index]
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """Tokens that begin with a space, punctuation, or a character of a script without spaces."""
+        """Return True for tokens that begin with a space, punctuation, or a character of a script without spaces."""
         shown = [self.token(index).replace(SPACE_MARK, " ") for index in range(self.size)]
         return np.array([begins_word(token[0]) for token in shown], dtype=np.bool_)
 
     def save(self, folder: Path) -> None:
-        """Writes `tokenizer.json`, which is the header of this project, and `fast.json`, which is transformers'."""
+        """Write `tokenizer.json`, the header of this project, and `fast.json`, the file of transformers."""
         folders.write(folder, self._saved())
 
     def fingerprint(self) -> str:
-        """A hash of everything that decides the ids."""
+        """Return a hash of everything that determines the ids."""
         return self._saved().fingerprint()
 
     def _saved(self) -> folders.SavedTokenizer:
@@ -161,7 +164,7 @@ class BytePairTokenizer:
 
 
 def read_byte_pairs(folder: Path) -> BytePairTokenizer:
-    """The tokeniser of a folder with `vocab.json` and `merges.txt`, the files of the first releases."""
+    """Read the tokeniser of a folder with `vocab.json` and `merges.txt`, the files of the first releases."""
     path = folder / VOCABULARY
     try:
         vocabulary = json.loads(folders.read_limited(path, limit=LARGEST).decode("utf-8"))
@@ -182,7 +185,7 @@ def read_byte_pairs(folder: Path) -> BytePairTokenizer:
 
 
 def _check_words(values: Mapping[str, Any]) -> None:
-    """Raises unless text is cut as GPT-2 cuts it."""
+    """Raise UnlikeError unless text is split as in GPT-2."""
     words = values["pre_tokenizer"]
     if values.get("normalizer") is not None:
         raise UnlikeError(f"normalisation: {str(values['normalizer'])[:60]}")
@@ -193,7 +196,7 @@ def _check_words(values: Mapping[str, Any]) -> None:
 
 
 def _merges(model: Mapping[str, Any], control: frozenset[str]) -> list[list[str]]:
-    """The pairs that are joined, in their order."""
+    """Return the merges, in order."""
     for name, value in _MODEL.items():
         if (model.get(name) or None) != (value or None):
             raise UnlikeError(f"a model with {name} {str(model.get(name))[:40]!r}")
@@ -205,7 +208,7 @@ def _merges(model: Mapping[str, Any], control: frozenset[str]) -> list[list[str]
 
 
 def _bytes(token: str) -> bytes:
-    """The bytes that a token of the vocabulary stands for."""
+    """Return the bytes of a token of the vocabulary."""
     try:
         return bytes(_BYTES[letter] for letter in token)
     except KeyError:
@@ -215,7 +218,7 @@ def _bytes(token: str) -> bytes:
 def _description(
     tokens: Sequence[str], merges: list[list[str]], control: Sequence[str] | frozenset[str]
 ) -> dict[str, Any]:
-    """A `tokenizer.json` as transformers writes it for a GPT-2."""
+    """Return a `tokenizer.json` as transformers writes it for a GPT-2."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {
         "version": "1.0",

@@ -1,13 +1,14 @@
-"""Whether a tokeniser knows the language of a text: the share of tokens that say it was not made for it.
+"""Detection of text in a language for which a tokeniser was not trained.
 
-In: a tokeniser, and ids that it made of a text. Out: a warning, once, from a `LanguageWatch`.
+In: a tokeniser, and the ids of a text. Out: a warning, once, from a `LanguageWatch`.
 
-Such tokens are unknown ones; single bytes of characters beyond ASCII, of a tokeniser that has pieces too; and pieces of
-a script, with spaces between words (English) or without (Chinese), of which the vocabulary has few: a Chinese tokeniser
-writes English with its pieces for single letters. Two languages of one script are not told apart.
+Tokens that suggest another language are unknown tokens; single bytes of non-ASCII characters, if the tokeniser has
+pieces too; and pieces of a script, with spaces between words (English) or without (Chinese), that is rare in the
+vocabulary: a Chinese tokeniser encodes English with its pieces for single letters. Two languages of one script are not
+distinguished.
 
-On the tokenisers of the packaged models (10,000 and 12,000 pieces), the share was measured on the texts of 15 data
-sets: at most 5 % for text of their own language, at least 68 % for the other one, and 55 % for Tang poems in
+On the tokenisers of the packaged models (10,000 and 12,000 pieces), the share of such tokens was measured on the texts
+of 15 data sets: at most 5 % for text of their own language, at least 68 % for the other one, and 55 % for Tang poems in
 traditional characters, which the Chinese one has hardly seen. The threshold lies between; docs/models.md has the table.
 """
 
@@ -26,11 +27,11 @@ from segue.text.unicode import is_unspaced
 
 THRESHOLD = 0.3
 FEWEST = 8
-"""Tokens: of fewer, nothing is said."""
+"""Minimum number of tokens for a warning."""
 ENOUGH = 100_000
-"""Tokens that are looked at: a language shows in them."""
+"""Number of tokens after which counting ends: the language shows in them."""
 RARE = 0.1
-"""A smaller part of the pieces with letters makes a script one that the vocabulary has few of."""
+"""Share of the pieces with letters below which a script is rare in the vocabulary."""
 
 
 class LanguageWatch:
@@ -43,7 +44,7 @@ class LanguageWatch:
         self._ended = False
 
     def read(self, *parts: NDArray[np.int64]) -> None:
-        """Counts these tokens; a SegueWarning if too many so far say that the language is another one."""
+        """Count tokens; issue a SegueWarning if too many so far suggest another language."""
         if self._ended:
             return
         for ids in parts:
@@ -58,22 +59,22 @@ class LanguageWatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """How many tokens of a text the tokeniser was made for."""
+    """Counts of tokens that suggest another language."""
 
     tokens: int
     fallback: int
-    """Unknown ones and single bytes, those of ASCII apart: signs and digits are of no language."""
+    """Unknown tokens and single bytes, except those of ASCII: signs and digits belong to no language."""
     rare: int
-    """Pieces of a script that the vocabulary has few of."""
+    """Pieces of a script that is rare in the vocabulary."""
 
     @property
     def share(self) -> float:
-        """Share of tokens which suggest that the text is in another language."""
+        """Share of tokens that suggest another language."""
         return (self.fallback + self.rare) / max(1, self.tokens)
 
     @property
     def foreign(self) -> bool:
-        """Whether there are too many of them."""
+        """True if there are too many of them."""
         return self.tokens >= FEWEST and self.share > THRESHOLD
 
     def __str__(self) -> str:
@@ -86,22 +87,22 @@ class Coverage:
 
 
 class Kinds(NamedTuple):
-    """What each id of a tokeniser is."""
+    """Masks of the kinds of ids of a tokeniser."""
 
     text: NDArray[np.bool_]
-    """No special token, but for the unknown one."""
+    """True for ids that are not special, and for the unknown token."""
     fallback: NDArray[np.bool_]
     rare: NDArray[np.bool_]
 
 
 def coverage(kinds: Kinds, counts: NDArray[np.int64]) -> Coverage:
-    """From how often each id occurs in a text."""
+    """Return the coverage for the frequency of each id in a text."""
     tokens, fallback, rare = (int(counts[kind].sum()) for kind in kinds)
     return Coverage(tokens=tokens, fallback=fallback, rare=rare)
 
 
 def token_kinds(tokenizer: Tokenizer) -> Kinds:
-    """What each id is. Bytes and scripts are of interest where there are pieces."""
+    """Return the kinds of all ids. Bytes and scripts matter only if the tokeniser has pieces."""
     kinds = Kinds(*(np.zeros(tokenizer.size, dtype=np.bool_) for _ in range(3)))
     kinds.text[:] = True
     special = set(tokenizer.specials.values())

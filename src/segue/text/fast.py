@@ -1,10 +1,10 @@
 """Tokenisers from a `tokenizer.json` as transformers 5 writes it for an XLNet, run by the `tokenizers` library.
 
-In: a text. Out: the ids and offsets that transformers finds with that file. They are not those of the original XLNet
-code, which `released` gives: docs/differences.md. One deliberate difference from transformers: a text that spells a
-special token, such as `<sep>`, gives its characters instead.
+In: a text. Out: the ids and offsets of transformers with that file. They differ from those of the original XLNet code,
+which `released` gives: docs/differences.md. One deliberate difference from transformers: a text that spells a special
+token, such as `<sep>`, is encoded as its characters.
 
-What the library is handed was checked first: see `fast_file`.
+The library gets a description that was checked first: see `fast_file`.
 """
 
 import re
@@ -23,8 +23,8 @@ from segue.text.tokenizer import Encoding, Unfinished
 from segue.text.unicode import without_surrogates
 
 _WORD = re.compile(r"\S+")
-# Characters that join nothing before them in any normalisation or grapheme: ASCII, letters of the usual alphabets, Han,
-# kana, Hangul, full-width forms.
+# Characters that never combine with the preceding one in a normalisation or grapheme: ASCII, letters of the usual
+# alphabets, Han, kana, Hangul, full-width forms.
 _PLAIN = (
     "!-~\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u0388-\u03ce\u0400-\u0481\u048a-\u04ff\u0531-\u0556\u0561-\u0587"
     "\u05d0-\u05ea\u0621-\u063a\u0641-\u064a\u0904-\u0939\u0e01-\u0e30"
@@ -38,7 +38,7 @@ class FastTokenizer:
     """Sub-word pieces of a `tokenizer.json`."""
 
     def __init__(self, data: bytes, *, source: str = "tokenizer.json") -> None:
-        """`source` is what errors call the file: its path, where it has one."""
+        """`source` is the name of the file in errors, such as its path."""
         self._data, self._source = data, source
         described = describe(data, source=source)
         self._tokens, self.lower, self._unk = described.tokens, described.lower, described.unk
@@ -48,7 +48,7 @@ class FastTokenizer:
         named = {piece[1:-1]: ids[piece] for piece in LAYOUT if piece in ids and piece not in ("<s>", "</s>")}
         self._specials = named | {"unk": self._unk}
         self._engine = open_library(described.for_library(), source)
-        # The library gives added tokens that are in no model new ids, because special tokens are left out there.
+        # The library gives added tokens that are not in the model new ids, because special tokens are left out there.
         self._ids = np.arange(len(self._tokens), dtype=np.int64)
         for token in described.added:
             self._ids[self._engine.token_to_id(token["content"])] = token["id"]
@@ -57,7 +57,8 @@ class FastTokenizer:
         self._pairs = frozenset(text[i : i + 2] for text in texts for i in range(len(text) - 1))
         spaces = "".join(space for space in " \n\t\r\u3000" if self._normalised(f"a{space}b").split() == ["a", "b"])
         whole = all(_WORD.fullmatch(self._normalised(token["content"])) for token in described.added)
-        # Where a word begins: after white space for certain if a plain character follows; anyhow in a text too long.
+        # Where a word begins: after white space for certain if a plain character follows; in any case if the text is
+        # too long.
         self._last_word = re.compile(f"(?s:.*)[{spaces}](?=[{_PLAIN}])") if spaces and whole else None
         self._last_space = re.compile(f"(?s:.*)[{spaces}]") if spaces and whole else None
 
@@ -72,26 +73,27 @@ class FastTokenizer:
         return self._specials
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The ids of a text."""
+        """Return the ids of a text."""
         ids: NDArray[np.int64] = self._ids[np.array(self._encoded(text).ids, dtype=np.int64)]
         return ids
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """The same ids. The mark of a word's beginning has the span of the word's first character."""
+        """Return the same ids with offsets. The mark at the start of a word has the span of the word's first
+        character."""
         found = self._encoded(text)
         spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
         ids: NDArray[np.int64] = self._ids[np.array(found.ids, dtype=np.int64)]
         return Encoding(ids=ids, starts=spans[:, 0].copy(), ends=spans[:, 1].copy())
 
     def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
-        """The ids up to the last word, or to the last two Han characters that no piece has side by side.
+        """Return the ids up to the last word, or to the last two Han characters that are adjacent in no piece.
 
-        What is kept begins at a word and is encoded from there on each time, so that sums of scores are rounded in the
-        same way. A word that is too long is cut as if there were a space.
+        The text held back begins at a word and is encoded from there each time, so that sums of scores are rounded in
+        the same way. A word that is too long is split as if there were a space.
         """
         new, checked = _NONE, max(len(before.text) - 1, 1)
         text = before.text + without_surrogates(text)
-        if self._last_word is None or self._last_space is None:  # tokens with white space: all depends on what follows
+        if self._last_word is None or self._last_space is None:  # tokens with white space: all depends on later text
             return new, Unfinished(text=text)
         if len(text) > LONGEST_WORD:
             text = _WORD.sub(_cut_word, text)
@@ -105,41 +107,42 @@ class FastTokenizer:
         return np.concatenate([new, ids[before.given :]]), Unfinished(text=text, read=read, given=len(ids))
 
     def _last_apart(self, text: str, *, begin: int) -> int:
-        """The last place from `begin` on where the ids before do not depend on what follows; 0 if there is none."""
+        """Return the last position from `begin` on where the ids before it do not depend on later text; 0 if there is
+        none."""
         places = range(len(text) - 2, begin - 1, -1)
         return next((place for place in places if self._is_apart(text[place - 1 : place + 2])), 0)
 
     def _is_apart(self, three: str) -> bool:
-        """Whether a text may be cut after the first of three characters."""
+        """Return True if a text may be split after the first of three characters."""
         return (
             _HAN.fullmatch(three) is not None
             and three[:2] not in self._pairs
-            # Unknown characters that follow one another become one id.
+            # Adjacent unknown characters become one id.
             and any(character in self._known for character in three[:2])
             and self._normalised(three) == three
         )
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The normalised text of ids; special and unknown ones give nothing."""
+        """Return the normalised text of ids; special and unknown tokens have no text."""
         array = check_ids(ids, size=self.size)
         text = "".join(self._tokens[index] for index in array[~self._special[array]].tolist())
         return text.replace(SPACE_MARK, " ").removeprefix(" ")
 
     def token(self, index: int) -> str:
-        """The piece, with U+2581 for a space."""
+        """Return the piece, with U+2581 for a space."""
         check_ids([index], size=self.size)
         return self._tokens[index]
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """The rule of the XLNet code: pieces that begin with U+2581 or `<`, and punctuation of ASCII."""
+        """Return the rule of the XLNet code: pieces that begin with U+2581 or `<`, and ASCII punctuation."""
         return np.array([xlnet_start_piece(token) for token in self._tokens], dtype=np.bool_)
 
     def save(self, folder: Path) -> None:
-        """Writes `tokenizer.json`, which is the header of this project, and the file it was read from."""
+        """Write `tokenizer.json`, the header of this project, and the file from which the tokeniser was read."""
         folders.write(folder, self._saved())
 
     def fingerprint(self) -> str:
-        """A hash of the file."""
+        """Return a hash of the file."""
         return self._saved().fingerprint()
 
     def _saved(self) -> folders.SavedTokenizer:
@@ -153,11 +156,11 @@ class FastTokenizer:
 
 
 def read_fast(path: str | Path) -> FastTokenizer:
-    """The tokeniser of a `tokenizer.json` of transformers."""
+    """Read the tokeniser of a `tokenizer.json` of transformers."""
     return FastTokenizer(folders.read_limited(Path(path), limit=LARGEST), source=str(path))
 
 
 def _cut_word(found: re.Match[str]) -> str:
-    """The word with a space after each stretch that is as long as a word may be."""
+    """Return a word with a space after every `LONGEST_WORD` characters."""
     word = found.group()
     return " ".join(word[start : start + LONGEST_WORD] for start in range(0, len(word), LONGEST_WORD))

@@ -1,8 +1,8 @@
-"""What a `tokenizer.json` says that transformers 5 writes for an XLNet, checked; and the same for its library.
+"""Validation of a `tokenizer.json` as transformers 5 writes it for an XLNet, and its conversion for the library.
 
-In: the bytes of a file that may come from anyone. Out: a `Description`. The `tokenizers` library is handed what
-`Description.for_library` makes of it and never the file: a free description could hang it (regular expressions) or fill
-the memory (replacements that grow). So only the parts that transformers writes are known here: a Unigram model, and the
+In: the bytes of an untrusted file. Out: a `Description`. The `tokenizers` library gets the output of
+`Description.for_library` and never the file: an arbitrary description could hang it (regular expressions) or exhaust
+the memory (replacements that grow). So only the parts that transformers writes are accepted: a Unigram model, and the
 normalisation and word splitting of XLNet.
 """
 
@@ -30,28 +30,29 @@ METASPACE = {"type": "Metaspace", "replacement": SPACE_MARK, "prepend_scheme": "
 WORDS = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]}
 _MATCHING = ("single_word", "lstrip", "rstrip", "normalized")
 _LONGEST_REPLACEMENT = 128
-"""Bytes that the character table may put in the place of one character: Unicode's own tables need 33."""
+"""Maximum number of bytes with which the character table may replace one character: Unicode's own tables need 33."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """The parts of a `tokenizer.json` that decide ids."""
+    """The parts of a `tokenizer.json` that determine ids."""
 
     tokens: list[str]
-    """By id: the pieces of the model, then tokens that were added to it."""
+    """Tokens by id: the pieces of the model, then added tokens."""
     scores: list[float]
     """Log-probabilities of the pieces."""
     unk: int
     control: frozenset[str]
-    """Tokens that no text may give."""
+    """Tokens that no text may produce."""
     added: list[dict[str, Any]]
-    """Tokens that are looked for in the text before anything else, without the special ones."""
+    """Added tokens that are searched in the text before anything else, without the special ones."""
     lower: bool
     table: str | None
-    """SentencePiece's table of characters, in base64."""
+    """SentencePiece's character table, in base64."""
 
     def for_library(self) -> dict[str, Any]:
-        """The same in the library's format. A piece that no text may give becomes the empty one, which none matches."""
+        """Return the description in the library's format. A piece that no text may produce becomes the empty one, which
+        nothing matches."""
         steps = [*QUOTES_AND_ACCENTS, *([LOWER] if self.lower else [])]
         steps += [] if self.table is None else [{"type": "Precompiled", "precompiled_charsmap": self.table}]
         pieces = ["" if token in self.control else token for token in self.tokens]
@@ -74,7 +75,7 @@ class Description:
 
 
 def describe(data: bytes, *, source: str) -> Description:
-    """The description in a file; `source` is what errors call it."""
+    """Return the description in a file; `source` is its name in errors."""
     try:
         values = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
         steps, model = values["normalizer"]["normalizers"], values["model"]
@@ -96,7 +97,7 @@ def describe(data: bytes, *, source: str) -> Description:
 
 
 def _model(model: Mapping[str, Any]) -> tuple[list[str], list[float], int]:
-    """The pieces, their scores and the id of the unknown piece."""
+    """Return the pieces, their scores and the id of the unknown piece."""
     if model["type"] != "Unigram" or model.get("byte_fallback", False) is not False:
         raise UnlikeError(f"a model that is not XLNet's: {str(model['type'])[:40]}")
     vocab, unk = model["vocab"], model["unk_id"]
@@ -116,7 +117,7 @@ def _model(model: Mapping[str, Any]) -> tuple[list[str], list[float], int]:
 def _added(
     tokens: list[str], listed: Sequence[Mapping[str, Any]]
 ) -> tuple[list[str], list[dict[str, Any]], frozenset[str]]:
-    """All tokens, those that are looked for first, and those that no text may give."""
+    """Return all tokens, those that are searched first, and those that no text may produce."""
     tokens = list(tokens)
     places = {token: index for index, token in enumerate(tokens)}
     added: list[dict[str, Any]] = []
@@ -137,7 +138,7 @@ def _added(
 
 
 def _steps(steps: list[dict[str, Any]]) -> tuple[bool, str | None]:
-    """Whether case is folded, and the table of characters, if the normalisation is XLNet's."""
+    """Return True if case is folded, and the character table; raise UnlikeError unless the normalisation is XLNet's."""
     rest = steps[len(QUOTES_AND_ACCENTS) :]
     lower = rest[:1] == [LOWER]
     rest = rest[lower:]
@@ -155,7 +156,7 @@ def _steps(steps: list[dict[str, Any]]) -> tuple[bool, str | None]:
 
 
 def _check_table(table: bytes) -> None:
-    """A table is the size of a trie, the trie, and the texts that replace characters, each ended by a NUL."""
+    """Check a character table: the size of a trie, the trie, and the replacement texts, each ended by a NUL."""
     size = int.from_bytes(table[:4], "little")
     if len(table) < 4 or size % 4 or 4 + size > len(table):
         raise UnlikeError("a table of characters that is not whole")

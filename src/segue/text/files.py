@@ -15,7 +15,7 @@ from segue.text.words import words_from_saved
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: str | Path) -> None:
-    """Writes the files of a tokeniser into a folder, which is made if it is not there."""
+    """Write the files of a tokeniser into a folder, which is created if it does not exist."""
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: str | Path) -> None:
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """The tokeniser of a folder, as it was saved; files that were changed, are missing or foreign are refused."""
+    """Load the tokeniser of a folder; raise CheckpointError if files are changed, missing or of another format."""
     saved = folders.read(Path(folder))
     match saved.kind:
         case "pieces":

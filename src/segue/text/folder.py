@@ -1,7 +1,7 @@
-"""The files of a saved tokeniser: `tokenizer.json` and at most one data file, written whole, read with suspicion.
+"""The files of a saved tokeniser: `tokenizer.json` and at most one data file, written atomically and checked when read.
 
-In: a kind, settings and the bytes of the data file. Out: the same, checked. What they mean is for the kinds to say.
-The header vouches for all of it: `sha256` for the data file, `fingerprint` for kind, settings and data together.
+In: a kind, settings and the bytes of the data file. Out: the same, checked; their meaning is left to the kinds. The
+header protects all of it: `sha256` the data file, `fingerprint` kind, settings and data together.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from segue.files import write_file
 FORMAT = "segue-tokenizer-1"
 HEADER = "tokenizer.json"
 PIECES_FILE, VOCABULARY_FILE, FAST_FILE = "spiece.model", "vocabulary.txt", "fast.json"
-# The data file of each kind; a name never comes out of a file that was read.
+# The data file of each kind; a name is never taken from a file.
 DATA_FILES: Mapping[str, str | None] = {
     "pieces": PIECES_FILE,
     "released": PIECES_FILE,
@@ -36,20 +36,20 @@ Setting = bool | int | str | list[str] | None
 
 @dataclass(frozen=True, kw_only=True)
 class SavedTokenizer:
-    """What a tokeniser is made of."""
+    """Kind, settings and data of a tokeniser."""
 
     kind: str
     settings: Mapping[str, Setting]
     data: bytes
 
     def fingerprint(self) -> str:
-        """A hash of everything that decides the ids."""
+        """Return a hash of everything that determines the ids."""
         header = json.dumps([FORMAT, self.kind, dict(self.settings)], sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(header.encode("ascii") + b"\0" + self.data).hexdigest()
 
 
 def write(folder: Path, saved: SavedTokenizer) -> None:
-    """Writes the data file, then the header that vouches for it, each whole or not at all."""
+    """Write the data file, then the header with its hash, each atomically."""
     if not folder.is_dir():
         raise CheckpointError(f"a tokeniser is saved into an existing folder; got {folder}. Create it first.")
     name = DATA_FILES[saved.kind]
@@ -67,7 +67,8 @@ def write(folder: Path, saved: SavedTokenizer) -> None:
 
 
 def read(folder: Path) -> SavedTokenizer:
-    """The kind, settings and data of a folder, refused unless they are whole and belong together."""
+    """Return the kind, settings and data in a folder; raise CheckpointError unless they are complete and belong
+    together."""
     path = folder / HEADER
     kind, settings, expected, fingerprint = _parse(path, read_limited(path, limit=MAX_HEADER))
     name = DATA_FILES[kind]
@@ -88,13 +89,13 @@ def read(folder: Path) -> SavedTokenizer:
 
 
 def read_limited(path: Path, *, limit: int) -> bytes:
-    """The bytes of a file that is there and not longer than the limit."""
+    """Return the bytes of a file; raise CheckpointError if it does not exist or exceeds the limit."""
     try:
         if path.exists() and not path.is_file():  # a pipe or a device may have no end
             raise CheckpointError(f"{path} must be a readable file; got something else. Check the path.")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            data = file.read(min(size, limit) + 1)  # memory for what is there, not for what may be
+            data = file.read(min(size, limit) + 1)  # memory for the actual size, not for the limit
     except OSError as error:
         raise CheckpointError(
             f"{path} must be a readable file; got {error.strerror or error}. Check the path."
@@ -105,7 +106,7 @@ def read_limited(path: Path, *, limit: int) -> bytes:
 
 
 def take_settings(saved: SavedTokenizer, expected: Mapping[str, type]) -> dict[str, Setting]:
-    """The settings, which must be exactly the expected ones with the expected types."""
+    """Return the settings; raise CheckpointError unless they have exactly the expected names and types."""
     fits = set(saved.settings) == set(expected) and all(
         type(saved.settings[name]) is kind for name, kind in expected.items()
     )
@@ -119,14 +120,14 @@ def take_settings(saved: SavedTokenizer, expected: Mapping[str, type]) -> dict[s
 
 
 def names(setting: Setting) -> list[str]:
-    """A setting that must be a list of strings."""
+    """Return a setting that must be a list of strings."""
     if not isinstance(setting, list) or not all(isinstance(name, str) for name in setting):
         raise CheckpointError(f"{HEADER}: specials must be a list of names; got {setting}. Save the tokeniser again.")
     return setting
 
 
 def _parse(path: Path, data: bytes) -> tuple[str, dict[str, Setting], str, str | None]:
-    """Kind, settings, hash of the data, and the fingerprint, which headers of the first versions do not have."""
+    """Return kind, settings, hash of the data, and the fingerprint, which headers of the first versions lack."""
     try:
         header = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:

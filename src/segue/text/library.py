@@ -1,4 +1,4 @@
-"""The `tokenizers` library, which is optional: how it is opened, what its failures become, and text in parts.
+"""The optional `tokenizers` library: opening it, translating its errors, and its words for incremental encoding.
 
 In: a description that was checked (`fast_file`, `byte_pairs`, `word_pieces`), never a file. Out: its tokeniser.
 """
@@ -16,22 +16,22 @@ from segue.errors import CheckpointError
 from segue.text.unicode import without_surrogates
 
 LARGEST = 1 << 26
-"""Bytes of a `tokenizer.json`: more than a million pieces."""
+"""Maximum size of a `tokenizer.json` in bytes: more than a million pieces."""
 LONGEST_WORD = 8192
-"""Characters; a longer word is cut when a text comes in parts."""
+"""Maximum number of characters of a word in incremental encoding; a longer one is split."""
 _LONGEST_PIECE = 1024
 
 
 class MissingLibraryError(CheckpointError):
-    """The `tokenizers` library is not installed."""
+    """Raised when the `tokenizers` library is not installed."""
 
 
 class UnlikeError(ValueError):
-    """What transformers does not write for a tokeniser of this kind."""
+    """Raised for a file that transformers does not write for a tokeniser of this kind."""
 
 
 def open_library(description: Mapping[str, Any], source: str) -> Any:
-    """The library's tokeniser for a description that was checked; `source` is what errors call the file."""
+    """Return the library's tokeniser for a checked description; `source` is the name of the file in errors."""
     try:
         library = import_module("tokenizers")
     except ImportError:
@@ -42,7 +42,7 @@ def open_library(description: Mapping[str, Any], source: str) -> Any:
 
 
 def guarded(source: str, call: Callable[[], Any]) -> Any:
-    """What the library makes of a file that it cannot use, as an error that names the file."""
+    """Call the library; raise its failures as an error that names the file."""
     try:
         return call()
     except Exception as error:
@@ -60,15 +60,15 @@ def _unusable(source: str, error: BaseException) -> CheckpointError:
 
 
 def piece_text(value: object) -> str:
-    """A piece of a vocabulary that came out of a file."""
+    """Return a piece of a vocabulary that was read from a file; raise UnlikeError if it is invalid."""
     if type(value) is not str or not 0 < len(value) <= _LONGEST_PIECE or without_surrogates(value) != value:
         raise UnlikeError(f"a token that is not a text of 1 to {_LONGEST_PIECE} characters: {str(value)[:40]!r}")
     return value
 
 
 def tokens_by_id(vocabulary: object, added: object) -> tuple[list[str], frozenset[str]]:
-    """The tokens of a vocabulary in the order of their ids, which must be 0, 1, ...; and the special ones among them.
-    Tokens that were added to it must be special: others would be looked for in a text before it is cut into words."""
+    """Return the tokens of a vocabulary in the order of their ids, which must be 0, 1, ...; and the special ones among
+    them. Added tokens must be special: others would be searched in a text before it is split into words."""
     if type(vocabulary) is not dict or not 0 < len(vocabulary) <= LARGEST_VOCABULARY:
         raise UnlikeError(f"no table of at most {LARGEST_VOCABULARY:,} tokens")
     if any(type(index) is not int for index in vocabulary.values()):
@@ -89,7 +89,7 @@ def tokens_by_id(vocabulary: object, added: object) -> tuple[list[str], frozense
 
 
 def words_of(found: Any) -> tuple[NDArray[np.int64], list[tuple[int, int]]]:
-    """For each token of the library's encoding the number of its word; and where each word begins and ends."""
+    """Return the word index of each token of the library's encoding, and the start and end of each word."""
     words = np.array(found.word_ids, dtype=np.int64)
     _, first, counts = np.unique(words, return_index=True, return_counts=True)
     last = first + counts - 1

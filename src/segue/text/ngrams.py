@@ -1,4 +1,4 @@
-"""Texts as TF-IDF vectors of their n-grams: words and pairs of words, or runs of one to three characters.
+"""TF-IDF vectors of n-grams: words and pairs of words, or runs of one to three characters.
 
 In: texts. Out: sparse vectors of length 1, in which an n-gram that occurs n times has (1 + log n) times its inverse
 document frequency. The numbers are those of scikit-learn's TfidfVectorizer with `sublinear_tf` (tests compare them).
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from segue.errors import DataError
 
 Counted = Literal["words", "characters"]
-"""What n-grams are made of."""
+"""Units of n-grams."""
 Texts = Sequence[tuple[str, ...]]
 """One text for each example, or two."""
 WORD = r"\w+|[^\w\s]"
@@ -28,7 +28,7 @@ _WORD, _SPACES = re.compile(WORD), re.compile(r"\s\s+")
 
 @dataclass(frozen=True, kw_only=True)
 class Vectors:
-    """Sparse rows: row n has the numbers `values[starts[n] : starts[n + 1]]` in the columns of the same places."""
+    """Sparse rows: row n has the values `values[starts[n] : starts[n + 1]]` in the same slice of `columns`."""
 
     starts: NDArray[np.int64]
     columns: NDArray[np.int64]
@@ -60,12 +60,12 @@ class Ngrams:
         return {term: column for column, term in enumerate(self.terms)}
 
     def width(self, texts: int) -> int:
-        """Length of the vector of an example with one text or two."""
+        """Return the length of the vector of an example with one text or two."""
         return len(self.terms) * (1 if texts == 1 else 4)
 
     def vector(self, texts: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The columns of an example that are not 0, in order, and their values. Two texts have the vector of each,
-        their distance and their product, side by side."""
+        """Return the non-zero columns of an example, in order, and their values. For two texts, the vectors of both,
+        their absolute difference and their product are concatenated."""
         if len(texts) == 1:
             return self._vector(texts[0])
         (first, first_values), (second, second_values) = map(self._vector, texts)
@@ -79,7 +79,7 @@ class Ngrams:
         return columns[values != 0], values[values != 0]
 
     def vectors(self, rows: Texts) -> Vectors:
-        """A row for each example."""
+        """Return a row for each example."""
         found = [self.vector(texts) for texts in rows]
         starts = np.cumsum([0, *(len(columns) for columns, _ in found)], dtype=np.int64)
         return Vectors(
@@ -99,7 +99,7 @@ class Ngrams:
 
 
 def count_ngrams(text: str, counted: Counted) -> Counter[str]:
-    """How often each n-gram occurs; upper and lower case are the same."""
+    """Return the frequency of each n-gram; case is folded."""
     if counted == "words":
         words = _WORD.findall(text.lower())
         return Counter([*words, *(f"{first} {second}" for first, second in pairwise(words))])
@@ -109,7 +109,7 @@ def count_ngrams(text: str, counted: Counted) -> Counter[str]:
 
 
 def learn_ngrams(texts: Iterable[str], counted: Counted, *, most: int) -> Ngrams:
-    """The n-grams that occur most often in the texts, up to `most`, in the order of their characters."""
+    """Return up to `most` of the most frequent n-grams of the texts, sorted by their characters."""
     occurrences: Counter[str] = Counter()
     documents: Counter[str] = Counter()
     number = 0

@@ -1,8 +1,8 @@
-"""The pre-processing of the XLNet release, with a map back to the original characters.
+"""The pre-processing of the XLNet release, with a map to the original characters.
 
 In: a text. Out: the text that the released SentencePiece model reads; with a map, also the original characters
-[starts[n], ends[n]) that character n of it comes from. White space is collapsed, doubled quotes become one character,
-accents are dropped after compatibility decomposition unless they are kept, and case is folded if asked.
+[starts[n], ends[n]) of its character n. White space is collapsed, doubled quotes become one character, accents are
+dropped after compatibility decomposition unless they are kept, and case is folded if requested.
 """
 
 import re
@@ -28,7 +28,7 @@ class NormalisedText:
 
 
 def normalise(text: str, *, lower: bool, keep_accents: bool) -> str:
-    """The text as the released models expect it."""
+    """Return the text as the released models expect it."""
     text = " ".join(text.split()).replace("``", '"').replace("''", '"')
     if not keep_accents:
         text = _without_accents(text)
@@ -36,7 +36,7 @@ def normalise(text: str, *, lower: bool, keep_accents: bool) -> str:
 
 
 def normalise_with_map(text: str, *, lower: bool, keep_accents: bool) -> NormalisedText:
-    """The same text, and where each of its characters comes from.
+    """Return the normalised text with the original span of each character.
 
     Decomposition goes character by character here. That gives the same text: across characters it only reorders
     combining marks, and these are dropped.
@@ -48,7 +48,7 @@ def normalise_with_map(text: str, *, lower: bool, keep_accents: bool) -> Normali
         if not keep_accents:
             part = _without_accents(part)
         characters.append(part)
-        if end - start == len(part) > 1:  # a stretch of ASCII, one to one
+        if end - start == len(part) > 1:  # a run of ASCII, one to one
             starts.extend(range(start, end))
             ends.extend(range(start + 1, end + 1))
         else:
@@ -58,7 +58,7 @@ def normalise_with_map(text: str, *, lower: bool, keep_accents: bool) -> Normali
 
 
 def _parts(text: str) -> Iterator[tuple[int, int, str]]:
-    """The text with white space and quotes replaced: stretches of ASCII, and other characters one by one."""
+    """Yield the text with white space and quotes replaced: runs of ASCII, and other characters one by one."""
     for found in _PART.finditer(text):
         part = found.group()
         if not part.isspace():

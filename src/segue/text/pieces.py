@@ -1,11 +1,11 @@
-"""SentencePiece tokenisers trained here (`train.train_pieces`), unigram or BPE: nothing of a text is lost.
+"""Lossless SentencePiece tokenisers trained here (`train.train_pieces`), unigram or BPE.
 
-In: a text. Out: ids, and offsets in characters. What makes it lossless:
-- Nothing is normalised: white space, full-width forms and accents stay. There is no invisible first space, so that
+In: a text. Out: ids, and offsets in characters. What makes them lossless:
+- Nothing is normalised: white space, full-width forms and accents stay. There is no implicit first space, so that
   `decode(encode(a) + encode(b)) == a + b`, which streaming needs.
 - A character without a piece becomes the bytes of its UTF-8 form; all of them have the span of that character.
-- U+2581, SentencePiece's own mark for a space, is always written in bytes when it occurs in the text; SentencePiece
-  alone would read it as a space.
+- U+2581, SentencePiece's own mark for a space, is always encoded as bytes if it occurs in the text; SentencePiece alone
+  would read it as a space.
 - A newline is always a token of its own, so the ids of a line do not depend on other lines.
 - Lone surrogates have no UTF-8 form and are the one exception: each becomes U+FFFD, at the same offset.
 Special tokens are control symbols with the ids of the XLNet release; no text produces them.
@@ -27,12 +27,12 @@ from segue.text.unicode import begins_word, is_unspaced, without_surrogates
 
 SPACE_MARK = "\u2581"
 LAYOUT = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
-FIRST_BYTE_ID = len(LAYOUT) + 1  # behind the newline
-RESERVED = FIRST_BYTE_ID + 256  # ids that every vocabulary has: special ones, the newline, the bytes
+FIRST_BYTE_ID = len(LAYOUT) + 1  # after the newline
+RESERVED = FIRST_BYTE_ID + 256  # ids that every vocabulary has: special tokens, the newline, the bytes
 # XLNet's list of pieces that are words of their own. It has no quote, '=' or '>'.
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
-# Scores of the pieces of a line are summed in float32, so a line of millions of characters would be cut badly. A long
-# line is cut into stretches: before the first space from here on, or there if no space comes.
+# Scores of the pieces of a line are summed in float32, so a line of millions of characters would be segmented badly. A
+# long line is split: before the first space from `_STRETCH` on, or at `_LONGEST_STRETCH` if there is none.
 _STRETCH, _LONGEST_STRETCH = 2048, 4096
 _LINE = re.compile("[^\n]*\n{1,512}|[^\n]+")
 _MARK_IDS = np.array([FIRST_BYTE_ID + byte for byte in SPACE_MARK.encode("utf-8")], dtype=np.int64)
@@ -43,7 +43,7 @@ class PieceTokenizer:
     """Lossless sub-word pieces."""
 
     def __init__(self, model: bytes, *, source: str = "a SentencePiece model") -> None:
-        """`source` is what errors call the model: the path of its file, where it has one."""
+        """`source` is the name of the model in errors, such as the path of its file."""
         self._model = model
         with whole_model(source):
             self._processor = open_model(model, source=source)
@@ -60,11 +60,11 @@ class PieceTokenizer:
 
     @property
     def specials(self) -> Mapping[str, int]:
-        """Ids of the special tokens, laid out as in the XLNet release; `unk` is there but never produced."""
+        """Ids of the special tokens, laid out as in the XLNet release; `unk` exists but is never produced."""
         return {piece[1:-1]: index for index, piece in enumerate(LAYOUT) if piece not in ("<s>", "</s>")}
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The ids of a text."""
+        """Return the ids of a text."""
         text = without_surrogates(text)
         if SPACE_MARK not in text:
             return self._encode_lines(text)
@@ -72,17 +72,18 @@ class PieceTokenizer:
         return np.concatenate(parts)
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """The same ids; offsets follow from the widths of the pieces, because nothing is normalised."""
+        """Return the same ids with offsets, which follow from the widths of the pieces, because nothing is
+        normalised."""
         ids = self.encode(text)
         starts, ends = spans(self._widths[ids])
         return Encoding(ids=ids, starts=starts, ends=ends)
 
     def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
-        """The ids up to the last place that no piece can cross: between two characters that no piece has side by side,
-        or after one that no piece goes on from.
+        """Return the ids up to the last position that no piece can cross: between two characters that are adjacent in
+        no piece, or after one that no piece continues.
 
-        What is kept begins where `encode` itself begins to add up scores. It is encoded from there on each time: with
-        other sums before them, two ways to write a word that score the same might be told apart by rounding.
+        The text held back begins where `encode` itself begins to sum scores. It is encoded from there each time: with
+        other sums before them, rounding might decide differently between two segmentations with the same score.
         """
         text = before.text + without_surrogates(text)
         line = max(text.rfind("\n"), text.rfind(SPACE_MARK)) + 1
@@ -98,25 +99,26 @@ class PieceTokenizer:
         return np.concatenate([new, ids[before.given :]]), Unfinished(text=text, read=read, given=len(ids))
 
     def _last_safe(self, text: str, *, begin: int) -> int:
-        """The last place from `begin` on that no piece can cross, whatever follows the text; 0 if there is none."""
+        """Return the last position from `begin` on that no piece can cross, whatever follows the text; 0 if there is
+        none."""
         if text and text[-1] not in self._goes_on:
             return len(text)
         places = range(len(text) - 1, begin - 1, -1)
         return next((place for place in places if text[place - 1 : place + 1] not in self._pairs), 0)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The text of ids; special ones give nothing, and bytes that are not UTF-8 give U+FFFD."""
+        """Return the text of ids; special tokens have no text, and bytes that are not UTF-8 become U+FFFD."""
         array = check_ids(ids, size=self.size)
         return str(self._processor.decode(array[array >= len(LAYOUT)].tolist()))
 
     def token(self, index: int) -> str:
-        """The piece, with U+2581 for a space."""
+        """Return the piece, with U+2581 for a space."""
         check_ids([index], size=self.size)
         return self._processor.id_to_piece(index)
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """XLNet's rule, and beyond it: newlines, pieces that begin with a character of a script without spaces, and
-        the first byte of a character that is not a letter or digit of ASCII."""
+        """Return XLNet's rule, extended by newlines, pieces that begin with a character of a script without spaces, and
+        the first byte of a character that is not an ASCII letter or digit."""
         return np.array([self._begins_word(index) for index in range(self.size)], dtype=np.bool_)
 
     def _begins_word(self, index: int) -> bool:
@@ -127,11 +129,11 @@ class PieceTokenizer:
         return xlnet_start_piece(piece) or piece == "\n" or is_unspaced(piece[0])
 
     def save(self, folder: Path) -> None:
-        """Writes `tokenizer.json` and `spiece.model`."""
+        """Write `tokenizer.json` and `spiece.model`."""
         folders.write(folder, self._saved())
 
     def fingerprint(self) -> str:
-        """A hash of the model."""
+        """Return a hash of the model."""
         return self._saved().fingerprint()
 
     def _saved(self) -> folders.SavedTokenizer:
@@ -154,7 +156,7 @@ class PieceTokenizer:
 
 @contextmanager
 def whole_model(source: str) -> Iterator[None]:
-    """What SentencePiece says of a model whose pieces cannot be read becomes an error that names the file."""
+    """Raise SentencePiece's errors about unreadable pieces as CheckpointError with the name of the file."""
     try:
         yield
     except (RuntimeError, ValueError, IndexError, KeyError, TypeError) as error:
@@ -165,7 +167,7 @@ def whole_model(source: str) -> Iterator[None]:
 
 
 def open_model(model: bytes, *, source: str) -> SentencePieceProcessor:
-    """A SentencePiece model from its bytes; broken ones are refused."""
+    """Load a SentencePiece model from its bytes; raise CheckpointError if they are damaged."""
     processor = SentencePieceProcessor()
     try:
         loaded = bool(model) and processor.LoadFromSerializedProto(model)
@@ -183,8 +185,8 @@ def open_model(model: bytes, *, source: str) -> SentencePieceProcessor:
 
 
 def piece_widths(processor: SentencePieceProcessor) -> NDArray[np.int64]:
-    """How many characters each id advances: the length of its piece, one for the first byte of a character, none for
-    the bytes after it."""
+    """Return the number of characters that each id advances: the length of its piece, one for the first byte of a
+    character, zero for the bytes after it."""
     indices = list(range(processor.get_piece_size()))
     widths = [
         _byte_width(int(piece[1:-1], 16)) if is_byte else len(piece)
@@ -194,7 +196,7 @@ def piece_widths(processor: SentencePieceProcessor) -> NDArray[np.int64]:
 
 
 def joined_pairs(processor: SentencePieceProcessor) -> frozenset[str]:
-    """Every two characters that stand side by side in some piece that text can give."""
+    """Return every pair of characters that are adjacent in a piece that text can produce."""
     indices = list(range(processor.get_piece_size()))
     silent = zip(processor.is_control(indices), processor.is_byte(indices), processor.is_unknown(indices), strict=True)
     pieces = zip(processor.id_to_piece(indices), silent, strict=True)
@@ -202,13 +204,13 @@ def joined_pairs(processor: SentencePieceProcessor) -> frozenset[str]:
 
 
 def spans(widths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Starts and ends of tokens that follow one another; a width of zero shares the last character before it."""
+    """Return starts and ends of consecutive tokens; a token of width zero shares the last character before it."""
     ends = np.cumsum(widths, dtype=np.int64)
     return ends - np.maximum(widths, 1), ends
 
 
 def check_ids(ids: Sequence[int] | NDArray[np.int64], *, size: int) -> NDArray[np.int64]:
-    """The ids as an array, refused if one is outside the vocabulary."""
+    """Return the ids as an array; raise DataError if one is outside the vocabulary."""
     array = np.asarray(ids, dtype=np.int64).reshape(-1)
     wrong = array[(array < 0) | (array >= size)]
     if wrong.size:
@@ -217,12 +219,12 @@ def check_ids(ids: Sequence[int] | NDArray[np.int64], *, size: int) -> NDArray[n
 
 
 def byte_begins_word(byte: int) -> bool:
-    """Whether a byte of UTF-8 begins a word: ASCII by its character, a first byte always, a later byte never."""
+    """Return True if a byte of UTF-8 begins a word: ASCII by its character, a first byte always, a later byte never."""
     return begins_word(chr(byte)) if byte < 0x80 else byte >= 0xC0
 
 
 def xlnet_start_piece(piece: str) -> bool:
-    """The rule of the XLNet code for pieces that begin a word."""
+    """Return True for pieces that begin a word by the rule of the XLNet code."""
     return piece.startswith((SPACE_MARK, "<")) or piece in _PUNCTUATION
 
 
@@ -235,9 +237,9 @@ def _neighbours(piece: str) -> Iterator[str]:
 
 
 def _stretches(line: str) -> Iterator[str]:
-    """The line in stretches. Where one ends depends on nothing that comes later, as a text that comes in parts needs.
+    """Yield the line in parts. The end of a part depends on nothing that comes later, as incremental encoding needs.
 
-    Pieces have a space only at their beginning, so a cut before a space changes nothing.
+    Pieces have a space only at their beginning, so a split before a space changes nothing.
     """
     start = 0
     while len(line) - start > _STRETCH:
@@ -251,7 +253,7 @@ def _stretches(line: str) -> Iterator[str]:
 
 
 def _between(parts: list[str]) -> list[str | None]:
-    """The parts with None between each two of them; empty parts are left out."""
+    """Return the parts with None between each two of them; empty parts are left out."""
     joined: list[str | None] = []
     for number, part in enumerate(parts):
         if number:

@@ -1,9 +1,9 @@
 """Tokenisers from a released `spiece.model`, with the pre-processing of the XLNet code and exact offsets.
 
-In: a text. Out: the ids that the released code gives, and offsets into the text as it was before pre-processing.
-It changes texts: white space is collapsed, quotes, accents and compatibility forms are replaced, and characters that
-the model does not know become `<unk>`, so `decode` gives the normalised text. One deliberate difference: a text that
-spells a special token, such as `<eop>`, which XLNet's model lists as an ordinary symbol, gives its characters instead.
+In: a text. Out: the ids of the released code, and offsets into the text before pre-processing. Encoding is lossy: white
+space is collapsed, quotes, accents and compatibility forms are replaced, and characters that the model does not know
+become `<unk>`, so `decode` gives the normalised text. One deliberate difference: a text that spells a special token,
+such as `<eop>`, which XLNet's model lists as an ordinary symbol, is encoded as its characters.
 """
 
 import re
@@ -31,9 +31,9 @@ from segue.text.unicode import without_surrogates
 
 _MAX_MODEL = 1 << 26
 _STRETCH = 4096
-_LONGEST_WORD = 8192  # characters; a longer one is cut when a text comes in parts
+_LONGEST_WORD = 8192  # characters; a longer word is split in incremental encoding
 _WORD, _SPACES = re.compile(r"\S+"), re.compile(r"\s+")
-# Han characters that no normalisation changes or joins.
+# Han characters that no normalisation changes or combines.
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2}")
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -49,7 +49,7 @@ class ReleasedPieces:
         keep_accents: bool = False,
         source: str = "a released SentencePiece model",
     ) -> None:
-        """`source` is what errors call the model: the path of its file, where it has one."""
+        """`source` is the name of the model in errors, such as the path of its file."""
         self._model, self.lower, self.keep_accents = model, lower, keep_accents
         with whole_model(source):
             self._open(source)
@@ -64,7 +64,7 @@ class ReleasedPieces:
         self._rewrites = self._find_rewrites()
         self._rewritten = np.zeros(self.size, dtype=np.bool_)
         self._rewritten[list(self._rewrites)] = True
-        # A space may be a cut only if the model drops it and puts a mark before each part.
+        # A text may be split at a space only if the model drops it and puts a mark before each part.
         self._may_cut = processor.Normalize("  a ") == f"{SPACE_MARK}a"
         self._pairs = joined_pairs(processor)
         self._words_apart = (
@@ -85,7 +85,7 @@ class ReleasedPieces:
         return {name: index for name, index in found.items() if index != self._unk} | {"unk": self._unk}
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The ids of a text."""
+        """Return the ids of a text."""
         text = self._normalise(without_surrogates(text))
         parts = [part for _, part in self._parts(text)]
         if not parts:
@@ -94,7 +94,8 @@ class ReleasedPieces:
         return self._rewrite(ids, ids)[0]
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """The same ids. A span has the white space before its word; a mark from nothing has an empty span."""
+        """Return the same ids with offsets. A span includes the white space before its word; a mark without a character
+        has an empty span."""
         mapped = normalise_with_map(without_surrogates(text), lower=self.lower, keep_accents=self.keep_accents)
         ids, starts, ends = [_NONE], [_NONE], [_NONE]
         for begin, part in self._parts(mapped.text):
@@ -112,10 +113,10 @@ class ReleasedPieces:
         return Encoding(ids=np.concatenate(ids), starts=np.concatenate(starts), ends=np.concatenate(ends))
 
     def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
-        """The ids up to the last white space, or to the last two Han characters that no piece has side by side.
+        """Return the ids up to the last white space, or to the last two Han characters that are adjacent in no piece.
 
-        What is kept begins where `encode` begins a part, and is encoded from there on each time, so that sums of scores
-        are rounded in the same way. A word that is too long is cut as if there were a space.
+        The text held back begins where `encode` begins a part, and is encoded from there each time, so that sums of
+        scores are rounded in the same way. A word that is too long is split as if there were a space.
         """
         new, checked = _NONE, max(len(before.text), 1)
         text = _SPACES.sub(" ", before.text + without_surrogates(text))
@@ -132,7 +133,8 @@ class ReleasedPieces:
         return np.concatenate([new, ids[before.given :]]), Unfinished(text=text, read=read, given=len(ids))
 
     def _last_safe(self, text: str, *, begin: int) -> int:
-        """The last place from `begin` on where the ids before do not depend on what follows; 0 if there is none."""
+        """Return the last position from `begin` on where the ids before it do not depend on later text; 0 if there is
+        none."""
         places = range(len(text), begin - 1, -1)
         return next((place for place in places if text[place - 1] == " " or self._is_apart(text, place)), 0)
 
@@ -141,13 +143,13 @@ class ReleasedPieces:
         return (
             _HAN.fullmatch(two) is not None
             and two not in self._pairs
-            # Unknown characters that follow one another become one id.
+            # Adjacent unknown characters become one id.
             and any(self._processor.piece_to_id(character) != self._unk for character in two)
             and self._processor.Normalize(two).endswith(two)
         )
 
     def _last_part(self, text: str) -> int:
-        """Where the last part of a text begins, of those that begin after white space; see `_parts`."""
+        """Return the start of the last part of a text, of those that begin after white space; see `_parts`."""
         if len(text) <= _STRETCH and (text.isascii() or len(self._normalise(text)) <= _STRETCH):
             return 0
         last = part = length = 0  # the part and the length in characters of the normalised text
@@ -165,25 +167,25 @@ class ReleasedPieces:
         return normalise(text, lower=self.lower, keep_accents=self.keep_accents)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The normalised text of ids; special and unknown ones give nothing."""
+        """Return the normalised text of ids; special and unknown tokens have no text."""
         array = check_ids(ids, size=self.size)
         return str(self._processor.decode(array[~self._special[array]].tolist()))
 
     def token(self, index: int) -> str:
-        """The piece, with U+2581 for a space."""
+        """Return the piece, with U+2581 for a space."""
         check_ids([index], size=self.size)
         return self._pieces[index]
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """The rule of the XLNet code: pieces that begin with U+2581 or `<`, and punctuation of ASCII."""
+        """Return the rule of the XLNet code: pieces that begin with U+2581 or `<`, and ASCII punctuation."""
         return np.array([xlnet_start_piece(piece) for piece in self._pieces], dtype=np.bool_)
 
     def save(self, folder: Path) -> None:
-        """Writes `tokenizer.json` and `spiece.model`."""
+        """Write `tokenizer.json` and `spiece.model`."""
         folders.write(folder, self._saved())
 
     def fingerprint(self) -> str:
-        """A hash of the model and the settings."""
+        """Return a hash of the model and the settings."""
         return self._saved().fingerprint()
 
     def _saved(self) -> folders.SavedTokenizer:
@@ -191,7 +193,7 @@ class ReleasedPieces:
         return folders.SavedTokenizer(kind="released", settings=settings, data=self._model)
 
     def _parts(self, text: str) -> Iterator[tuple[int, str]]:
-        """Parts of a normalised text with where they begin, cut at spaces, which are left out."""
+        """Yield the start and the text of the parts of a normalised text, split at spaces, which are left out."""
         start = 0
         while self._may_cut and len(text) - start > _STRETCH:
             cut = text.find(" ", start + _STRETCH)
@@ -211,10 +213,10 @@ class ReleasedPieces:
         return widths
 
     def _source_spans(self, part: str, *, after_cut: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each character of SentencePiece's own normalisation: the characters of the part that it comes from."""
+        """Return, for each character of SentencePiece's own normalisation, its span in the part."""
         text, offsets = self._processor.Normalize(part, with_offsets=True)
         first = np.asarray(offsets, dtype=np.int64)
-        marks = int(self._may_cut)  # one mark that is not in the part: the space of the cut, or nothing
+        marks = int(self._may_cut)  # one mark that is not in the part: the space of the split, or nothing
         for begin, end in _runs(first, begin=marks):
             if text[begin:end] == part[first[begin] : first[end]]:  # a symbol that is copied: one to one
                 first[begin:end] += np.arange(end - begin)
@@ -226,7 +228,7 @@ class ReleasedPieces:
     def _rewrite(
         self, ids: NDArray[np.int64], widths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Replaces pieces that the XLNet code takes apart, and special tokens that a text spells."""
+        """Replace pieces that the XLNet code splits, and special tokens that a text spells."""
         hits = np.flatnonzero(self._rewritten[ids])
         if not hits.size:
             return ids, widths
@@ -255,7 +257,7 @@ class ReleasedPieces:
         return rewrites
 
     def _without_comma(self, piece: str) -> list[str]:
-        """The pieces of a number, then its comma: `12,` becomes `12` and `,`, whatever the model has learned."""
+        """Return the pieces of a number, then its comma: `12,` becomes `12` and `,`, whatever the model has learned."""
         parts = list(self._processor.encode(piece[:-1].replace(SPACE_MARK, ""), return_type=str))
         if not piece.startswith(SPACE_MARK) and parts[0].startswith(SPACE_MARK):
             parts[:1] = [parts[0][1:]] if len(parts[0]) > 1 else []
@@ -263,13 +265,13 @@ class ReleasedPieces:
 
 
 def read_pieces(path: str | Path, *, lower: bool = False, keep_accents: bool = False) -> ReleasedPieces:
-    """The tokeniser of a released `spiece.model`; the settings are those that the model was trained with."""
+    """Read the tokeniser of a released `spiece.model`; the settings are those with which the model was trained."""
     model = folders.read_limited(Path(path), limit=_MAX_MODEL)
     return ReleasedPieces(model, lower=lower, keep_accents=keep_accents, source=str(path))
 
 
 def _cut_word(found: re.Match[str]) -> str:
-    """The word with a space after each stretch that is as long as a word may be."""
+    """Return a word with a space after every `_LONGEST_WORD` characters."""
     word = found.group()
     return " ".join(word[start : start + _LONGEST_WORD] for start in range(0, len(word), _LONGEST_WORD))
 
@@ -279,6 +281,6 @@ def _at(values: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def _runs(values: NDArray[np.int64], *, begin: int) -> list[tuple[int, int]]:
-    """Where equal values follow one another, from `begin` on, but for the last value."""
+    """Return the runs of equal values from `begin` on, except that of the last value."""
     edges = np.flatnonzero(np.diff(values[begin:])) + begin + 1
     return [(a, b) for a, b in zip([begin, *edges.tolist()], edges.tolist(), strict=False) if b - a > 1]

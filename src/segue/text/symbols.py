@@ -1,8 +1,8 @@
-"""Characters and bytes as tokens.
+"""Character and byte tokenisers.
 
-In: a text. Out: an id for each character, or for each byte of its UTF-8 form, and offsets in characters.
-Bytes lose nothing of any text, unless some are left out of their list; characters that were not collected become the
-unknown id and are lost. Lone surrogates become U+FFFD in all of them.
+In: a text. Out: an id for each character, or for each byte of its UTF-8 form, and offsets in characters. Bytes are
+lossless, unless some are left out of their list; characters outside the vocabulary become the unknown id and are lost.
+Lone surrogates become U+FFFD in all of them.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ _CODES = 0x110000
 
 
 class CharacterTokenizer:
-    """A vocabulary of characters; special tokens first."""
+    """A vocabulary of characters, special tokens first."""
 
     def __init__(self, characters: Sequence[str], *, specials: Sequence[str] = SPECIALS) -> None:
         self._characters, self._special_names = tuple(characters), tuple(specials)
@@ -49,7 +49,7 @@ class CharacterTokenizer:
         return self._specials
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The ids of a text."""
+        """Return the ids of a text."""
         codes = np.frombuffer(without_surrogates(text).encode("utf-32-le"), dtype="<u4")
         ids: NDArray[np.int64] = self._table[codes].astype(np.int64)
         if "unk" not in self._specials and ids.size and ids.min() < 0:
@@ -61,39 +61,39 @@ class CharacterTokenizer:
         return ids
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """The same ids; token n is character n."""
+        """Return the same ids with offsets; token n is character n."""
         ids = self.encode(text)
         places = np.arange(len(ids), dtype=np.int64)
         return Encoding(ids=ids, starts=places, ends=places + 1)
 
     def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
-        """All ids of the part: no character depends on what follows."""
+        """Return all ids of the part: no character depends on what follows."""
         return self.encode(text), before
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The text of ids; special and unknown ones give nothing."""
+        """Return the text of ids; special and unknown tokens have no text."""
         array = check_ids(ids, size=self.size) - len(self._specials)
         return self._codes[array[array >= 0]].tobytes().decode("utf-32-le")
 
     def token(self, index: int) -> str:
-        """The character, or the name of the special token."""
+        """Return the character, or the name of the special token."""
         check_ids([index], size=self.size)
         special = len(self._specials)
         return f"<{self._special_names[index]}>" if index < special else self._characters[index - special]
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """Special tokens, white space, punctuation, symbols and characters of scripts without spaces begin a word.
+        """Return True for special tokens, white space, punctuation, symbols and characters of scripts without spaces.
 
         Whether a letter follows a space cannot be known from its id alone: the space begins the word, as U+2581 does.
         """
         return np.array([True] * len(self._specials) + [begins_word(c) for c in self._characters], dtype=np.bool_)
 
     def save(self, folder: Path) -> None:
-        """Writes `tokenizer.json` and `vocabulary.txt`: a character a line, U+ and its number if invisible."""
+        """Write `tokenizer.json` and `vocabulary.txt`: one character per line, U+ and its number if it is invisible."""
         folders.write(folder, self._saved())
 
     def fingerprint(self) -> str:
-        """A hash of the characters and the settings."""
+        """Return a hash of the characters and the settings."""
         return self._saved().fingerprint()
 
     def _saved(self) -> folders.SavedTokenizer:
@@ -116,45 +116,47 @@ class ByteTokenizer:
 
     @property
     def specials(self) -> Mapping[str, int]:
-        """Ids of the special tokens, from 256 on; there is nothing unknown."""
+        """Ids of the special tokens, from 256 on; there is no unknown token."""
         return self._specials
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The bytes of a text."""
+        """Return the bytes of a text."""
         return np.frombuffer(without_surrogates(text).encode("utf-8"), dtype=np.uint8).astype(np.int64)
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """The same ids; all bytes of a character have its span."""
+        """Return the same ids with offsets; all bytes of a character have its span."""
         ids = self.encode(text)
         starts, ends = spans(((ids & 0xC0) != 0x80).astype(np.int64))
         return Encoding(ids=ids, starts=starts, ends=ends)
 
     def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
-        """All ids of the part: no byte depends on what follows."""
+        """Return all ids of the part: no byte depends on what follows."""
         return self.encode(text), before
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The text of ids; special ones give nothing, and bytes that are not UTF-8 give U+FFFD."""
+        """Return the text of ids; special tokens have no text, and bytes that are not UTF-8 become U+FFFD."""
         array = check_ids(ids, size=self.size)
         return array[array < 256].astype(np.uint8).tobytes().decode("utf-8", errors="replace")
 
     def token(self, index: int) -> str:
-        """The character of a printable byte, its hexadecimal form otherwise, or the name of the special token."""
+        """Return the character of a printable byte, its hexadecimal form otherwise, or the name of the special
+        token."""
         check_ids([index], size=self.size)
         if index >= 256:
             return f"<{self._special_names[index - 256]}>"
         return _shown(index)
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """Special tokens, bytes of ASCII that are no letter or digit, and the first byte of any other character."""
+        """Return True for special tokens, ASCII bytes that are not letters or digits, and the first byte of any other
+        character."""
         return np.array([byte_begins_word(b) for b in range(256)] + [True] * len(self._specials), dtype=np.bool_)
 
     def save(self, folder: Path) -> None:
-        """Writes `tokenizer.json`; there is no other file."""
+        """Write `tokenizer.json`; there is no other file."""
         folders.write(folder, self._saved())
 
     def fingerprint(self) -> str:
-        """A hash of the settings."""
+        """Return a hash of the settings."""
         return self._saved().fingerprint()
 
     def _saved(self) -> folders.SavedTokenizer:
@@ -162,9 +164,9 @@ class ByteTokenizer:
 
 
 class ListedBytes:
-    """Some bytes of UTF-8, each with its place in a list as its id, as the enwik8 models of Transformer-XL have them.
+    """A list of bytes of UTF-8, each with its index as its id, as in the enwik8 models of Transformer-XL.
 
-    A line break that is not listed gives no token, as in the text that those models were trained on; any other byte
+    A line break that is not listed gives no token, as in the text on which those models were trained; any other byte
     that is not listed is an error. There are no special tokens.
     """
 
@@ -186,48 +188,48 @@ class ListedBytes:
 
     @property
     def specials(self) -> Mapping[str, int]:
-        """There are none."""
+        """No special tokens."""
         return {}
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The ids of the bytes of a text, without line breaks unless they are listed."""
+        """Return the ids of the bytes of a text, without line breaks unless they are listed."""
         return self._look_up(self._raw(text))[0]
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """The same ids; all bytes of a character have its span."""
+        """Return the same ids with offsets; all bytes of a character have its span."""
         raw = self._raw(text)
         ids, kept = self._look_up(raw)
         starts, ends = spans(((raw & 0xC0) != 0x80).astype(np.int64))
         return Encoding(ids=ids, starts=starts[kept], ends=ends[kept])
 
     def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
-        """All ids of the part: no byte depends on what follows."""
+        """Return all ids of the part: no byte depends on what follows."""
         return self.encode(text), before
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The text of ids; bytes that are not UTF-8 give U+FFFD."""
+        """Return the text of ids; bytes that are not UTF-8 become U+FFFD."""
         return self._bytes[check_ids(ids, size=self.size)].tobytes().decode("utf-8", errors="replace")
 
     def token(self, index: int) -> str:
-        """The character of a printable byte, its hexadecimal form otherwise."""
+        """Return the character of a printable byte, its hexadecimal form otherwise."""
         check_ids([index], size=self.size)
         return _shown(int(self._bytes[index]))
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """Bytes of ASCII that are no letter or digit, and the first byte of any other character."""
+        """Return True for ASCII bytes that are not letters or digits, and the first byte of any other character."""
         return np.array([byte_begins_word(b) for b in self._bytes.tolist()], dtype=np.bool_)
 
     def numbers(self) -> list[int]:
-        """The bytes in the order of their ids."""
+        """Return the bytes in the order of their ids."""
         result: list[int] = self._bytes.tolist()
         return result
 
     def save(self, folder: Path) -> None:
-        """Writes `tokenizer.json` and `vocabulary.txt`: the number of a byte a line."""
+        """Write `tokenizer.json` and `vocabulary.txt`: the number of one byte per line."""
         folders.write(folder, self._saved())
 
     def fingerprint(self) -> str:
-        """A hash of the bytes."""
+        """Return a hash of the bytes."""
         return self._saved().fingerprint()
 
     def _saved(self) -> folders.SavedTokenizer:
@@ -238,7 +240,7 @@ class ListedBytes:
         return np.frombuffer(without_surrogates(text).encode("utf-8"), dtype=np.uint8)
 
     def _look_up(self, raw: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The ids, and which bytes have one."""
+        """Return the ids, and the mask of the bytes that have one."""
         ids: NDArray[np.int64] = self._table[raw]
         kept = ids >= 0
         unknown = raw[~kept & (raw != ord("\n"))]
@@ -256,9 +258,10 @@ def _shown(byte: int) -> str:
 def collect_characters(
     texts: Iterable[str], *, min_count: int = 1, max_size: int | None = None, specials: Sequence[str] = SPECIALS
 ) -> CharacterTokenizer:
-    """The characters of texts: the frequent ones first, equally frequent ones as they first appear.
+    """Return a tokeniser for the characters of texts: the most frequent first, equally frequent ones in order of
+    appearance.
 
-    `max_size` limits the whole vocabulary, special tokens included.
+    `max_size` limits the whole vocabulary, including special tokens.
     """
     if min_count < 1:
         raise DataError(f"min_count must be at least 1; got {min_count}. Use 1 to keep all characters.")
@@ -272,7 +275,7 @@ def collect_characters(
 
 
 def characters_from_saved(saved: folders.SavedTokenizer) -> CharacterTokenizer:
-    """The tokeniser of a saved vocabulary."""
+    """Return the tokeniser of a saved vocabulary."""
     settings = folders.take_settings(saved, {"specials": list})
     try:
         lines = saved.data.decode("utf-8").split("\n")[:-1]
@@ -285,7 +288,7 @@ def characters_from_saved(saved: folders.SavedTokenizer) -> CharacterTokenizer:
 
 
 def bytes_from_saved(saved: folders.SavedTokenizer) -> ByteTokenizer:
-    """The byte tokeniser with its special tokens."""
+    """Return the byte tokeniser with its special tokens."""
     settings = folders.take_settings(saved, {"specials": list})
     try:
         return ByteTokenizer(specials=folders.names(settings["specials"]))
@@ -294,7 +297,7 @@ def bytes_from_saved(saved: folders.SavedTokenizer) -> ByteTokenizer:
 
 
 def listed_bytes_from_saved(saved: folders.SavedTokenizer) -> ListedBytes:
-    """The tokeniser of a saved list of bytes."""
+    """Return the tokeniser of a saved list of bytes."""
     folders.take_settings(saved, {})
     try:
         return ListedBytes([int(line) for line in saved.data.decode("ascii").split("\n")[:-1]])

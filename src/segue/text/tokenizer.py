@@ -1,11 +1,12 @@
 """The tokeniser interface, which all kinds implement.
 
-Every kind keeps these promises, tested on random Unicode:
-- offsets are exact and count characters: token n comes from `text[starts[n]:ends[n]]`, starts and ends never fall, and
-  no character is lost between tokens but white space, where the kind says so; bytes of one character share its span;
+Every kind has these properties, tested on random Unicode:
+- offsets are exact and count characters: token n comes from `text[starts[n]:ends[n]]`, starts and ends never decrease,
+  and no character is lost between tokens except white space, if the kind says so; bytes of one character share its
+  span;
 - `decode(encode(text)) == text`, unless the kind says what it changes (a released model with its own normalisation,
-  words); lone surrogates aside: they have no UTF-8 form and become U+FFFD in every kind;
-- text never produces a special id other than unk: `<sep>` typed by a user is four or five ordinary characters;
+  words), except for lone surrogates: they have no UTF-8 form and become U+FFFD in every kind;
+- text never produces a special id other than unk: `<sep>` typed by a user is five ordinary characters;
 - a saved tokeniser loads to an equal one, with the same fingerprint.
 """
 
@@ -21,13 +22,13 @@ from numpy.typing import NDArray
 from segue.errors import DataError
 
 BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
-"""A piece that stands for a byte, where no piece has the character."""
+"""A piece that stands for a byte, if no piece has the character."""
 SPECIALS = ("unk", "cls", "sep", "pad", "mask", "eod", "eop")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """Ids, and where in the text each of them comes from."""
+    """Ids, and the span of each in the text."""
 
     ids: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -36,9 +37,10 @@ class Encoding:
 
 @dataclass(frozen=True, kw_only=True)
 class Unfinished:
-    """Where a text that comes in parts stands: the end of it, from which its next ids can be made.
+    """State of a text that arrives in parts: its end, from which the next ids can be computed.
 
-    `read` characters of `text` have given their ids already, `given` of them; the others wait for what follows.
+    The ids of the first `read` characters of `text`, `given` in number, have been returned; the others wait for later
+    text.
     """
 
     text: str = ""
@@ -47,44 +49,45 @@ class Unfinished:
 
 
 class Tokenizer(Protocol):
-    """Text to ids and back."""
+    """Converts text to ids and back."""
 
     @property
     def size(self) -> int:
-        """Number of ids, special ones included."""
+        """Number of ids, including special ones."""
 
     @property
     def specials(self) -> Mapping[str, int]:
-        """Ids of the special tokens that it has, of: unk, cls, sep, pad, mask, eod (end of a document), eop (end of a
-        paragraph). None of them comes out of text, but unk where a kind has unknown parts."""
+        """Ids of its special tokens, among: unk, cls, sep, pad, mask, eod (end of a document), eop (end of a
+        paragraph). Text produces none of them, except unk if a kind has unknown parts."""
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The ids of a text."""
+        """Return the ids of a text."""
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """The same ids, and where each comes from."""
+        """Return the same ids with offsets."""
 
     def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
-        """The ids that this part of a text makes certain, whatever follows it, and what waits (see `stream`)."""
+        """Return the ids that this part of a text makes final, whatever follows it, and the new state (see
+        `stream`)."""
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The text of ids; special ones give nothing."""
+        """Return the text of ids; special tokens have no text."""
 
     def token(self, index: int) -> str:
-        """A token id as text for display."""
+        """Return a token as text for display."""
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """For each id: whether it begins a word, for spans of whole words."""
+        """Return True for each id that begins a word, for spans of whole words."""
 
     def save(self, folder: Path) -> None:
-        """Writes its files into an existing folder."""
+        """Write the files of the tokeniser into an existing folder."""
 
     def fingerprint(self) -> str:
-        """A hash of everything that decides its ids."""
+        """Return a hash of everything that determines its ids."""
 
 
 def special_ids(names: Sequence[str]) -> dict[str, int]:
-    """Ids from 0 on for the names of special tokens, which must be known and different."""
+    """Return ids from 0 on for the names of special tokens, which must be known and distinct."""
     unknown = [name for name in names if name not in SPECIALS]
     if unknown or len(set(names)) != len(names):
         raise DataError(

@@ -1,7 +1,7 @@
-"""Training of tokenisers from texts: one entry for all kinds, and the training of SentencePiece models.
+"""Training of tokenisers from texts: one entry point for all kinds, and the training of SentencePiece models.
 
-In: texts, each a document or a line. Out: a tokeniser. The same texts, settings and seed give the same tokeniser, to
-the bit: SentencePiece runs on one thread, because its vocabulary depends on the number of threads.
+In: texts, each a document or a line. Out: a tokeniser. The same texts, settings and seed give the same tokeniser, bit
+by bit: SentencePiece runs on one thread, because its vocabulary depends on the number of threads.
 """
 
 import io
@@ -38,10 +38,10 @@ def train_tokenizer(
     max_sentences: int = 200_000,
     seed: int = 0,
 ) -> Tokenizer:
-    """A tokeniser of any kind; settings of other kinds are not looked at.
+    """Train a tokeniser of any kind; settings of other kinds are ignored.
 
-    `vocabulary_size` is needed for unigram and bpe, a limit for words and characters (None: no limit), and bytes have
-    their own. More settings are on `train_pieces`, `count_words` and `collect_characters`.
+    `vocabulary_size` is required for unigram and bpe and a limit for words and characters (None: no limit); bytes have
+    a fixed size. `train_pieces`, `count_words` and `collect_characters` have more settings.
     """
     if kind not in get_args(Kind):
         raise DataError(
@@ -74,10 +74,10 @@ def train_pieces(
     max_sentences: int = 200_000,
     seed: int = 0,
 ) -> PieceTokenizer:
-    """A lossless SentencePiece tokeniser of exactly `vocabulary_size` ids.
+    """Train a lossless SentencePiece tokeniser of exactly `vocabulary_size` ids.
 
-    `character_coverage` is the share of the characters of the texts that get a piece; the rest is written in bytes.
-    Texts are cut at newlines, and longer lines after 500 to 1,000 characters; of the sentences so made a random
+    `character_coverage` is the share of the characters of the texts that get a piece; the rest is encoded as bytes.
+    Texts are split at newlines, and longer lines after 500 to 1,000 characters; of these sentences a random
     `max_sentences` are used (a reservoir with `seed`), which bounds memory and time for any number of texts.
     """
     if kind not in ("unigram", "bpe"):
@@ -100,7 +100,7 @@ def train_pieces(
 
 
 def sample_sentences(texts: Iterable[str], *, max_sentences: int, seed: int) -> list[str]:
-    """A random sample of the sentences, each with the same chance, in memory bounded by its size."""
+    """Return a random sample of the sentences, each with the same probability, in memory bounded by its size."""
     chance = random.Random(seed)
     kept: list[str] = []
     for number, sentence in enumerate(_sentences(texts)):
@@ -121,8 +121,8 @@ def _sentences(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _run_trainer(sentences: list[str], *, kind: str, vocabulary_size: int, character_coverage: float) -> bytes:
-    # A space must have a piece, or it would be written in the bytes of U+2581. Its mark is required, and must occur:
-    # the trainer aborts the process when a required character has no count.
+    # A space must have a piece, or it would be encoded as the bytes of U+2581. Its mark is required, and must occur:
+    # the trainer aborts the process if a required character has no count.
     sentences.append(" ")
     model = io.BytesIO()
     try:

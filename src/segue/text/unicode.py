@@ -1,4 +1,4 @@
-"""Facts about characters: lone surrogates, scripts without spaces, and which characters begin a word."""
+"""Properties of characters: lone surrogates, scripts without spaces, and characters that begin a word."""
 
 import re
 import unicodedata
@@ -25,7 +25,7 @@ _UNSPACED = (
 
 
 def without_surrogates(text: str) -> str:
-    """The text with each lone surrogate replaced by U+FFFD: UTF-8 has no form for them. Length and offsets stay."""
+    """Replace each lone surrogate by U+FFFD, since UTF-8 has no form for it. Length and offsets stay."""
     if text.isascii():
         return text
     try:
@@ -36,27 +36,27 @@ def without_surrogates(text: str) -> str:
 
 
 def is_unspaced(character: str) -> bool:
-    """Whether the character is of a script that is written without spaces, such as Chinese."""
+    """Return True if the character belongs to a script that is written without spaces, such as Chinese."""
     code = ord(character)
     return any(first <= code <= last for first, last in _UNSPACED)
 
 
 def is_chinese(text: str) -> bool:
-    """Whether a text is mostly in a script without spaces; a character of it counts as much as two letters."""
+    """Return True if a text is mostly in a script without spaces; a character of it counts as much as two letters."""
     unspaced = sum(is_unspaced(one) for one in text if one.isalpha())
     letters = sum(one.isalpha() for one in text)
     return 3 * unspaced > letters
 
 
 def begins_word(character: str) -> bool:
-    """Whether a single character begins a word as far as it alone can tell.
+    """Return True if a single character begins a word as far as it alone can tell.
 
     A space begins the word after it, as U+2581 does in SentencePiece; punctuation, symbols and characters of scripts
-    without spaces are words of their own; letters, digits and marks of other scripts go on with a word.
+    without spaces are words of their own; letters, digits and marks of other scripts continue a word.
     """
     if is_unspaced(character):
         return True
-    # Combining marks are neither letters nor digits, but they belong to what is before them.
+    # Combining marks are neither letters nor digits, but they belong to the character before them.
     return not (character.isalnum() or character == REPLACEMENT or _is_mark(character))
 
 
@@ -65,7 +65,7 @@ def _is_mark(character: str) -> bool:
 
 
 def stretches(line: str, *, length: int) -> Iterator[str]:
-    """The line in parts of at most twice `length` characters, cut before a space where there is one in time."""
+    """Yield the line in parts of at most twice `length` characters, split before a space if there is one in time."""
     start = 0
     while len(line) - start > 2 * length:
         cut = line.find(" ", start + length, start + 2 * length)

@@ -1,11 +1,11 @@
-"""WordPiece tokenisers, as BERT has them, run by the `tokenizers` library.
+"""WordPiece tokenisers, as in BERT, run by the `tokenizers` library.
 
-In: a text. Out: the ids and offsets that transformers finds. White space is dropped, Han characters are words of their
-own, case and accents are folded where the settings say so, and a word that no pieces make is `[UNK]`; so `decode` gives
-the normalised text. One deliberate difference from transformers: a text that spells a special token, such as `[SEP]`,
-gives its characters instead.
+In: a text. Out: the ids and offsets of transformers. White space is dropped, Han characters are words of their own,
+case and accents are folded if the settings say so, and a word that cannot be composed of pieces is `[UNK]`; so `decode`
+gives the normalised text. One deliberate difference from transformers: a text that spells a special token, such as
+`[SEP]`, is encoded as its characters.
 
-The library is handed what was checked here, and never a file.
+The library gets a description that was checked here, never a file.
 """
 
 import json
@@ -25,11 +25,11 @@ from segue.text.tokenizer import Encoding, Unfinished
 from segue.text.unicode import is_unspaced, without_surrogates
 
 SPECIAL = {"[UNK]": "unk", "[CLS]": "cls", "[SEP]": "sep", "[PAD]": "pad", "[MASK]": "mask"}
-"""What special tokens are called there, and here."""
+"""Names of special tokens in BERT's vocabulary and in this project."""
 PREFIX = "##"
 SETTINGS = ("lowercase", "strip_accents", "handle_chinese_chars", "clean_text")
 _LONGEST = 100
-"""Characters of a word; a longer one is unknown."""
+"""Maximum number of characters of a word; a longer one is unknown."""
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _SPACE = re.compile("[ \t\n\r]")
 
@@ -38,7 +38,7 @@ class WordPieceTokenizer:
     """Word pieces of a `tokenizer.json`, or of a `vocab.txt`."""
 
     def __init__(self, data: bytes, *, source: str = "tokenizer.json") -> None:
-        """`data` is a `tokenizer.json`; `source` is what errors call it: its path, where it has one."""
+        """`data` is a `tokenizer.json`; `source` is its name in errors, such as its path."""
         self._source = source
         try:
             values = json.loads(data.decode("utf-8"))
@@ -60,7 +60,7 @@ class WordPieceTokenizer:
                 "Save it again with transformers 5, or give its vocab.txt."
             ) from None
         self._data = json.dumps(describe(self._tokens, self.settings, self._control), ensure_ascii=False).encode()
-        # No text gives a token with brackets around a number: brackets are words of their own.
+        # No text produces a token with brackets around a number: brackets are words of their own.
         hidden = {token: f"[[{index}]]" for index, token in enumerate(self._tokens) if token in self._control}
         inner = describe([hidden.get(token, token) for token in self._tokens], self.settings, ())
         inner["model"]["unk_token"] = hidden["[UNK]"]
@@ -70,7 +70,7 @@ class WordPieceTokenizer:
 
     @property
     def lower(self) -> bool:
-        """Whether case is folded."""
+        """True if case is folded."""
         return self.settings["lowercase"] is True
 
     @property
@@ -80,23 +80,23 @@ class WordPieceTokenizer:
 
     @property
     def specials(self) -> Mapping[str, int]:
-        """Ids of the special tokens that the vocabulary has."""
+        """Ids of the special tokens in the vocabulary."""
         return self._specials
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The ids of a text."""
+        """Return the ids of a text."""
         return np.array(self._encoded(text).ids, dtype=np.int64)
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """The same ids. White space, and characters that normalisation drops, are in no span."""
+        """Return the same ids with offsets. White space, and characters that normalisation drops, are in no span."""
         found = self._encoded(text)
         spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
         ids = np.array(found.ids, dtype=np.int64)
         return Encoding(ids=ids, starts=spans[:, 0].copy(), ends=spans[:, 1].copy())
 
     def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
-        """The ids up to the last word, and of that one too if white space follows it or if it is a Han character. Of a
-        word that is too long the beginning is kept: it is unknown, however it goes on."""
+        """Return the ids up to the last word, including it if white space follows or if it is a Han character. Only the
+        beginning of a word that is too long is kept: it is unknown, however it continues."""
         text = before.text + without_surrogates(text)
         found = self._encoded(text)
         words, spans = words_of(found)
@@ -110,13 +110,14 @@ class WordPieceTokenizer:
         return ids[words < len(spans) - 1], Unfinished(text=kept)
 
     def _is_over(self, text: str, word: tuple[int, int]) -> bool:
-        """Whether nothing that follows can change the last word."""
+        """Return True if later text cannot change the last word."""
         start, end = word
         alone = self.settings["handle_chinese_chars"] is True and _HAN.fullmatch(text[start:end]) is not None
         return alone or _SPACE.search(text, end) is not None
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The normalised text of ids, with spaces between words but for scripts without; special ones give nothing."""
+        """Return the normalised text of ids, with spaces between words except in scripts without; special tokens have
+        no text."""
         text = ""
         for index in check_ids(ids, size=self.size).tolist():
             token = self._tokens[index]
@@ -130,20 +131,20 @@ class WordPieceTokenizer:
         return text
 
     def token(self, index: int) -> str:
-        """The piece, with `##` before one that goes on with a word."""
+        """Return the piece, with `##` if it continues a word."""
         check_ids([index], size=self.size)
         return self._tokens[index]
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """Pieces without `##`."""
+        """Return True for pieces without `##`."""
         return np.array([not token.startswith(PREFIX) for token in self._tokens], dtype=np.bool_)
 
     def save(self, folder: Path) -> None:
-        """Writes `tokenizer.json`, which is the header of this project, and `fast.json`, which is transformers'."""
+        """Write `tokenizer.json`, the header of this project, and `fast.json`, the file of transformers."""
         folders.write(folder, self._saved())
 
     def fingerprint(self) -> str:
-        """A hash of everything that decides the ids."""
+        """Return a hash of everything that determines the ids."""
         return self._saved().fingerprint()
 
     def _saved(self) -> folders.SavedTokenizer:
@@ -154,13 +155,13 @@ class WordPieceTokenizer:
 
 
 def word_pieces(tokens: Sequence[str], settings: Mapping[str, bool | None], *, source: str) -> WordPieceTokenizer:
-    """The tokeniser of a vocabulary in the order of its ids; `settings` are those of `SETTINGS`."""
+    """Return the tokeniser of a vocabulary in the order of its ids; `settings` are those of `SETTINGS`."""
     special = [token for token in tokens if token in SPECIAL]
     return WordPieceTokenizer(json.dumps(describe(tokens, settings, special)).encode(), source=source)
 
 
 def _settings(values: Mapping[str, Any]) -> dict[str, bool | None]:
-    """How text is normalised, if that and the cutting of words are BERT's."""
+    """Return the normalisation settings; raise UnlikeError unless normalisation and word splitting are BERT's."""
     normalizer = values["normalizer"]
     if normalizer["type"] != "BertNormalizer":
         raise UnlikeError(f"other normalisation: {str(normalizer['type'])[:40]}")
@@ -177,7 +178,7 @@ def _settings(values: Mapping[str, Any]) -> dict[str, bool | None]:
 def describe(
     tokens: Sequence[str], settings: Mapping[str, bool | None], control: Sequence[str] | frozenset[str]
 ) -> dict[str, Any]:
-    """A `tokenizer.json` as transformers writes it for a BERT."""
+    """Return a `tokenizer.json` as transformers writes it for a BERT."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     places = {token: index for index, token in enumerate(tokens)}
     return {
@@ -200,7 +201,7 @@ def describe(
 
 
 def _template(places: Mapping[str, int]) -> dict[str, Any] | None:
-    """How transformers puts special tokens around texts; segue does that itself."""
+    """Return the template with which transformers adds special tokens to texts; segue adds them itself."""
     if "[CLS]" not in places or "[SEP]" not in places:
         return None
 

@@ -1,7 +1,7 @@
-"""Word tokenisers: the vocabularies of Transformer-XL's word-level data sets.
+"""Word tokenisers, for Transformer-XL's word-level data sets.
 
 In: a text. Out: an id for each word between white space and, with `add_eos`, `<eos>` for each newline; exact offsets.
-It is lossy: `decode` puts one space between words, and words that were not counted become the unknown id.
+Encoding is lossy: `decode` puts one space between words, and words outside the vocabulary become the unknown id.
 """
 
 import re
@@ -21,18 +21,18 @@ from segue.text.unicode import without_surrogates
 
 EOS, UNK, LM1B_UNK = "<eos>", "<unk>", "<UNK>"
 MOST_WORDS = LARGEST_VOCABULARY
-"""Most different words that are counted: they are all in memory."""
+"""Maximum number of distinct words that are counted, since they are all in memory."""
 _WORDS = re.compile(r"\S+")
 _WORDS_AND_LINES = re.compile(r"\n|\S+")
 _NONE = np.zeros(0, dtype=np.int64)
 
 
 class WordTokenizer:
-    """Whole words, special tokens first, then `<eos>` if lines have one, then the words.
+    """Whole words: special tokens first, then `<eos>` if lines end with it, then the words.
 
     `<eos>` stands for a newline and nothing else, and decodes to one; a last line without a newline has none. The
     unknown id is the special token unk or, without it, the word `<unk>` if the data has it (as WikiText and PTB do), or
-    `<UNK>` (as the billion words do); with neither, an unknown word is an error.
+    `<UNK>` (as the One Billion Word benchmark does); with neither, an unknown word is an error.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class WordTokenizer:
 
     @property
     def specials(self) -> Mapping[str, int]:
-        """Ids of the special tokens; `<eos>` is not one of them, because it comes from newlines."""
+        """Ids of the special tokens; `<eos>` is not one of them, because newlines produce it."""
         return self._specials
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The ids of a text."""
+        """Return the ids of a text."""
         text = without_surrogates(text)
         return self._look_up(_WORDS_AND_LINES.findall(text) if self._add_eos else text.split())
 
     def encode_with_offsets(self, text: str) -> Encoding:
-        """The same ids, and where each word is; white space belongs to no token."""
+        """Return the same ids with offsets; white space belongs to no token."""
         text = without_surrogates(text)
         found = list((_WORDS_AND_LINES if self._add_eos else _WORDS).finditer(text))
         spans = np.array([word.span() for word in found], dtype=np.int64).reshape(-1, 2)
@@ -82,8 +82,8 @@ class WordTokenizer:
         )
 
     def encode_part(self, text: str, before: Unfinished) -> tuple[NDArray[np.int64], Unfinished]:
-        """The ids of the words that white space has ended. A word longer than all known ones is unknown at once, and
-        only its beginning is kept."""
+        """Return the ids of the words that white space has ended. A word longer than all known ones is unknown at once,
+        and only its beginning is kept."""
         text = before.text + without_surrogates(text)
         last = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
         ended = text[: len(text) - len(last)]
@@ -96,7 +96,7 @@ class WordTokenizer:
         return np.concatenate([new, self.encode(last)[given:]]), Unfinished(text=last, read=len(last), given=1)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The words with a space between them, lines apart; special ids give nothing."""
+        """Return the words with a space between them and line breaks for `<eos>`; special tokens have no text."""
         special = len(self._special_names)
         words = [self._tokens[i] for i in check_ids(ids, size=self.size).tolist() if i >= special]
         if not self._add_eos:
@@ -105,20 +105,20 @@ class WordTokenizer:
         return re.sub(" ?\n ?", "\n", text)
 
     def token(self, index: int) -> str:
-        """The word."""
+        """Return the word."""
         check_ids([index], size=self.size)
         return self._tokens[index]
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """Every id is a word."""
+        """Return True for every id."""
         return np.ones(self.size, dtype=np.bool_)
 
     def save(self, folder: Path) -> None:
-        """Writes `tokenizer.json` and `vocabulary.txt`, one word a line."""
+        """Write `tokenizer.json` and `vocabulary.txt`, one word per line."""
         folders.write(folder, self._saved())
 
     def fingerprint(self) -> str:
-        """A hash of the words and the settings."""
+        """Return a hash of the words and the settings."""
         return self._saved().fingerprint()
 
     def _saved(self) -> folders.SavedTokenizer:
@@ -154,9 +154,9 @@ def count_words(
     lower: bool = False,
     add_eos: bool = False,
 ) -> WordTokenizer:
-    """The vocabulary of the words of texts: the frequent ones first, equally frequent ones as they first appear.
+    """Return a tokeniser for the words of texts: the most frequent first, equally frequent ones in order of appearance.
 
-    `max_size` limits the whole vocabulary, special tokens included. For Transformer-XL's WikiText-103 count the
+    `max_size` limits the whole vocabulary, including special tokens. For Transformer-XL's WikiText-103, count the
     training text with `specials=()` and `add_eos=True`; for PTB also `lower=True`.
     """
     if min_count < 1:
@@ -173,14 +173,14 @@ def count_words(
                 f"a text for a vocabulary of words must have at most {MOST_WORDS:,} different ones; got more. Train "
                 "pieces: --kind unigram or bpe."
             )
-    # Sorting is stable, and a Counter keeps the order in which words first came.
+    # Sorting is stable, and a Counter keeps the order in which words first occurred.
     kept = [word for word, count in counts.most_common() if count >= min_count and word not in reserved]
     limit = None if max_size is None else max_size - len(reserved)
     return WordTokenizer(kept[:limit], specials=specials, lower=lower, add_eos=add_eos)
 
 
 def words_from_saved(saved: folders.SavedTokenizer) -> WordTokenizer:
-    """The tokeniser of a saved vocabulary."""
+    """Return the tokeniser of a saved vocabulary."""
     settings = folders.take_settings(saved, {"specials": list, "lower": bool, "add_eos": bool})
     try:
         lines = saved.data.decode("utf-8").split("\n")

@@ -1,1 +1,1 @@
-"""Training: one loop for all objectives, whose state can be stopped and resumed to the bit."""
+"""Training: one loop for all objectives, with a state that can be saved and resumed bit-exactly."""

@@ -1,12 +1,12 @@
-"""Task-adaptive pretraining: before it is fine-tuned, a model reads the training texts of the task with the objective
-it was pretrained with (Gururangan et al. 2020, "Don't Stop Pretraining", section 4).
+"""Task-adaptive pretraining: before it is fine-tuned, a model is pretrained on the training texts of the task with its
+own objective (Gururangan et al. 2020, "Don't Stop Pretraining", section 4).
 
-In: the model, the training examples, how many epochs. Out: events of a pretraining run, and a model folder. In the
-folder of the fine-tuning run:
+In: the model, the training examples and the number of epochs. Out: events of a pretraining run, and a model folder. In
+the folder of the fine-tuning run:
 
-    adapt-texts.jsonl   the texts, each once, in a random order; no text of a validation or test example is among them
-    adapt-store/        the same as ids
-    adapt/              the pretraining run, which resumes where it was stopped; the adapted model is its `last/`
+    adapt-texts.jsonl   the distinct texts, in a random order; none of them is a text of a validation or test example
+    adapt-store/        the same texts as ids
+    adapt/              the pretraining run, which can be resumed; the adapted model is its `last/`
 """
 
 import json
@@ -34,27 +34,27 @@ from segue.train.stages import find_origin
 
 TEXTS, STORE, RUN = "adapt-texts.jsonl", "adapt-store", "adapt"
 LENGTH, LANES = 512, 16
-"""Tokens per segment and rows per batch, where the model does not say how it was pretrained."""
+"""Tokens per segment and rows per batch, if the model folder does not say how the model was pretrained."""
 STEPS_PER_EPOCH = 10
-"""Batches become smaller, until there are so many: a short text makes few updates otherwise."""
+"""Minimum number of updates per epoch: batches become smaller to reach it if there is little text."""
 SHORTEST = 16
-"""Tokens of a segment."""
+"""Minimum segment length in tokens."""
 RATE = 0.08
-"""Times 1 / model.width: 1e-4, as in the paper, at the width of its models."""
+"""Factor of 1 / model.width: 1e-4, as in the paper, at the width of its models."""
 WARMUP_SHARE = 0.06
 
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """What the model is adapted to."""
+    """The texts that the model is adapted to."""
 
     texts: list[str]
     left_out: int
-    """Training texts that validation or test examples have too."""
+    """Number of training texts dropped because validation or test examples have them too."""
 
 
 def training_texts(train: Sequence[Example], others: Iterable[Example], *, seed: int) -> Texts:
-    """All texts of the training examples, each once, in a random order, without those of the other examples."""
+    """Return the distinct texts of the training examples, in a random order, without those of the other examples."""
     own = dict.fromkeys(text for example in train for text in example.texts if text.strip())
     unseen = {text for example in others for text in example.texts}
     texts = [text for text in own if text not in unseen]
@@ -73,12 +73,12 @@ def adapt(
     stop: Stop,
     device: torch.device,
 ) -> Generator[Adapting | AdaptStep, None, Adapted]:
-    """Pretrains on the texts until all epochs are done or a signal asks to stop. `model` is what the user called it,
-    `folder` is where it is."""
+    """Pretrain on the texts until all epochs are done or a signal requests a stop. `model` is the name that the user
+    gave, `folder` its folder."""
     store = run / STORE
     if rank() == 0:
         _write_store(run, texts, tokenizer=folder / TOKENIZER)
-    largest_of_processes(0)  # the others wait for the store
+    largest_of_processes(0)  # the other processes wait for the store
     origin = find_origin(model, run / RUN)
     assert origin is not None
     config, per_epoch = _config(folder, origin.config, store, epochs=epochs, seed=seed)
@@ -100,7 +100,7 @@ def adapt(
 
 
 def _write_store(run: Path, texts: Texts, *, tokenizer: Path) -> None:
-    """Once: a run that goes on must read the same texts."""
+    """Write the texts and their store once: a resumed run must read the same texts."""
     content = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts.texts)
     place = run / TEXTS
     if (run / STORE).exists() and place.is_file():
@@ -117,7 +117,7 @@ def _write_store(run: Path, texts: Texts, *, tokenizer: Path) -> None:
 
 
 def _config(folder: Path, model: ModelConfig, store: Path, *, epochs: int, seed: int) -> tuple[Config, int]:
-    """The settings of the run, and how many steps an epoch has."""
+    """Return the settings of the run, and the number of steps per epoch."""
     own = parse(read_toml(folder / CONFIG)).data
     opened = Store.open(store)
     for lanes, length in _sizes(own, model, opened.length):
@@ -148,7 +148,7 @@ def _config(folder: Path, model: ModelConfig, store: Path, *, epochs: int, seed:
 
 
 def _sizes(own: DataConfig | None, model: ModelConfig, tokens: int) -> list[tuple[int, int]]:
-    """Rows and lengths of batches to try, the best first: as the model was pretrained, but smaller for few tokens."""
+    """Return rows and lengths of batches to try, the best first: as in pretraining, but smaller for few tokens."""
     least = world() * (2 if own is not None and own.backward_lanes else 1)
     lanes = -(-(own.lanes if own is not None else LANES) // least) * least
     length = own.segment_length if own is not None else min(LENGTH, model.learned_positions or LENGTH)
@@ -162,7 +162,7 @@ def _sizes(own: DataConfig | None, model: ModelConfig, tokens: int) -> list[tupl
 
 
 def _data(own: DataConfig | None, model: ModelConfig, store: Path, *, lanes: int, length: int) -> dict[str, Any]:
-    """How the model was pretrained, where its folder says so; else plain text in segments."""
+    """Return the data settings of the pretraining, if the model folder has them; otherwise plain text in segments."""
     values = own.model_dump(mode="json", exclude_none=True) if own is not None else {"permutation": {"pairs": False}}
     values.pop("validation", None)
     if own is None or length != own.segment_length:

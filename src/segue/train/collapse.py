@@ -1,17 +1,17 @@
-"""Notices when fine-tuning has collapsed: the model no longer tells its inputs apart, and will not recover by itself.
+"""Detection of collapsed fine-tuning: the model no longer distinguishes its inputs, and will not recover by itself.
 
-Three signs: the loss or the gradient is not finite; the loss was clearly below that of an answer that does not look at
-the text, and is back there; the loss is still there at the end of an epoch, with the warm-up over, and every answer is
-the same.
+Three signs: the loss or the gradient is not finite; the loss was clearly below that of a constant prediction and has
+returned to it; the loss is still there at the end of an epoch, after the warm-up, and every prediction is the same.
 """
 
 import math
 from collections import deque
 
 _WINDOW = 50
-"""Updates whose mean loss is looked at."""
+"""Number of updates over which the loss is averaged."""
 _LEARNED, _LOST = 0.85, 0.98
-"""Shares of the chance loss: below the first, something was learned; above the second, nothing is left of it."""
+"""Shares of the chance loss: below the first, the model has learned something; above the second, it has lost it
+again."""
 
 
 class CollapseDetector:
@@ -23,7 +23,7 @@ class CollapseDetector:
         self._best = math.inf
 
     def after_step(self, *, loss: float, gradient_norm: float) -> str | None:
-        """What is wrong, or None."""
+        """Return what is wrong, or None."""
         if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
             return f"the loss or its gradient is not finite: {loss}, {gradient_norm}"
         self._recent.append(loss)
@@ -36,7 +36,8 @@ class CollapseDetector:
         return None
 
     def after_epoch(self, *, answers: int) -> str | None:
-        """`answers`: how many different ones the model gave on the validation examples."""
+        """Return what is wrong, or None. `answers` is the number of distinct predictions for the validation
+        examples."""
         if self.chance is None or answers != 1 or len(self._recent) < _WINDOW:
             return None
         mean = sum(self._recent) / _WINDOW

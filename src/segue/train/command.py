@@ -1,4 +1,4 @@
-"""A request as the command that makes it: what a report shows, and what a search recommends."""
+"""Shell commands of fine-tuning requests, for reports and for the recommendation of a search."""
 
 import json
 import shlex
@@ -10,7 +10,7 @@ from segue.train.events import Request
 
 
 def finetune_command(request: Request, out: Path | str) -> str:
-    """`segue finetune ...` with the settings that differ from the defaults, ready for a shell."""
+    """Return `segue finetune ...` with the settings that differ from the defaults, quoted for a shell."""
     words = ["segue", "finetune", request.model, "--task", request.kind.name, "--train", str(request.train)]
     for option, value in (("--valid", request.valid), ("--test", request.test)):
         words += [option, str(value)] if value is not None else []
@@ -34,7 +34,7 @@ def finetune_command(request: Request, out: Path | str) -> str:
 
 
 def changed_settings(settings: Any) -> list[str]:
-    """`section.key=value` for each setting that is not the default, as the command line reads it."""
+    """Return `section.key=value` for each setting that differs from its default, as the command line reads it."""
     found = []
     for section, values in settings.model_dump(mode="json").items():
         defaults = type(getattr(settings, section))().model_dump(mode="json")
@@ -47,7 +47,7 @@ def changed_settings(settings: Any) -> list[str]:
 
 
 def written(value: Any) -> str:
-    """A value behind the equals sign: TOML, where plain text would be read as something else."""
+    """Return a value as it is written after the equals sign: as TOML if plain text would be read as something else."""
     if isinstance(value, str):
         plain = toml_value(value) == value and not {"\n", "\r"} & set(value)
         return value if plain else json.dumps(value, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""Simple methods beside a classifier, so that nobody takes for progress what counting words does too.
+"""Baselines of a classifier, which show whether the model is better than counting words.
 
-In: a task with its examples. Out: the most frequent class and tuned n-grams, measured as the model is, and what is
-needed to join the n-grams to the model.
+In: a task with its examples. Out: the most frequent class and tuned n-grams, evaluated like the model, and the data
+that joining the n-grams to the model needs.
 """
 
 import time
@@ -31,8 +31,8 @@ SHARES = "shares of the labels"
 def compare(
     task: Task, train: Sequence[Example], parts: Mapping[str, Sequence[Example]]
 ) -> tuple[Compared | None, Joiner | None]:
-    """The parts are those that the model is measured on, the validation examples first; None where the task has no
-    classes, and no n-grams to join where training has one class."""
+    """Evaluate the baselines on the parts on which the model is evaluated, the validation examples first. Return None
+    for tasks without classes, and no n-grams to join if training has a single class."""
     if not isinstance(task, Classify):
         return None, None
     began = time.perf_counter()
@@ -58,7 +58,7 @@ def _ngrams(
     asked_NC = has_class(task, asked)
 
     def score(found_NC: Floats) -> float:
-        """The measure of the task; of equals, what is surer of what is right."""
+        """Return the metric of the task; in a tie, the higher log-probability of the gold labels wins."""
         right_NC = np.where(asked_NC, found_NC, 1 - found_NC)
         return quality(task, asked_NC, found_NC) + float(np.log(np.clip(right_NC, 1e-6, 1)).mean()) * 1e-6
 

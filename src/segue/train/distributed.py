@@ -1,8 +1,8 @@
-"""Several processes, started by torchrun: who is who, what they must agree on, and how they share a model.
+"""Distributed training with torchrun: ranks, collective operations, and DDP or FSDP2 models.
 
-Either each process has all weights and gradients are averaged (DDP), or each has a part of every weight, gradient and
-moment and puts a layer together only while it computes it (FSDP2). Both give the numbers of a single process.
-Everything here also works, and does nothing, in a single process.
+Either each process has all weights and gradients are averaged (DDP), or each has a shard of every weight, gradient and
+moment, and gathers a layer only while it computes it (FSDP2). Both give the numbers of a single process. Everything
+here also works, and does nothing, in a single process.
 """
 
 import os
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=5)
-"""How long a process waits for the others before it gives up."""
+"""Time that a process waits for the others before it gives up."""
 
 
 class LostProcessError(SegueError):
-    """Another process of the run ended or stopped answering."""
+    """Raised when another process of the run ended or stopped responding."""
 
     exit_at_once = True  # PyTorch frees the process group under the GIL, for which one of its threads may wait
 
 
 @contextmanager
 def processes() -> Iterator[torch.device]:
-    """Joins the group that torchrun started, if it did; yields the device of this process. When another process is
+    """Join the process group that torchrun started, if it did; yield the device of this process. If another process is
     lost, those that wait for it end with a `LostProcessError`."""
     device = _device()
     if os.environ.get("WORLD_SIZE", "1") == "1":
@@ -49,7 +49,7 @@ def processes() -> Iterator[torch.device]:
         return
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
-    except (RuntimeError, ValueError) as error:  # one that torchrun started is gone, or nothing of it is true
+    except (RuntimeError, ValueError) as error:  # a process that torchrun started is gone, or its variables are wrong
         raise LostProcessError(
             "the processes of a run must find each other, as torchrun says in WORLD_SIZE, RANK, MASTER_ADDR and "
             f"MASTER_PORT; got {str(error).splitlines()[0][:200]}. Start the command again with torchrun, or unset "
@@ -62,7 +62,7 @@ def processes() -> Iterator[torch.device]:
         if not _is_connection_error(error):
             raise
         if threading.current_thread() is threading.main_thread():
-            # torchrun sends SIGTERM to all others as soon as it misses one; they still have to say why they end.
+            # torchrun sends SIGTERM to all others as soon as one is gone; they must still report why they end.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise LostProcessError(
             f"all processes of a run must keep running; process {own} lost the connection to another one, which was "
@@ -74,7 +74,7 @@ def processes() -> Iterator[torch.device]:
 
 
 def _is_connection_error(error: RuntimeError) -> bool:
-    """NCCL's errors have a class of their own; gloo's have nothing but the file of its source that they name."""
+    """Return True for errors of NCCL, which have a class of their own, and of gloo, which only name its source file."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
@@ -87,7 +87,7 @@ def world() -> int:
 
 
 def sum_over_processes(value: Tensor) -> Tensor:
-    """All get the sum of what each of them gives."""
+    """Return the sum of the values of all processes."""
     if dist.is_initialized():
         value = value.clone()
         dist.all_reduce(value)
@@ -95,7 +95,7 @@ def sum_over_processes(value: Tensor) -> Tensor:
 
 
 def largest_of_processes(value: int) -> int:
-    """All get the largest of what each of them gives."""
+    """Return the largest of the values of all processes."""
     if not dist.is_initialized():
         return value
     largest = torch.tensor([value])
@@ -105,7 +105,7 @@ def largest_of_processes(value: int) -> int:
 
 @contextmanager
 def first_of_machine_first() -> Iterator[None]:
-    """What the first process of a machine leaves on its disk is there for the others."""
+    """Run a block in the first process of a machine before the others, which find its files on disk."""
     first = int(os.environ.get("LOCAL_RANK", "0")) == 0
     if dist.is_initialized() and not first:
         dist.barrier()
@@ -122,21 +122,21 @@ def _device() -> torch.device:
     return device
 
 
-# ---------------------------------------------------------------------------------------------- all share a model
+# -------------------------------------------------------------------------------------------------- shared models
 
 
 def shared(module: nn.Module) -> nn.Module:
-    """As one module for all processes; gradients are averaged over them while they are computed."""
+    """Wrap a module for all processes; gradients are averaged over them during the backward pass."""
     if not dist.is_initialized():
         return module
     if any(is_divided_module(part) for part in module.modules()):
         return Divided(module)
-    # A bin without tokens, a segment term without segments, an auxiliary loss that is over: no gradient, no wait.
+    # A bin without tokens, a segment term without segments or an inactive auxiliary loss has no gradient to wait for.
     return nn.parallel.DistributedDataParallel(module, find_unused_parameters=True)
 
 
 def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Each process gets the sum of all gradients. A weight that no process used has none, so that Adam leaves it."""
+    """Sum all gradients over the processes. A weight that no process used keeps no gradient, so that Adam skips it."""
     if not dist.is_initialized():
         return
     every = list(parameters)
@@ -152,19 +152,19 @@ def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def weights_of_first(module: nn.Module) -> None:
-    """All processes get the weights of the first one."""
+    """Broadcast the weights of the first process."""
     if dist.is_initialized():
         for value in module.state_dict().values():
             dist.broadcast(value, src=0)
 
 
 def own_share(values: Sequence[T]) -> Sequence[T]:
-    """The share of this process; `collected` merges the results of all."""
+    """Return the share of this process; `collected` merges the results of all."""
     return values[rank() :: world()]
 
 
 def collected(part: list[T]) -> list[T]:
-    """The results of all processes for their shares, in the original order."""
+    """Return the results of all processes for their shares, in the original order."""
     if not dist.is_initialized():
         return part
     parts: list[Any] = [None] * world()
@@ -173,7 +173,7 @@ def collected(part: list[T]) -> list[T]:
 
 
 class Divided(nn.Module):
-    """A module whose weights `place` divided, and what DDP has besides: a weight that no process used has no gradient.
+    """A module whose weights `place` sharded. As with DDP, a weight that no process used has no gradient.
 
     FSDP2 gives such a weight a gradient of zeros, with which Adam would move it.
     """
@@ -199,7 +199,8 @@ class Divided(nn.Module):
         self._used.add(name)
 
     def drop_unused(self) -> None:
-        """To be called after the last backward pass of an update, by all processes."""
+        """Remove the gradients of unused weights; every process must call this after the last backward pass of an
+        update."""
         named = list(self.module.named_parameters())
         used = torch.tensor([float(name in self._used) for name, _ in named], device=named[0][1].device)
         dist.all_reduce(used, op=dist.ReduceOp.MAX)
@@ -209,24 +210,25 @@ class Divided(nn.Module):
         self._used.clear()
 
 
-# -------------------------------------------------------------------------------------------------- divided weights
+# -------------------------------------------------------------------------------------------------- sharded weights
 
 
 def is_divided(value: object) -> "TypeGuard[DTensor]":
-    """Whether a tensor is divided over the processes. There is none as long as nobody imported what makes them, which
-    takes a second that a single process need not wait for."""
+    """Return True if a tensor is sharded. There is none before torch.distributed.tensor is imported, which takes a
+    second that a single process need not spend."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
 
 
 def is_divided_module(value: object) -> bool:
-    """Whether the weights of a module are divided, in the same way."""
+    """Return True if the weights of a module are sharded; torch.distributed.fsdp is not imported for it."""
     module = sys.modules.get("torch.distributed.fsdp")
     return module is not None and isinstance(value, module.FSDPModule)
 
 
 def place(model: LanguageModel, device: torch.device, *, sharded: bool) -> LanguageModel:
-    """On the device; `sharded`, each process keeps a part of every weight. Make optimizer and average afterwards."""
+    """Move a model to the device; with `sharded`, each process keeps a shard of every weight. Create the optimizer and
+    the weight average afterwards."""
     if not sharded or not dist.is_initialized():
         return model.to(device)
     from torch.distributed.device_mesh import init_device_mesh
@@ -236,22 +238,22 @@ def place(model: LanguageModel, device: torch.device, *, sharded: bool) -> Langu
     for stack in (model.trunk.reader, model.trunk.backward_reader):
         for layer in stack.layers if stack is not None else ():
             fully_shard(layer, mesh=mesh)
-    # All else is one group, the tables among it: embedding and softmax both use them. Divided again after each forward
-    # pass, also without a backward pass, so that `parameters()` are always the divided ones between two steps.
+    # Everything else is one group, including the tables, which both embedding and softmax use. It is resharded after
+    # each forward pass, also without a backward pass, so that `parameters()` are always shards between two steps.
     root = fully_shard(model, mesh=mesh, reshard_after_forward=True)
     root.set_reduce_scatter_unused_params(True)
-    # The nll is a view; nobody changes it in place.
+    # The nll is a view; it is not changed in place.
     warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view tensor")
     return model
 
 
 def full_tensor(value: Tensor) -> Tensor:
-    """The full tensor, assembled from all processes if it is sharded; every process must call this."""
+    """Return the full tensor, assembled from all processes if it is sharded; every process must call this."""
     return value.full_tensor() if is_divided(value) else value
 
 
 def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Whole tensors, in the memory of the first process; the others get none. Every process must call this."""
+    """Return full tensors in the memory of the first process, nothing in the others. Every process must call this."""
     result = {}
     for name, value in tensors.items():
         full = full_tensor(value.detach())
@@ -261,8 +263,8 @@ def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def whole_model(model: LanguageModel) -> LanguageModel:
-    """As a single process would have it, to be saved by the first one; the others get one without weights. Every
-    process must call this."""
+    """Return the unsharded model, to be saved by the first process; the others get one without weights. Every process
+    must call this."""
     if not is_divided_module(model):
         return model
     weights = gathered(model.state_dict())
@@ -274,10 +276,10 @@ def whole_model(model: LanguageModel) -> LanguageModel:
 
 
 def divided_like(value: Tensor, pattern: Tensor) -> Tensor:
-    """The part of a whole tensor that belongs into this process, if `pattern` is divided; on the same device."""
+    """Return the shard of a full tensor for this process, if `pattern` is sharded; on the device of `pattern`."""
     if not is_divided(pattern):
         return value.to(pattern.device)
-    # Every process has the whole, so nothing is sent; the part is a view of the whole until it is cloned.
+    # Every process has the full tensor, so nothing is sent; the shard is a view of it until it is cloned.
     from torch.distributed.tensor import distribute_tensor
 
     whole_value, mesh = value.to(pattern.device), pattern.device_mesh

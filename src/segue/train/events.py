@@ -1,4 +1,4 @@
-"""The request of a fine-tuning run, and the events it emits."""
+"""The request of a fine-tuning run, and the events that it emits."""
 
 import signal
 from collections.abc import Mapping
@@ -34,19 +34,19 @@ class Request:
     settings: Any = None
     """Settings, as made by `finetune_settings`. Default: the defaults."""
     new_weights: bool = False
-    """Whether to use only the shape and tokeniser of the model, with new weights."""
+    """Use only the shape and tokeniser of the model, with new weights."""
     baselines: bool = True
-    """Whether to measure baselines of a classifier."""
+    """Evaluate baselines of a classifier."""
     adapt: int | None = None
     """Number of epochs to pretrain on the training texts before fine-tuning."""
     wide: bool | None = None
-    """Whether to combine the classifier with n-grams. Default: if they alone beat the model alone on at least 30
-    validation examples."""
+    """Combine the classifier with n-grams. Default: if they alone beat the model alone on at least 30 validation
+    examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapting:
-    """Pretraining on the training texts begins, or resumes."""
+    """Adaptive pretraining on the training texts begins, or resumes."""
 
     config: Config
     run: Path
@@ -56,22 +56,22 @@ class Adapting:
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptStep:
-    """An event of that pretraining."""
+    """An event of the adaptive pretraining."""
 
     event: PretrainEvent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapted:
-    """That pretraining finished, or was stopped."""
+    """The adaptive pretraining finished, or was stopped."""
 
     place: Path | None
     """Folder of the adapted model; None if it was stopped, and the same command resumes it."""
     stopped_by: signal.Signals | None
     said: str
-    """In words, for the report."""
+    """Description for the report."""
     start: str
-    """For the card: the model and its digest, and what it was adapted to."""
+    """Description for the model card: the model and its digest, and the texts that it was adapted to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ class Validated:
     metrics: dict[str, Metric]
     best: bool
     loss: float | None = None
-    """Validation loss without class weights; None if the answers do not determine it."""
+    """Validation loss without class weights; None if the predictions do not determine it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class Restarted:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """Examples with the answers of the best model."""
+    """Examples with the predictions of the best model."""
 
     name: str
     """valid or test."""

@@ -1,15 +1,14 @@
-"""A whole fine-tuning run: from a pretrained model and labelled tables to a model that does a job, measured.
+"""A complete fine-tuning run: from a pretrained model and labelled tables to an evaluated task model.
 
-`finetune` is a generator of events (what the data is like, an update, a validation, a restart, the end). A run folder
-holds:
+`finetune` is a generator of events (the data, an update, a validation, a restart, the end). A run folder contains:
 
-    settings.toml   every setting, also those that were chosen for the data, the task and the files
-    adapt/          where it was asked for, the model pretrained on the training texts first (`adapt`)
+    settings.toml   all settings, including those chosen automatically, the task and the files
+    adapt/          if requested, the model pretrained on the training texts first (`adapt`)
     metrics.jsonl   a line for each update and each validation
     best/           the model with the best validation, ready for `segue predict`
     last/           the model of a run that was stopped before its first validation, in place of best/
-    results.json    the measures of the best model, and of simple methods, on the validation and test examples
-    report.md       all of it for people, with curves and mistakes; report.html is the same with pictures
+    results.json    metrics of the best model and of the baselines on the validation and test examples
+    report.md       a report with curves and mistakes; report.html is the same with charts
 """
 
 import math
@@ -93,12 +92,12 @@ __all__ = [
 ]
 
 VALIDATION_SHARE, LARGEST_VALIDATION_SHARE = 0.1, 0.2
-"""Part of the examples that is kept apart where no validation file is given; more than a tenth of a small table, so
-that an interval can be told."""
+"""Share of the examples held out if no validation file is given; above a tenth for a small table, so that the metrics
+have an interval."""
 
 
 def finetune_settings(kind: TaskKind, values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Any:
-    """Settings `read`, `train` and `task`, validated, from plain values and `section.key=value`."""
+    """Return the validated settings `read`, `train` and `task` from plain values and `section.key=value` overrides."""
     return settings(_root(kind.settings), values, overrides)
 
 
@@ -114,8 +113,8 @@ def _root(task: type[Section]) -> type[Section]:
 
 
 def finetune(request: Request, run: Path, *, stop: Stop | None = None) -> Generator[Event, None, None]:
-    """Trains until all epochs are done, nothing gets better, or a signal asks to stop; the best weights are kept.
-    `stop` is for callers that listen to signals themselves. A report is written however the run ends."""
+    """Train until all epochs are done, early stopping applies, or a signal requests a stop; the best weights are kept.
+    `stop` is for callers that handle signals themselves. A report is written however the run ends."""
     chosen = request.settings or finetune_settings(request.kind, {})
     record = Record(request=replace(request, settings=chosen))
     with processes() as device:
@@ -128,7 +127,7 @@ def finetune(request: Request, run: Path, *, stop: Stop | None = None) -> Genera
                     yield event
         finally:
             if record.prepared is not None and record.ended is None and rank() == 0:
-                with suppress(OSError, DataError):  # what ended the run is the error to be told
+                with suppress(OSError, DataError):  # the error that ended the run is the one to report
                     write_report(record, run)
 
 
@@ -151,7 +150,7 @@ def _events(
             check_run(request, run)
         started = time.perf_counter()
         torch.manual_seed(chosen.train.seed)
-        with first_of_machine_first():  # it may have to be converted
+        with first_of_machine_first():  # the model may have to be converted
             folder = model_folder(find(request.model))
             tokenizer_folder(request.model, folder)
             source = open_source(folder)
@@ -164,7 +163,7 @@ def _events(
         written = settings_text(request, chosen)
         if rank() == 0:
             check_unfinished(run, written)
-        stack.enter_context(one_at_a_time(run, "finetune"))  # what is refused before leaves no folder behind
+        stack.enter_context(one_at_a_time(run, "finetune"))  # what is refused earlier leaves no folder behind
         facts = Facts()
         if request.adapt is not None:
             texts = training_texts(data.train, [*data.valid, *data.test], seed=chosen.train.seed)
@@ -243,18 +242,18 @@ class _Best:
 
     value: float
     loss: float
-    """Infinite where there is none."""
+    """Validation loss; infinite if there is none."""
     step: int
     judged: Judged
 
     def is_behind(self, value: float, loss: float) -> bool:
-        """Whether another validation is better: by its measure, or with the same measure by its loss."""
+        """Return True if another validation is better: by its metric, or with the same metric by its loss."""
         return value > self.value or (value == self.value and loss < self.loss)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Trained:
-    """How the updates ended."""
+    """The end of training."""
 
     best: _Best | None
     reason: str
@@ -264,7 +263,7 @@ class _Trained:
 def _trained(
     training: Training, keeper: Keeper, run: Path, stop: Stop, beside: Beside
 ) -> Generator[Event, None, _Trained]:
-    """All updates and validations; the best weights are kept as they come."""
+    """Run all updates and validations, and keep the best weights."""
     metrics = Metrics(run / "metrics.jsonl", step=0)
     best: _Best | None = None
     since_best, patience = 0, training.settings.early_stopping
@@ -307,7 +306,7 @@ def _trained(
 def _without_gaps(
     request: Request, chosen: Any, source: Source, data: "_Data", items: Sequence[Item]
 ) -> tuple[Any, list[str]]:
-    """The settings with a value for all that was left open, and what was chosen."""
+    """Return the settings with automatic values for all gaps, and a note on each of them."""
     config = source.trunk.config
     head = data.task.head(chosen.read, summary_of(chosen.read, config))
     situation = Situation(
@@ -387,7 +386,7 @@ def _lengths(items: Sequence[Item], made: TaskModel, truncated: int) -> list[str
 
 
 def _end_unvalidated(training: Training, keeper: Keeper, run: Path, *, started: float, truncated: int) -> Ended:
-    """Told to stop before the first validation: the weights are kept as they are."""
+    """End a run that was stopped before the first validation: its weights are kept as they are."""
     return Ended(
         reason=STOPPED,
         best_step=training.step,
@@ -403,7 +402,7 @@ def _end_unvalidated(training: Training, keeper: Keeper, run: Path, *, started: 
 def _end(
     made: TaskModel, end: _Trained, data: _Data, beside: Beside, *, place: Path, started: float, truncated: int
 ) -> Ended:
-    """The test examples are answered by the model as it was saved."""
+    """Evaluate the saved model on the test examples, and return the end of the run."""
     best = end.best
     assert best is not None
     judged = [best.judged]

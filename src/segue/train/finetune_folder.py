@@ -1,6 +1,6 @@
-"""The folder of a fine-tuning run: whether a run may be in it, and the settings that tell it from others.
+"""The folder of a fine-tuning run: whether a run may use it, and the settings that identify the run.
 
-A run that was stopped or killed may be made again by the same command; a finished one is never written over.
+The same command may repeat a run that was stopped or killed; a finished run is never overwritten.
 """
 
 import json
@@ -18,7 +18,7 @@ SETTINGS, RESULTS = "settings.toml", "results.json"
 
 
 def check_run(request: Request, run: Path) -> None:
-    """Before anything is read: whether the run may be in the folder at all. Creates nothing."""
+    """Raise ConfigError if the run may not use the folder, before anything is read. Creates nothing."""
     check_folder(run, "finetune")
     if request.adapt is not None and request.new_weights:
         raise ConfigError(
@@ -29,7 +29,7 @@ def check_run(request: Request, run: Path) -> None:
 
 
 def check_unfinished(run: Path, settings: str) -> None:
-    """Raises if the model of a run with other settings is in the folder. Creates nothing."""
+    """Raise ConfigError if the folder contains the model of a run with other settings. Creates nothing."""
     there = any((run / name).exists() for name in ("best", UNVALIDATED))
     before = run / SETTINGS
     if there and not (before.is_file() and before.read_bytes() == settings.encode("utf-8")):
@@ -40,7 +40,7 @@ def check_unfinished(run: Path, settings: str) -> None:
 
 
 def settings_text(request: Request, chosen: Any) -> str:
-    """All that decides the run, as TOML. `chosen` are its settings without gaps."""
+    """Return everything that determines the run, as TOML. `chosen` are its settings without gaps."""
     values = chosen.model_dump(mode="json", exclude_none=True)
     files = {name: str(value) for name in ("train", "valid", "test") if (value := getattr(request, name)) is not None}
     values["run"] = {

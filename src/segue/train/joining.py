@@ -1,7 +1,8 @@
-"""Joins n-grams to a classifier while it is trained: at every validation that is the best so far, and at the end.
+"""Joining of n-grams to a classifier during training: at every validation that is the best so far, and at the end.
 
-In: fitted n-grams, and answers of the model to the validation examples. Out: a Wide to be saved with the weights, what
-a card says of the measures, and the end of a run with three answers: the model's, the n-grams' and both combined.
+In: fitted n-grams, and the model's predictions for the validation examples. Out: a Wide to be saved with the weights,
+metrics for the model card, and the end of a run with three sets of predictions: of the model, of the n-grams and of
+both combined.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ REMARK = "N-grams are joined to this model: `segue predict` answers with both, `
 
 
 def has_class(task: Classify, examples: Sequence[Example]) -> NDArray[np.bool_]:
-    """[N, C]: whether each example has each class."""
+    """Return [N, C]: True where an example has a class."""
     gold_NC = np.zeros((len(examples), len(task.labels)), dtype=np.bool_)
     for row, example in enumerate(examples):
         gold_NC[row, list(example.gold) if task.settings.multiple else example.gold] = True
@@ -36,7 +37,7 @@ def has_class(task: Classify, examples: Sequence[Example]) -> NDArray[np.bool_]:
 
 
 def quality(task: Classify, gold_NC: NDArray[np.bool_], found_NC: Floats) -> float:
-    """The measure of the task that decides, without its interval."""
+    """Return the metric that selects the best weights, without its interval."""
     if task.settings.multiple:
         found = multilabel(gold_NC.astype(int), found_NC, threshold=task.settings.threshold, resamples=None)
         return found[task.metric].value
@@ -44,7 +45,7 @@ def quality(task: Classify, gold_NC: NDArray[np.bool_], found_NC: Floats) -> flo
 
 
 def check_wide(request: Request, task: Task) -> None:
-    """Raises where n-grams are asked for and cannot be had."""
+    """Raise ConfigError if n-grams are requested but cannot be used."""
     if request.wide and not isinstance(task, Classify):
         raise ConfigError(f"--wide applies only to the tasks classify and pair; got {request.kind.name}. Leave it out.")
     if request.wide and not request.baselines:
@@ -54,18 +55,18 @@ def check_wide(request: Request, task: Task) -> None:
 
 
 class Joiner:
-    """Fitted n-grams, and the validation examples that tell how they are joined to a model."""
+    """Fitted n-grams, and the validation examples to which their weight beside a model is fitted."""
 
     def __init__(
         self, task: Classify, classifier: NgramClassifier, valid: Sequence[Example], scores_NC: Floats
     ) -> None:
-        """`scores_NC` is what the classifier says of the validation examples."""
+        """`scores_NC` are the scores of the classifier for the validation examples."""
         self.task, self._classifier, self._valid, self._scores_NC = task, classifier, valid, scores_NC
         self._gold_NC = has_class(task, valid)
 
     def fit(self, predictions: Sequence[Prediction], *, wanted: bool | None) -> Wide | None:
-        """For a model with these answers to the validation examples. `wanted` None: only if there are enough of them
-        to tell, and the n-grams alone are better than the model alone."""
+        """Fit the weights for a model with these predictions of the validation examples. With `wanted` None, only if
+        there are enough of them to tell, and the n-grams alone are better than the model alone."""
         if wanted is False:
             return None
         network_NC = np.stack([one.value for one in predictions])
@@ -76,7 +77,7 @@ class Joiner:
         return fit_wide(self._classifier, network_NC, self._scores_NC, self._gold_NC, score=self._measure)
 
     def measures(self, wide: Wide, predictions: Sequence[Prediction]) -> dict[str, Metric]:
-        """Measures of both combined on the validation examples."""
+        """Return the metrics of both combined on the validation examples."""
         found_NC = wide.combined([one.value for one in predictions], self._scores_NC)
         return self.task.measure(self._valid, [Prediction(value=row_C, columns={}) for row_C in found_NC])
 
@@ -86,16 +87,16 @@ class Joiner:
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """What stands beside the model of a run, in its first process."""
+    """The baselines and n-grams beside the model of a run, in its first process."""
 
     compared: Compared | None
     joiner: Joiner | None
     wanted: bool | None
     facts: Facts
-    """What a card says besides the measures."""
+    """Facts of the model card other than the metrics."""
 
     def keep(self, keeper: Keeper, event: Validated, judged: Judged, *, metric: str) -> str | None:
-        """Keeps the weights with the n-grams that are joined to them; returns why they could not be written."""
+        """Save the weights with the n-grams that are joined to them; return why they could not be written, or None."""
         wide, together = None, None
         if self.joiner is not None:
             wide = self.joiner.fit(judged.predictions, wanted=self.wanted)
@@ -107,7 +108,7 @@ class Beside:
 def facts_of(
     facts: Facts, event: Validated, metric: str, *, compared: Compared | None, together: dict[str, Metric] | None
 ) -> Facts:
-    """What a card says: the measures of what is saved on the validation examples, and of what it stands beside."""
+    """Return the facts of the model card: validation metrics of the saved model, and of the baselines."""
     own = [
         CardMetric(name=name, value=found.value, step=event.step) for name, found in (together or event.metrics).items()
     ]
@@ -123,7 +124,7 @@ def facts_of(
 
 
 def with_ngrams(ended: Ended, wide: Wide, compared: Compared, *, wanted: bool | None) -> Ended:
-    """The end of a run whose model was saved with n-grams: what is judged are their joint answers."""
+    """Return the end of a run whose model was saved with n-grams, with their joint predictions."""
     task = ended.task
     judged = []
     for part in ended.judged:

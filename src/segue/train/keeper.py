@@ -1,4 +1,5 @@
-"""Keeps what fine-tuning learned: in the run folder, in memory while that cannot be written, or in another place."""
+"""Storage of the best weights of fine-tuning: in the run folder, in memory while that cannot be written, or
+elsewhere."""
 
 import shutil
 import tempfile
@@ -16,18 +17,19 @@ from segue.tasks.wide import Wide
 from segue.train.distributed import rank
 
 UNVALIDATED = "last"
-"""Folder of weights that no validation has judged."""
+"""Folder of weights that have not been validated."""
 
 Weights = dict[str, Tensor]
 
 
 def bytes_of(model: nn.Module) -> int:
-    """What the weights take on disk."""
+    """Return the size of the weights in bytes."""
     return sum(value.numel() * value.element_size() for value in model.state_dict().values())
 
 
 def check_room(run: Path, size: int) -> None:
-    """Raises before anything is trained if the model would find no room: the new best is written beside the old one."""
+    """Raise DataError before training if the model would not fit on the disk: a new best model is written beside the
+    old one."""
     free = shutil.disk_usage(run).free
     if free < 2 * size:
         raise DataError(
@@ -42,12 +44,11 @@ class Keeper:
     def __init__(self, made: TaskModel, run: Path, *, tokenizer: Path) -> None:
         self.made, self.run, self.tokenizer = made, run, tokenizer
         self._held: tuple[int, Facts, Wide | None, Weights] | None = None
-        """Step, measures, n-grams and weights that could not be written."""
+        """Step, metrics, n-grams and weights that could not be written."""
         self._saved_step: int | None = None
 
     def keep(self, step: int, facts: Facts, wide: Wide | None = None) -> str | None:
-        """The weights of the model as they are now are the best, with these n-grams; returns why they could not be
-        written, or None."""
+        """Save the current weights as the best, with these n-grams; return why they could not be written, or None."""
         problem = self._save(self.run / "best", facts, wide)
         if problem is None:
             self._held, self._saved_step = None, step
@@ -57,7 +58,7 @@ class Keeper:
         return problem
 
     def retry(self) -> str | None:
-        """Writes what could not be written before, if there is any; returns why it failed again, or None."""
+        """Write what could not be written before, if there is any; return why it failed again, or None."""
         if self._held is None:
             return None
         step, facts, wide, weights = self._held
@@ -68,7 +69,8 @@ class Keeper:
         return problem
 
     def settle(self) -> Path:
-        """At the end: where the best model is. If the run folder cannot be written, it goes to another place."""
+        """Return the folder of the best model at the end of a run. If the run folder cannot be written, the model goes
+        elsewhere."""
         problem = self.retry()
         if self._held is None:
             return self.run / "best"
@@ -83,7 +85,7 @@ class Keeper:
         return place
 
     def keep_unvalidated(self) -> Path:
-        """The weights as they are now, which no validation has judged."""
+        """Save the current weights, which have not been validated, and return their folder."""
         place = self.run / UNVALIDATED
         problem = self._save(place, Facts())
         if problem is None:
@@ -97,7 +99,8 @@ class Keeper:
         return other
 
     def rescue(self) -> str:
-        """After a file could not be written: saves what is not saved, and says where the weights are."""
+        """Save what is not saved after a file could not be written, and return a sentence that says where the weights
+        are."""
         if self._held is None and self._saved_step is not None:
             return f"The best model, that of step {self._saved_step}, is in {self.run / 'best'}."
         try:
@@ -112,7 +115,7 @@ class Keeper:
         return f"; those of step {self._saved_step} are in {self.run / 'best'}" if self._saved_step is not None else ""
 
     def _elsewhere(self, facts: Facts, wide: Wide | None = None) -> Path | None:
-        """A folder of its own where temporary files go, often on another disk; None if it cannot be written either."""
+        """Save the model in a new folder for temporary files, often on another disk; return None if that fails too."""
         try:
             place = Path(tempfile.mkdtemp(prefix="segue-kept-")) / "model"
         except OSError:
@@ -133,7 +136,7 @@ class Keeper:
 
     @contextmanager
     def _with(self, weights: Weights) -> Iterator[None]:
-        """The model with these weights, for a while."""
+        """Load other weights into the model for the duration of a block."""
         model = self.made.model
         now = {name: value.detach().clone() for name, value in model.state_dict().items()}
         model.load_state_dict(weights)

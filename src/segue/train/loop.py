@@ -1,9 +1,9 @@
 """The training loop: a generator that makes one update and yields a report of it; the caller's `for` body logs,
 validates and saves.
 
-One update reads one batch, or one for each segment that a gradient may reach through memory. Each batch is cut into
-`accumulate` parts that keep their own rows of the memory. The loss is the mean over all targets that count, of all
-parts and all processes: how the work is divided changes nothing but rounding.
+An update reads one batch, or one for each segment that a gradient may reach through the memory. For gradient
+accumulation, each batch is split into `accumulate` parts that keep their own rows of the memory. The loss is the mean
+over all targets that count, of all parts and all processes: the division of the work changes nothing but rounding.
 """
 
 import time
@@ -24,21 +24,22 @@ from segue.train.optim import WeightAverage, learning_rate
 
 
 class BatchSource(Protocol):
-    """Batches one after the other, from any position."""
+    """A sequence of batches that can be read from any position."""
 
     @property
     def position(self) -> Mapping[str, int]:
-        """Where the next batch begins."""
+        """Position of the next batch."""
 
     def seek(self, position: Mapping[str, int]) -> None:
-        """The next batch begins there."""
+        """Set the position of the next batch."""
 
     def __next__(self) -> Batch:
-        """The batch there; the position moves on."""
+        """Return the batch at the position, and advance it."""
 
 
 class DivergedError(SegueError):
-    """Too many steps in a row whose loss or gradient was not finite, or weights that are not."""
+    """Raised after too many consecutive steps with a loss or gradient that is not finite, or if weights are not
+    finite."""
 
 
 REMEDY = "Use a lower train.learning_rate, a smaller train.clip_norm, or longer train.warmup_steps."
@@ -46,7 +47,7 @@ REMEDY = "Use a lower train.learning_rate, a smaller train.clip_norm, or longer 
 
 @dataclass(kw_only=True)
 class TrainState:
-    """All that a bit-exact resume needs, besides the random state and the position in the data."""
+    """Everything that a bit-exact resume needs, except the random state and the position in the data."""
 
     model: LanguageModel
     optimizer: torch.optim.Optimizer
@@ -55,11 +56,11 @@ class TrainState:
     memory: Memory | None = None
     """Memory of the rows of this process."""
     tokens: int = 0
-    """Read so far, by all processes."""
+    """Number of tokens read so far, by all processes."""
     bad_steps: int = 0
-    """Skipped in a row, up to now."""
+    """Number of consecutive skipped steps, up to now."""
     best: float | None = None
-    """The lowest validation loss so far."""
+    """Lowest validation loss so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,20 +69,20 @@ class StepReport:
 
     step: int
     loss: float
-    """Mean over the targets; auxiliary losses included."""
+    """Mean over the targets, including auxiliary losses."""
     gradient_norm: float
     learning_rate: float
     tokens: int
-    """Read in this step, by all processes."""
+    """Number of tokens read in this step, by all processes."""
     seconds: float
     skipped: bool
-    """The loss or the gradient was not finite: the weights are as before, and the memory starts anew."""
+    """True if the loss or the gradient was not finite: the weights are unchanged, and the memory is reset."""
     position: Mapping[str, int]
-    """Where the data of this step began."""
+    """Position in the data at the start of this step."""
 
 
 class Reading(nn.Module):
-    """A model that reads several segments and adds up their losses: what processes share, in one forward."""
+    """A model that reads several segments and sums their losses in one forward pass, as DDP and FSDP2 need it."""
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
@@ -99,7 +100,7 @@ class Reading(nn.Module):
 
 
 def train(state: TrainState, batches: BatchSource, settings: TrainConfig) -> Iterator[StepReport]:
-    """Updates the state until it has done all its steps."""
+    """Update the state until all steps are done."""
     module = shared(Reading(state.model))
     state.model.train()
     for stack in (state.model.trunk.reader, state.model.trunk.backward_reader):
@@ -144,9 +145,9 @@ def train(state: TrainState, batches: BatchSource, settings: TrainConfig) -> Ite
 
 @torch.no_grad()
 def is_sound(state: TrainState, batches: BatchSource, settings: TrainConfig) -> bool:
-    """Whether training can go on from the state: the newest step counted, all numbers are finite, and so is the loss
-    of the next batch. Weights that one update spoiled show themselves only there. Changes nothing; every process must
-    call this."""
+    """Return True if training can continue from the state: the last step was not skipped, all numbers are finite, and
+    so is the loss of the next batch, which alone reveals weights that an update has spoiled. Changes nothing; every
+    process must call this."""
     if state.bad_steps:
         return False
     device = next(state.model.parameters()).device
@@ -167,12 +168,13 @@ def is_sound(state: TrainState, batches: BatchSource, settings: TrainConfig) -> 
 
 
 def _local(value: Tensor) -> Tensor:
-    """The part that this process has."""
+    """Return the shard of this process."""
     return value.to_local() if is_divided(value) else value
 
 
 def _segments_per_step(config: ModelConfig) -> int:
-    """Gradients that flow through memory need the segments that they reach in one backward pass."""
+    """Return the number of segments per update: gradients through the memory need all segments that they reach in one
+    backward pass."""
     reach = None if config.memory is None else config.memory.backprop_segments
     return 1 if reach is None else reach + 1
 
@@ -180,7 +182,7 @@ def _segments_per_step(config: ModelConfig) -> int:
 def _backward(
     module: nn.Module, state: TrainState, segments: list[Batch], settings: TrainConfig
 ) -> tuple[Tensor, Memory | None]:
-    """Adds up the gradient of all parts; returns the loss over all processes, and the next memory."""
+    """Accumulate the gradients of all parts; return the loss over all processes, and the next memory."""
     device = next(state.model.parameters()).device
     total = int(sum_over_processes(torch.tensor(sum(s.count_targets() for s in segments), device=device)))
     rows = segments[0].ids_BQ.shape[0]
@@ -196,7 +198,7 @@ def _backward(
         with _no_sync(module, wait=number < len(parts) - 1):
             with _autocast(device, settings.precision):
                 share, memory = module(own, memory, weights, progress)
-            (share * world()).backward()  # processes take the mean of their gradients
+            (share * world()).backward()  # DDP and FSDP2 average the gradients of the processes
         loss = loss + share.detach()
         if memory is not None:
             memories.append(memory.detach())
@@ -214,8 +216,8 @@ def _gradient_norm(model: nn.Module, limit: float | None) -> Tensor:
 
 
 def _no_sync(module: nn.Module, *, wait: bool) -> AbstractContextManager[Any]:
-    """Processes add up their gradients once an update, with the last part; those that divide weights with each part,
-    because until then they hold whole gradients."""
+    """Return a context that delays the gradient synchronisation of DDP until the last part of an update; sharded models
+    synchronise with each part, because until then they hold full gradients."""
     no_sync: Callable[[], AbstractContextManager[Any]] | None = getattr(module, "no_sync", None)
     return no_sync() if wait and no_sync is not None else nullcontext()
 

@@ -8,7 +8,7 @@ import torch
 
 
 def peak_memory() -> int:
-    """Bytes that the process has used at most, on the GPU if it uses one."""
+    """Return the peak memory of the process in bytes, on the GPU if it uses one."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     unit = 1 if sys.platform == "darwin" else 1024
@@ -16,7 +16,7 @@ def peak_memory() -> int:
 
 
 def available_memory() -> int:
-    """Bytes that are free for a process, on the GPU if there is one."""
+    """Return the free memory in bytes, on the GPU if there is one."""
     if torch.cuda.is_available():
         free, _ = torch.cuda.mem_get_info()
         return int(free)

@@ -1,4 +1,4 @@
-"""`metrics.jsonl` of a run, read back: a JSON object in each line, with the step that it is about."""
+"""Reading of a run's `metrics.jsonl`: a JSON object per line, with its step."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from segue.errors import DataError
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The values of all lines, but for a last one that a killed process left half-written."""
+    """Return the values of all lines, except a last one that a killed process left incomplete."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -34,7 +34,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def newest_losses(path: Path) -> dict[str, Metric]:
-    """The training and validation loss that a run logged last."""
+    """Return the last training and validation loss in the log of a run."""
     losses: dict[str, Metric] = {}
     for line in read_metrics(path) if path.exists() else []:
         losses |= losses_in(line)
@@ -42,12 +42,12 @@ def newest_losses(path: Path) -> dict[str, Metric]:
 
 
 def losses_in(line: Mapping[str, Any]) -> dict[str, Metric]:
-    """The losses in a line of metrics."""
+    """Return the losses in a line of metrics."""
     names = {"loss": "training loss of one step", "validation_loss": "validation loss"}
     return {
         key: Metric(name=name, value=line[key], step=line["step"])
         for key, name in names.items()
-        if isinstance(line.get(key), float)  # what is not finite is written as text
+        if isinstance(line.get(key), float)  # values that are not finite are written as text
     }
 
 

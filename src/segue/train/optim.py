@@ -1,4 +1,4 @@
-"""The optimizers and their schedule: AdamW or Muon with decoupled decay, warm-up, then a curve."""
+"""Optimizers and learning rate schedules: AdamW or Muon with decoupled weight decay, warm-up, then a decay curve."""
 
 import math
 import re
@@ -12,8 +12,8 @@ from segue.config import TrainConfig
 
 
 def make_optimizer(model: nn.Module, settings: TrainConfig) -> torch.optim.AdamW:
-    """Matrices and tables decay; biases, norms and single vectors do not. With Muon, the matrices of the layers are
-    orthogonalised."""
+    """Return the optimizer. Weight decay applies to matrices and tables, not to biases, norms and single vectors. With
+    Muon, the updates of the layers' matrices are orthogonalised."""
     muon = settings.optimizer == "muon"
     orthogonal: list[nn.Parameter] = []
     decayed: list[nn.Parameter] = []
@@ -91,7 +91,7 @@ class Muon(torch.optim.AdamW):
 
 
 def orthogonalised(matrices_NRC: Tensor, *, steps: int = 5) -> Tensor:
-    """Each matrix with its singular values moved to about 1, by a Newton-Schulz iteration."""
+    """Return each matrix with its singular values moved to about 1, by a Newton-Schulz iteration."""
     a, b, c = NEWTON_SCHULZ
     tall = matrices_NRC.shape[-2] > matrices_NRC.shape[-1]
     x = matrices_NRC.mT if tall else matrices_NRC
@@ -105,8 +105,8 @@ def orthogonalised(matrices_NRC: Tensor, *, steps: int = 5) -> Tensor:
 def layered_optimizer(
     model: nn.Module, *, num_layers: int, layer_decay: float, weight_decay: float
 ) -> torch.optim.AdamW:
-    """AdamW with bias correction, and true layer-wise rates: each group has a `share` of the rate, 1 for the head and
-    the top layer, `layer_decay` times that of the layer above for the others."""
+    """Return AdamW with bias correction and layer-wise learning rates: each group has a `share` of the rate, 1 for the
+    head and the top layer, and for each lower layer `layer_decay` times that of the layer above."""
     groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         matrix = parameter.dim() >= 2 and ".biases." not in name
@@ -125,7 +125,7 @@ def layered_optimizer(
 
 
 def _height(name: str, num_layers: int) -> int:
-    """0 for embeddings, 1 to `num_layers` for layers, one more for what is above them."""
+    """Return 0 for embeddings, 1 to `num_layers` for layers, and `num_layers` + 1 for everything above them."""
     found = re.match(r"trunk\.(?:reader|backward_reader)\.(layers|per_layer)\.(\d+)\.", name)
     if found:
         return int(found[2]) + 1
@@ -133,14 +133,15 @@ def _height(name: str, num_layers: int) -> int:
 
 
 def warm_up_then_line(step: int, *, steps: int, warmup: int) -> float:
-    """The share of the highest rate for the update that follows `step` finished ones: up, then down to zero."""
+    """Return the share of the peak rate for the update after `step` finished ones: linear warm-up, then linear decay to
+    zero."""
     if step < warmup:
         return (step + 1) / warmup
     return max(0.0, (steps - step) / max(1, steps - warmup))
 
 
 def learning_rate(step: int, settings: TrainConfig) -> float:
-    """The rate of the update that follows `step` finished ones."""
+    """Return the learning rate of the update after `step` finished ones."""
     warmup, peak = settings.warmup_steps, settings.learning_rate
     if step < warmup:
         return peak * (step + 1) / warmup
@@ -161,7 +162,7 @@ def learning_rate(step: int, settings: TrainConfig) -> float:
 
 
 class WeightAverage:
-    """An exponential average of the weights: average = decay * average + (1 - decay) * weights."""
+    """An exponential moving average of the weights: average = decay * average + (1 - decay) * weights."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -174,7 +175,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def exchange(self, model: nn.Module) -> None:
-        """Swaps the model's weights with the averaged ones; a second call swaps them back."""
+        """Swap the model's weights with the averaged ones; a second call swaps them back."""
         for name, parameter in model.named_parameters():
             current = parameter.detach().clone()
             parameter.copy_(self.weights[name])

@@ -1,8 +1,8 @@
 """Requirements of a run before it starts: parameters, memory and time, measured on a few updates with random ids.
 
 The measured updates have the shapes of the run (rows, segment, memory, predicted positions), so time and memory are
-those of the run itself, not a formula's. Where the model would not fit, nothing is measured and the formula is all
-there is.
+those of the run itself, not of a formula. If the model would not fit, nothing is measured and only the formula is
+reported.
 """
 
 import time
@@ -42,11 +42,11 @@ class Plan:
 
     parameters: int
     tokens: int
-    """Read in the whole run."""
+    """Number of tokens read in the whole run."""
     formula_memory: int
-    """Bytes, from weights, gradients, moments and activations."""
+    """Estimate in bytes from weights, gradients, moments and activations."""
     measured_memory: int | None
-    """Bytes, as used by a few updates; None: not measured, because it would not fit."""
+    """Bytes used by a few updates; None: not measured, because it would not fit."""
     seconds_per_step: float | None
 
     def seconds(self, steps: int) -> float | None:
@@ -54,7 +54,7 @@ class Plan:
 
 
 class RandomIds:
-    """Batches with the shapes of a run."""
+    """Batches of random ids with the shapes of a run."""
 
     def __init__(self, data: DataConfig, model: ModelConfig) -> None:
         self.data, self.model = data, model
@@ -65,7 +65,7 @@ class RandomIds:
         return {}
 
     def seek(self, position: Mapping[str, int]) -> None:
-        """All batches are alike."""
+        """Do nothing: all batches are alike."""
 
     def __next__(self) -> Batch:
         rows, length = self.data.lanes // world(), self.data.segment_length
@@ -83,7 +83,7 @@ class RandomIds:
 
 
 def predicted_positions(data: DataConfig, model: ModelConfig) -> int:
-    """How many positions of a row are predicted, for objectives that predict some."""
+    """Return the number of predicted positions per row, for objectives that predict some."""
     match model.objective:
         case "causal":
             return 0
@@ -94,7 +94,7 @@ def predicted_positions(data: DataConfig, model: ModelConfig) -> int:
 
 
 def plan(config: Config) -> Plan:
-    """Measures a few updates, if they fit into the memory that is free."""
+    """Measure a few updates, if they fit into the free memory."""
     if config.data is None or config.train is None:
         raise ConfigError("a plan needs [data] and [train]; got a config without. Add them.")
     data, settings = config.data, config.train
@@ -124,12 +124,12 @@ def _seconds_per_step(config: ModelConfig, data: DataConfig, settings: TrainConf
     for _ in train(state, RandomIds(data, config), few):
         times.append(time.perf_counter() - started)
         started = time.perf_counter()
-    return sorted(times[1:])[len(times[1:]) // 2]  # the first one warms up, and has no memory yet
+    return sorted(times[1:])[len(times[1:]) // 2]  # the first one is a warm-up, and has no memory yet
 
 
 def check_memory(config: ModelConfig, data: DataConfig, settings: TrainConfig, device: torch.device) -> None:
-    """Refuses a run that cannot fit. Counted is only what is there in any case: the weights with what their updates
-    need, the input of every layer, the ids and the memory."""
+    """Raise an error if a run cannot fit. This counts only what is needed in any case: the weights with their optimizer
+    state, the input of every layer, the ids and the memory."""
     rows, length = data.lanes // world(), data.segment_length
     copies = 4 + (1 if settings.average_decay is not None else 0)
     weights = copies * parameter_count(config) // (world() if settings.sharded else 1)
@@ -144,7 +144,8 @@ def check_memory(config: ModelConfig, data: DataConfig, settings: TrainConfig, d
 
 
 def formula_memory(config: ModelConfig, data: DataConfig, settings: TrainConfig, *, parameters: int) -> int:
-    """Bytes: weights, gradients and two moments, and what the backward pass needs of each layer."""
+    """Return the estimated memory in bytes: weights, gradients and two moments, and the activations that the backward
+    pass needs of each layer."""
     rows, length = data.lanes / world() / settings.accumulate, data.segment_length
     keys = length + (config.memory.length if config.memory is not None else 0)
     inner = config.num_heads * config.resolved_head_width

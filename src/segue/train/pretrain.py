@@ -1,12 +1,12 @@
-"""A whole pretraining run: from a config and a store to `last/` and `best/`, stopped and resumed at will.
+"""A complete pretraining run: from a config and a store to `last/` and `best/`, which can be stopped and resumed.
 
 `pretrain` is a generator of events (an update, a validation, a saved state, the end). It writes `metrics.jsonl` and the
-model folders; whoever iterates shows them to people. A run folder holds:
+model folders; the caller displays the events. A run folder contains:
 
     config.toml     every setting, resolved
     metrics.jsonl   a line for each logged step and each validation
-    last/           the newest state: a model folder with all that a bit-exact resume needs, and, where the run started
-                    from an existing model, the record of that one
+    last/           the newest state: a model folder with everything that a bit-exact resume needs and, if the run
+                    started from an existing model, the record of that model
     best/           the model with the lowest validation loss
 """
 
@@ -47,20 +47,20 @@ from segue.train.state import load_state, save_state
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """The run begins, or goes on."""
+    """The run begins, or resumes."""
 
     step: int
     steps: int
     parameters: int
     changed: list[str]
-    """Settings of training that differ from those of the stopped run."""
+    """Training settings that differ from those of the stopped run."""
     origin: Origin | None = None
     """The model that the run started from; None: new weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Validated:
-    """A validation."""
+    """A validation finished."""
 
     step: int
     loss: float
@@ -77,14 +77,14 @@ class Saved:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """The run is done, or a signal stopped it."""
+    """The run is finished, or was stopped by a signal."""
 
     step: int
     saved: int | None
-    """The step of the state in `last/`, from which the run can be resumed; None: there is none yet."""
+    """Step of the state in `last/`, from which the run can be resumed; None: there is none yet."""
     finished: bool
     stopped_by: signal.Signals | None
-    """None if all steps are done."""
+    """Signal that stopped the run; None if all steps are done."""
 
 
 Event = Started | StepReport | Validated | Saved | Ended
@@ -100,10 +100,10 @@ def pretrain(
     stop: Stop | None = None,
     device: torch.device | None = None,
 ) -> Iterator[Event]:
-    """Runs until all steps are done or a signal asks to stop; a run folder that exists goes on. `origin` is the model
-    whose weights a new run starts with (`stages.find_origin`), `command` is what the cards of its models say they were
-    made by. Without `verify`, damage to the stores is not looked for. `stop` and `device` are for callers that listen
-    to signals and have joined the processes themselves."""
+    """Run until all steps are done or a signal requests a stop; an existing run folder is resumed. `origin` is the
+    model whose weights a new run starts with (`stages.find_origin`), `command` is the command in the cards of its
+    models. Without `verify`, the stores are not checked for damage. `stop` and `device` are for callers that handle
+    signals and have joined the processes themselves."""
     data, settings = _required(config)
     with ExitStack() as stack:
         stop = stack.enter_context(stop_signal()) if stop is None else stop
@@ -117,13 +117,13 @@ def pretrain(
         seed = settings.seed if origin is None else origin.data_seed(settings.seed)
         batches = Batches(store, data, config.model, seed=seed, rank=rank(), world=world())
         weights = None if origin is None or origin.folder is None else origin.weights()
-        stack.enter_context(one_at_a_time(run, "pretrain"))  # what is refused before leaves no folder behind
+        stack.enter_context(one_at_a_time(run, "pretrain"))  # what is refused earlier leaves no folder behind
         state, changed = _start(config, run, batches, settings, device, weights)
         last = _Last(folder=run / "last", step=state.step if locate(run / "last").exists() else None, origin=origin)
         start = None if origin is None else origin.described()
         facts = Facts(data=_training_data(Path(data.store)), command=command, start=start)
         metrics = Metrics(run / "metrics.jsonl", step=state.step)
-        if origin is not None and last.step is None:  # from now on the run does without the model it starts from
+        if origin is not None and last.step is None:  # from now on the run does not need the model it starts from
             last.keep(state, config, batches.position, facts)
         losses = newest_losses(run / "metrics.jsonl") if rank() == 0 else {}
         count = sum(parameter.numel() for parameter in state.model.parameters())
@@ -141,7 +141,7 @@ def pretrain(
                 yield validated
             stopped_by = stop.agreed()
             due = due or last_step or stopped_by is not None or report.step % settings.save_every == 0
-            if due and is_sound(state, batches, settings):  # else later: `last/` stays one to go on from
+            if due and is_sound(state, batches, settings):  # otherwise later: `last/` stays one to resume from
                 last.keep(state, config, batches.position, replace(facts, metrics=list(losses.values())))
                 due = False
                 yield Saved(step=state.step, folder=last.folder)
@@ -153,7 +153,7 @@ def pretrain(
                 f"training must end with a finite loss; it was not finite after the last step, {state.step}. {REMEDY} "
                 f"{last.how_to_resume()}"
             )
-        if finished and not last.folder.exists():  # a run that was killed in the middle of its last save
+        if finished and not last.folder.exists():  # a run that was killed during its last save
             last.keep(state, config, batches.position, replace(facts, metrics=list(losses.values())))
         yield Ended(step=state.step, saved=last.step, finished=finished, stopped_by=None if finished else stopped_by)
 
@@ -164,7 +164,7 @@ class _Last:
 
     folder: Path
     step: int | None
-    """None: there is no state yet."""
+    """Step of the state; None: there is no state yet."""
     origin: Origin | None
 
     def keep(self, state: TrainState, config: Config, position: Mapping[str, int], facts: Facts) -> None:
@@ -183,7 +183,7 @@ class _Last:
 
 
 def _explained(reports: Iterator[StepReport], last: _Last) -> Iterator[StepReport]:
-    """The same reports; errors in between say where the run can be resumed."""
+    """Yield the same reports; errors in between say from where the run can be resumed."""
     try:
         yield from reports
     except DivergedError as error:
@@ -198,7 +198,7 @@ def _explained(reports: Iterator[StepReport], last: _Last) -> Iterator[StepRepor
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """PyTorch has a class for it on GPUs only."""
+    """Return True for an out-of-memory error; PyTorch has a class for it on GPUs only."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
@@ -248,7 +248,7 @@ def _start(
     device: torch.device,
     weights: Mapping[str, Tensor] | None,
 ) -> tuple[TrainState, list[str]]:
-    """A new state, with these weights if there are any, or the one that the run folder holds."""
+    """Return a new state, with these weights if there are any, or the state in the run folder."""
     if locate(run / "last").exists():
         before = load_config(locate(run / "last") / "config.toml")
         changed = _changes(before, config)
@@ -265,14 +265,14 @@ def _start(
     model = place(model, device, sharded=settings.sharded)
     average = None if settings.average_decay is None else WeightAverage(model, settings.average_decay)
     state = TrainState(model=model, optimizer=make_optimizer(model, settings), average=average)
-    if world() > 1:  # the same weights everywhere, other dropout in each process
+    if world() > 1:  # the same weights everywhere, different dropout in each process
         torch.manual_seed(settings.seed * 1_000_003 + rank())
     return state, []
 
 
 def _check_new(run: Path, settings: TrainConfig) -> None:
-    """A run that was killed before its first state starts from the beginning; one that has lost its state must not, or
-    it would write over a better model."""
+    """Raise DataError for a run that has lost its state, which would overwrite a better model. A run that was killed
+    before its first state starts from the beginning."""
     if not locate(run / "best").exists() or not (run / "metrics.jsonl").is_file():
         return
     reached = max((line["step"] for line in read_metrics(run / "metrics.jsonl")), default=0)
@@ -284,7 +284,8 @@ def _check_new(run: Path, settings: TrainConfig) -> None:
 
 
 def _changes(before: Config, now: Config) -> list[str]:
-    """Settings of training may change between stop and resume; the model and the data may not."""
+    """Return the changed training settings; raise ConfigError if the model or the data changed since the run was
+    stopped."""
     for section in ("model", "data"):
         old, new = (getattr(config, section).model_dump() for config in (before, now))
         differing = sorted(key for key in old | new if old.get(key) != new.get(key))
@@ -298,8 +299,8 @@ def _changes(before: Config, now: Config) -> list[str]:
 
 
 def _check_past(before: Config, now: Config, *, done: int) -> None:
-    """Another length or form of the schedule may only concern steps to come. The rate itself and its warm-up may always
-    be changed: that is the remedy for a run that diverges."""
+    """Raise ConfigError if another length or form of the schedule would have changed steps already done. The rate and
+    its warm-up may always be changed: that is the remedy for a run that diverges."""
     old, new = before.train, now.train
     assert old is not None
     assert new is not None
@@ -341,7 +342,7 @@ def _validate(
     facts: Facts,
     device: torch.device,
 ) -> Validated:
-    """The mean loss over the validation store, read once in lanes; the best model is saved."""
+    """Compute the mean loss over the validation store, read once in lanes, and save the model if it is the best."""
     assert config.train is not None
     assert data.validation is not None
     if state.average is not None:
@@ -366,14 +367,14 @@ def _validate(
 
 
 def _training_data(store: Path) -> TrainingData:
-    """For the card of the model."""
+    """Return the training data for the model card."""
     digest = hashlib.sha256((store / manifest.NAME).read_bytes()).hexdigest()
     return TrainingData(name=store.resolve().name, tokens=manifest.load_manifest(store).tokens, sha256=digest)
 
 
 @torch.no_grad()
 def validation_loss(model: LanguageModel, batches: Batches, *, steps: int | None, device: torch.device) -> float:
-    """Over one pass of the data, or the first `steps` batches of it."""
+    """Return the mean loss over one pass of the data, or over its first `steps` batches."""
     model.eval()
     memory = None
     nll, targets = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
@@ -401,7 +402,7 @@ def _line(report: StepReport) -> dict[str, Any]:
 
 
 def _log(metrics: Metrics, values: Mapping[str, Any]) -> dict[str, Metric]:
-    """Writes a line; returns the losses in it."""
+    """Write a line; return the losses in it."""
     line = {key: value if _finite(value) else str(value) for key, value in values.items()}  # JSON has no NaN
     metrics.write(line)
     return losses_in(line)

@@ -1,8 +1,8 @@
-"""The report of a fine-tuning run: what was asked, what the data was, how it went, how good it is, where it is wrong.
+"""The report of a fine-tuning run: request, data, training curves, metrics and mistakes.
 
-In: the events of a run, gathered in a Record. Out: `report.md` and `report.html` in the run folder, with the same
-content; the second has pictures. A run that was stopped has one too, with what there is of it. Parts that only tasks
-with classes have are in `report_classes`.
+In: the events of a run, collected in a Record. Out: `report.md` and `report.html` in the run folder, with the same
+content; the second has charts. A stopped run has a report too, with the data that it has. Sections that only tasks with
+classes have are in `report_classes`.
 """
 
 import json
@@ -36,7 +36,7 @@ LONGEST_TEXT, TEXT_START, TEXT_END = 240, 160, 76
 
 @dataclass
 class _Attempt:
-    """From the pretrained weights to the end, or to a restart."""
+    """An attempt, from the pretrained weights to the end or to a restart."""
 
     losses: list[tuple[int, float]] = field(default_factory=list)
     validations: list[Validated] = field(default_factory=list)
@@ -44,10 +44,10 @@ class _Attempt:
 
 @dataclass
 class Record:
-    """What a report is made of, gathered as a run goes on."""
+    """The data of a report, collected during a run."""
 
     request: Request
-    """With its settings."""
+    """The request, with its settings."""
     prepared: Prepared | None = None
     compared: Compared | None = None
     ended: Ended | None = None
@@ -55,10 +55,10 @@ class Record:
     restarts: list[Restarted] = field(default_factory=list)
     tokens: int = 0
     seconds: float = 0.0
-    """In updates."""
+    """Duration of the updates in seconds."""
     padding_share: float = 0.0
     rate: float = 0.0
-    """The highest of the last attempt."""
+    """Highest learning rate of the last attempt."""
 
     def add(self, event: Event) -> None:
         match event:
@@ -83,7 +83,7 @@ class Record:
 
 
 def write_report(record: Record, run: Path) -> None:
-    """Both files."""
+    """Write both files."""
     title = f"Fine-tuning report: {record.request.kind.name}, {run.name}"
     blocks = report(record, run)
     write_file(run / "report.md", to_markdown(title, blocks))
@@ -91,7 +91,7 @@ def write_report(record: Record, run: Path) -> None:
 
 
 def write_results(run: Path, end: Ended, compared: Compared | None) -> None:
-    """`results.json`: the measures for programs."""
+    """Write `results.json`: the metrics for programs."""
     values: dict[str, Any] = {"best_step": end.best_step, "ended": end.reason}
     values |= {part.name: _plain(part.metrics) for part in end.judged}
     if end.alone:
@@ -109,7 +109,7 @@ def _plain(metrics: Mapping[str, Metric]) -> dict[str, Any]:
 
 
 def report(record: Record, run: Path) -> list[Block]:
-    """All parts, in the order in which a reader asks."""
+    """Return all sections, in the order in which readers need them."""
     assert record.prepared is not None
     blocks: list[Block] = [Paragraph(text=_in_short(record))]
     if record.prepared.warnings:
@@ -233,12 +233,12 @@ def _metric_chart(record: Record) -> list[Block]:
 
 
 def _best(record: Record) -> Validated | None:
-    """Over all attempts, as the run chose it."""
+    """Return the best validation over all attempts, as the run chose it."""
     return next((v for attempt in reversed(record.attempts) for v in reversed(attempt.validations) if v.best), None)
 
 
 def _curve_table(record: Record) -> Table:
-    """The last attempt at its validations, thinned to a few, the best and the last among them."""
+    """Return a table of the last attempt's validations, thinned to a few, including the best and the last."""
     assert record.prepared is not None
     attempt, name = record.attempts[-1], record.prepared.metric
     chosen = _thinned(attempt.validations, best=_best(record))
@@ -267,7 +267,7 @@ def _thinned(validations: Sequence[Validated], *, best: Validated | None) -> lis
 
 
 def _mistakes(record: Record) -> list[Block]:
-    """The worst mistakes among the validation examples."""
+    """Return the worst mistakes among the validation examples."""
     part = next((part for part in record.ended.judged if part.name == "valid"), None) if record.ended else None
     if record.ended is None or part is None:
         return []
@@ -298,12 +298,12 @@ def _mistakes(record: Record) -> list[Block]:
 
 
 def _short(text: str) -> str:
-    """On one line; the middle of a long text is left out."""
+    """Return a text on one line, without the middle if it is long."""
     line = " ".join(clean(text).split())
     return line if len(line) <= LONGEST_TEXT else f"{line[:TEXT_START]} … {line[-TEXT_END:]}"
 
 
-# ----------------------------------------------------------------------------------------------- what and how long
+# -------------------------------------------------------------------------------------------- data, settings, time
 
 
 def _data(record: Record) -> list[Block]:

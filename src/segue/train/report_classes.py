@@ -1,6 +1,6 @@
-"""Parts of a report for tasks with classes: simple methods beside the model, single classes, confusion, calibration.
+"""Report sections for tasks with classes: baselines, metrics of each class, confusion matrix, calibration.
 
-In: what was judged, and what simple methods did. Out: blocks of a page.
+In: evaluated examples, and the results of the baselines. Out: blocks of a page.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,12 @@ PART_NAMES = {"valid": "validation"}
 
 
 def examples_of(part: Judged) -> str:
-    """How many, and which."""
+    """Return the number and the name of the examples."""
     return f"{len(part.examples):,} {PART_NAMES.get(part.name, part.name)} examples"
 
 
 def cells(metric: Metric | None) -> list[str]:
-    """A value and its interval."""
+    """Return a value and its interval as table cells."""
     if metric is None:
         return ["", ""]
     interval = "" if metric.low is None or metric.high is None else f"{metric.low:.4f} to {metric.high:.4f}"
@@ -40,7 +40,7 @@ def cells(metric: Metric | None) -> list[str]:
 
 
 def no_better(compared: Compared | None, judged: Sequence[Judged], metric: str, *, joined: bool) -> str | None:
-    """A sentence if the model is not better than a simple method, by the last part that it is measured on."""
+    """Return a sentence if the model is not better than a baseline on the last evaluated part; otherwise None."""
     if compared is None or not judged:
         return None
     part = judged[-1]
@@ -61,8 +61,8 @@ def no_better(compared: Compared | None, judged: Sequence[Judged], metric: str, 
 def beside_rows(
     methods: Sequence[SimpleMethod], alone: Sequence[Judged]
 ) -> list[tuple[str, Mapping[str, Mapping[str, Metric]]]]:
-    """What stands beside the model, by name: where n-grams are joined to it, the model without them, and the simple
-    methods."""
+    """Return the rows beside the model, by name: the model without n-grams if they are joined to it, and the
+    baselines."""
     own = {part.name: part.metrics for part in alone}
     return [*([(ALONE, own)] if own else []), *((method.name, method.metrics) for method in methods)]
 
@@ -70,7 +70,7 @@ def beside_rows(
 def comparison_blocks(
     compared: Compared | None, judged: Sequence[Judged], metric: str, *, alone: Sequence[Judged] = ()
 ) -> list[Block]:
-    """Rows: the model and what stands beside it. Without what the model does, the simple methods alone."""
+    """Return a table of the model and the baselines; without results of the model, of the baselines alone."""
     if compared is None:
         return []
     parts = list(compared.methods[0].metrics)
@@ -103,7 +103,7 @@ def comparison_blocks(
 
 
 def class_blocks(task: Task, part: Judged) -> list[Block]:
-    """Precision, recall and F1 of each class, the most frequent ones first."""
+    """Return precision, recall and F1 of each class, the most frequent first."""
     if not isinstance(task, Classify):
         return []
     values_NC = np.stack([prediction.value for prediction in part.predictions])
@@ -139,7 +139,7 @@ def class_blocks(task: Task, part: Judged) -> list[Block]:
 
 
 def confusion_blocks(task: Task, part: Judged) -> list[Block]:
-    """A matrix of gold and predicted classes."""
+    """Return the confusion matrix of gold and predicted classes."""
     if not isinstance(task, Classify) or task.settings.multiple:
         return []
     golds = [example.gold for example in part.examples]
@@ -155,7 +155,7 @@ def confusion_blocks(task: Task, part: Judged) -> list[Block]:
     rows, shades = [], []
     for place, (name, counts) in enumerate(zip(names, matrix, strict=True)):
         total = int(counts.sum())
-        alone = not (others and place == MOST_CLASSES)  # of the others, the right ones are not known here
+        alone = not (others and place == MOST_CLASSES)  # unknown for the merged classes
         right = f"{counts[place] / total:.1%}" if total and alone else ""
         shown = [f"{count:,}" if count else "·" for count in counts]
         rows.append([short_name(name, longest=40), *shown, f"{total:,}", right])
@@ -169,7 +169,8 @@ def confusion_blocks(task: Task, part: Judged) -> list[Block]:
 
 
 def capped(matrix: NDArray[np.int64], labels: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
-    """The matrix of the most frequent gold classes in their old order, the others added up in a last row and column."""
+    """Return the matrix of the most frequent gold classes in their original order, with the others merged in a last row
+    and column."""
     if len(labels) <= MOST_CLASSES:
         return matrix, list(labels)
     often = sorted(range(len(labels)), key=lambda n: (-int(matrix[n].sum()), n))[:MOST_CLASSES]
@@ -181,7 +182,7 @@ def capped(matrix: NDArray[np.int64], labels: Sequence[str]) -> tuple[NDArray[np
 
 
 def short_name(name: str, *, longest: int) -> str:
-    """The name of a class, for the side of a table."""
+    """Return the name of a class, shortened for the side of a table."""
     line = " ".join(clean(name).split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
@@ -190,7 +191,7 @@ def short_name(name: str, *, longest: int) -> str:
 
 
 def calibration_blocks(task: Task, part: Judged) -> list[Block]:
-    """A reliability diagram: how often answers are right, against how sure the model was of them."""
+    """Return a reliability diagram: accuracy against confidence."""
     if not isinstance(task, Classify) or task.settings.multiple:
         return []
     values_NC = np.stack([prediction.value for prediction in part.predictions]).astype(np.float64)

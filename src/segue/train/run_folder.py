@@ -1,4 +1,4 @@
-"""Run folders and signals, shared by all training runs: one run at a time, lines of metrics, a clean stop."""
+"""Run folders and signals, shared by all training runs: a lock, lines of metrics, a clean stop."""
 
 import fcntl
 import json
@@ -19,7 +19,7 @@ from segue.train.distributed import largest_of_processes, rank
 from segue.train.metrics import read_metrics
 
 REPEATED_WITHIN = 5.0
-"""Seconds in which a process that torchrun started takes a second signal for a repetition of the first."""
+"""Seconds within which a process started by torchrun treats a second signal as a repetition of the first."""
 
 RunKind = Literal["pretrain", "finetune", "tune", "study", "demo"]
 LOCK = "lock"
@@ -35,7 +35,7 @@ _MARKS: Mapping[RunKind, bytes] = {kind: f"segue {kind}\n".encode() for kind in 
 
 
 class Metrics:
-    """A JSON line for each logged step. Lines beyond the step that a run resumes from are dropped first."""
+    """Writer of a JSON line for each logged step. Lines after the step from which a run resumes are dropped first."""
 
     def __init__(self, path: Path, *, step: int) -> None:
         self.path = path
@@ -54,8 +54,8 @@ class Metrics:
 
 @contextmanager
 def one_at_a_time(run: Path, kind: RunKind) -> Iterator[None]:
-    """One run at a time in a folder, and only in one of its own: a new one, an empty one, or that of the same kind of
-    run. Its `lock` says which, so that nothing is ever written among files of others."""
+    """Lock a folder for one run. The folder must be new, empty, or of the same kind of run, which its `lock` names, so
+    that nothing is ever written among other files."""
     if rank() != 0:
         yield
         return
@@ -78,7 +78,7 @@ def one_at_a_time(run: Path, kind: RunKind) -> Iterator[None]:
         if not file.tell():
             try:
                 rest = _MARKS[kind]
-                while rest:  # a full disk takes a part first
+                while rest:  # a full disk accepts only a part at first
                     rest = rest[file.write(rest) :]
             except OSError as error:
                 (run / LOCK).unlink()
@@ -87,7 +87,7 @@ def one_at_a_time(run: Path, kind: RunKind) -> Iterator[None]:
 
 
 def check_folder(run: Path, kind: RunKind) -> None:
-    """Raises unless a run of this kind may be in the folder. Creates nothing."""
+    """Raise DataError unless a run of this kind may use the folder. Creates nothing."""
     if run.is_symlink() and not run.is_dir():
         raise DataError(f"{run} must be a folder or not exist yet; got a link to nothing. Choose another --out.")
     if not run.exists():
@@ -111,7 +111,7 @@ def check_folder(run: Path, kind: RunKind) -> None:
 
 
 def remove_run(run: Path) -> None:
-    """Removes what a fine-tuning run wrote, if it is one; what others put there stays."""
+    """Remove the files of a fine-tuning run, if it is one; other files stay."""
     lock = run / LOCK
     if not lock.is_file() or lock.read_bytes() != _MARKS["finetune"]:
         return
@@ -125,7 +125,7 @@ def remove_run(run: Path) -> None:
 
 @dataclass
 class Stop:
-    """Whether a signal asked to stop, and which one."""
+    """The signal that requested a stop, if any."""
 
     received: signal.Signals | None = None
 
@@ -134,7 +134,7 @@ class Stop:
         return self.received is not None
 
     def agreed(self) -> signal.Signals | None:
-        """The signal that any of the processes received: the same answer in all of them. Every process must call
+        """Return the signal that any of the processes received: the same in all of them. Every process must call
         this."""
         number = largest_of_processes(0 if self.received is None else self.received)
         return signal.Signals(number) if number else None
@@ -142,19 +142,20 @@ class Stop:
 
 @contextmanager
 def stop_signal() -> Iterator[Stop]:
-    """The first SIGINT or SIGTERM asks to stop after the step; a second one ends the process at once."""
+    """Handle signals: the first SIGINT or SIGTERM requests a stop after the current step; a second one ends the process
+    at once."""
     stop = Stop()
     received_at = 0.0
 
     def handle(number: int, _: FrameType | None) -> None:
         nonlocal received_at
         now = time.monotonic()
-        # A scheduler signals all processes, and torchrun passes on to its workers what it gets: one request, twice.
+        # A scheduler signals all processes, and torchrun forwards signals to its workers: one request, received twice.
         if stop.asked and (not passed_on or now - received_at > REPEATED_WITHIN):
             os._exit(128 + number)
         if not stop.asked:
             stop.received, received_at = signal.Signals(number), now
-            if not passed_on:  # the second one then also ends a process that is inside a long computation
+            if not passed_on:  # the second signal then also ends a process that is inside a long computation
                 for one in (signal.SIGINT, signal.SIGTERM):
                     signal.signal(one, signal.SIG_DFL)
 
@@ -167,5 +168,5 @@ def stop_signal() -> Iterator[Stop]:
         yield stop
     finally:
         for number, handler in before.items():
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as `processes` leaves it when one of them is lost
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as `processes` leaves it when a process is lost
                 signal.signal(number, handler)

@@ -23,7 +23,7 @@ RATE_FACTOR = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """Numbers from low to high, both among them."""
+    """Numbers from low to high, both inclusive."""
 
     key: str
     low: float
@@ -41,7 +41,7 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One of some values."""
+    """One of several values."""
 
     key: str
     values: tuple[Any, ...]
@@ -57,8 +57,9 @@ Dimension = Range | Choice
 
 
 def default_space(width: int, *, new_weights: bool) -> list[Dimension]:
-    """What matters most for a model of this width: the rate, around its default, how it falls from layer to layer, and
-    the size of a batch. Not the epochs: a longer run falls behind first, and would be pruned for it."""
+    """Return the settings that matter most for a model of this width: the learning rate, around its default, the
+    layer-wise decay, and the batch size. Not the epochs: a longer run is behind at first, and would be pruned for it.
+    """
     rate = usual_rate(width, new_weights=new_weights)
     return [
         Range(key="train.learning_rate", low=rate / RATE_FACTOR, high=rate * RATE_FACTOR, log=True),
@@ -68,7 +69,7 @@ def default_space(width: int, *, new_weights: bool) -> list[Dimension]:
 
 
 def search_space(expressions: Sequence[str], *, kind: TaskKind, fixed: Sequence[str]) -> list[Dimension]:
-    """The dimensions of the expressions; raises one ConfigError that lists what is wrong with any of them."""
+    """Parse the expressions; raise one ConfigError that lists all problems."""
     found: list[Dimension] = []
     problems = []
     for expression in expressions:
@@ -84,7 +85,7 @@ def search_space(expressions: Sequence[str], *, kind: TaskKind, fixed: Sequence[
 
 
 def dimension(expression: str, *, kind: TaskKind, fixed: Sequence[str]) -> Dimension:
-    """One expression, whose values the setting must take."""
+    """Parse one expression; its values must be valid for the setting."""
     key, equals, text = expression.partition("=")
     key, text = key.strip(), text.strip()
     if not equals or not text or "." not in key:
@@ -122,7 +123,7 @@ def _range(key: str, text: str, kind: TaskKind) -> Range:
     if log and low <= 0:
         raise ConfigError(f"--search {key} with :log must begin above 0; got {parts[0]}. Use 1e-6, for example.")
     types = _types_of(key, kind)
-    if float in types or not types:  # an unknown setting is named when its values are tried
+    if float in types or not types:  # an unknown setting is reported when its values are tried
         return Range(key=key, low=low, high=high, log=log)
     if int not in types or bool in types:
         raise ConfigError(f"{key} is not a number, so it has no range. Give choices: --search {key}=a,b.")
@@ -147,7 +148,7 @@ def _choice(key: str, text: str) -> Choice:
 
 
 def _types_of(key: str, kind: TaskKind) -> set[Any]:
-    """The plain types of a setting; none if there is no such setting."""
+    """Return the plain types of a setting; none if there is no such setting."""
     section, _, name = key.partition(".")
     values = finetune_settings(kind, {})
     fields: Mapping[str, Any] = type(getattr(values, section)).model_fields if hasattr(values, section) else {}

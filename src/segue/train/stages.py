@@ -1,7 +1,7 @@
-"""A run that starts from an existing model: which weights it takes, and what it remembers of where they came from.
+"""Runs that start from an existing model: its weights, and the record of their origin.
 
-In: a model as a user names it, and a run folder. Out: an `Origin`. Its record is kept with the run's own state from the
-first moment on, so that a run that is resumed does not need the model any more.
+In: a model as a user names it, and a run folder. Out: an `Origin`. Its record is saved with the run's own state from
+the start, so that a resumed run does not need the model any more.
 """
 
 import hashlib
@@ -31,29 +31,29 @@ class Origin:
     """The model that a run starts from."""
 
     given: str
-    """As the user named it."""
+    """Name that the user gave."""
     name: str
-    """Without the places of this machine."""
+    """Name without paths of this machine."""
     sha256: str
     """Digest of the file with the weights that the run starts with."""
     averaged: bool
-    """Whether these are the averaged weights of a run."""
+    """True if these are the averaged weights of a run."""
     step: int | None
-    """Steps that the model had been trained for, where that is known."""
+    """Number of steps that the model had been trained for, if known."""
     tokenizer: str
     """Fingerprint of its tokeniser."""
     config: ModelConfig
     folder: Path | None = None
-    """Where it is; None in the record of a run, which has its own state."""
+    """Folder of the model; None in the record of a run, which has its own state."""
 
     def described(self) -> str:
-        """For people, in a few words."""
+        """Return a short description for display."""
         kind = "averaged weights" if self.averaged else "weights"
         after = f" of step {self.step:,}" if self.step is not None else ""
         return f"{self.name} ({kind}{after}, sha256 `{self.sha256}`)"
 
     def record(self) -> dict[str, Any]:
-        """For the state of the run."""
+        """Return the record for the state of the run."""
         return {
             "given": self.given,
             "name": self.name,
@@ -65,7 +65,7 @@ class Origin:
         }
 
     def weights(self) -> dict[str, Tensor]:
-        """What the run starts with, by the names of the model's state."""
+        """Return the initial weights of the run, by their names in the model's state."""
         assert self.folder is not None
         source = load(self.folder)
         if self.averaged:
@@ -80,20 +80,21 @@ class Origin:
         return dict(source.float().state_dict())
 
     def data_seed(self, seed: int) -> int:
-        """For what is drawn for batches: with the same seed, another stage on the same text draws other numbers."""
+        """Return the seed for sampling batches: with the same seed, another stage on the same text draws other
+        numbers."""
         digest = hashlib.sha256(f"{seed} {self.sha256}".encode()).digest()
         return int.from_bytes(digest[:7], "big")
 
 
 def start_with(model: LanguageModel, weights: Mapping[str, Tensor]) -> None:
-    """Gives a new model these weights. What only its own objective has (the start of the query stream, segment
-    encodings) stays as it was initialised; what only the other one had is left out."""
+    """Load weights into a new model. Weights that only its own objective has (the initial query stream, segment
+    encodings) stay as initialised; those that only the other objective has are ignored."""
     own = model.state_dict()
     model.load_state_dict(own | {name: weight for name, weight in weights.items() if name in own})
 
 
 def find_origin(given: str | None, run: Path) -> Origin | None:
-    """The model that a run starts from: as recorded, where the run has a state already; None for new weights."""
+    """Return the model that a run starts from: as recorded, if the run has a state already; None for new weights."""
     state = locate(run / "last")
     if not (state / TRAINING / NUMBERS).is_file():
         return None if given is None else _open(given)
@@ -140,7 +141,7 @@ def _open(given: str) -> Origin:
 
 
 def _weights_file(folder: Path) -> Path:
-    """Where a run kept an average, that: it is what was validated, and what `best/` holds."""
+    """Return the file of the averaged weights if a run kept them, since they were validated and are in `best/`."""
     average = folder / AVERAGE
     return average if average.is_file() else folder / WEIGHTS
 
@@ -153,7 +154,7 @@ def _name(found: Found, folder: Path) -> str:
 
 
 def recorded_origin(state: Path) -> Origin | None:
-    """The model that a run started from, as its state says; None for new weights."""
+    """Return the model that a run started from, as its state records it; None for new weights."""
     record = read_settings(state / TRAINING / NUMBERS).get("origin")
     if not isinstance(record, Mapping):
         return None

@@ -1,9 +1,9 @@
-"""A stopped run on disk: the model folder, and beside the weights all that a bit-exact resume needs.
+"""The saved state of a run: the model folder, and beside the weights everything that a bit-exact resume needs.
 
-`last/training/` holds the optimizer's tensors, the memory of all lanes, the averaged weights and the random state as
-safetensors, and the numbers (step, data position, ...) as JSON. Memory, and weights and moments if they are divided,
-are gathered from all processes when they are saved and divided again when they are loaded, so that the number of
-processes and `train.sharded` may change in between.
+`last/training/` contains the optimizer's tensors, the memory of all lanes, the averaged weights and the random state as
+safetensors, and the numbers (step, data position, ...) as JSON. Memory, and sharded weights and moments, are gathered
+from all processes when they are saved and split again when they are loaded, so that the number of processes and
+`train.sharded` may change in between.
 """
 
 import json
@@ -39,8 +39,8 @@ def save_state(
     facts: Facts | None = None,
     origin: Mapping[str, Any] | None = None,
 ) -> None:
-    """Called by all processes; the first one writes. `facts` are for the card, `origin` is the record of the model
-    that the run started from."""
+    """Save a state; called by all processes, of which the first one writes. `facts` are for the model card, `origin` is
+    the record of the model that the run started from."""
     memory, random = _gathered(state.memory), _random_states()
     model, moments = whole_model(state.model), gathered(_optimizer_tensors(state))
     average = None if state.average is None else gathered(state.average.weights)
@@ -73,7 +73,8 @@ def save_state(
 
 
 def load_state(folder: Path, settings: TrainConfig, *, device: torch.device) -> tuple[TrainState, dict[str, int]]:
-    """The state as it was, and the position in the data; refuses a folder that is not whole."""
+    """Return the saved state and the position in the data; raise CheckpointError if the folder is damaged or
+    incomplete."""
     folder = locate(folder)
     verify(folder)
     inner = folder / TRAINING
@@ -105,7 +106,7 @@ def load_state(folder: Path, settings: TrainConfig, *, device: torch.device) -> 
 
 
 def _optimizer_tensors(state: TrainState) -> dict[str, Tensor]:
-    """Adam's moments and step counts under the names of their parameters."""
+    """Return Adam's moments and step counts by the names of their parameters."""
     return {
         f"{name}/{key}": value
         for name, parameter in state.model.named_parameters()
@@ -122,7 +123,7 @@ def _restore_optimizer(state: TrainState, tensors: dict[str, Tensor]) -> None:
 
 
 def _random_states() -> dict[str, Tensor]:
-    """Random states of all processes, a row each; every process must call this."""
+    """Return the random states of all processes, one row each; every process must call this."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()
@@ -130,7 +131,7 @@ def _random_states() -> dict[str, Tensor]:
 
 
 def _restore_random(states: dict[str, Tensor], *, step: int) -> None:
-    """Each process its own; with another number of processes, new ones that depend on the step and the process."""
+    """Restore the random state of each process; with another number of processes, seed by the step and the rank."""
     if len(states["cpu"]) != world():
         torch.manual_seed(step * 1_000_003 + rank())
         return
@@ -141,7 +142,7 @@ def _restore_random(states: dict[str, Tensor], *, step: int) -> None:
 
 
 def _all_rows(own: Tensor, *, dim: int = 0) -> Tensor:
-    """The parts of all processes, one after the other."""
+    """Concatenate the parts of all processes."""
     if not dist.is_initialized():
         return own
     gathered = [torch.empty_like(own) for _ in range(world())]
@@ -150,7 +151,7 @@ def _all_rows(own: Tensor, *, dim: int = 0) -> Tensor:
 
 
 def _gathered(memory: Memory | None) -> Memory | None:
-    """The memory of all lanes, in order; every process must call this."""
+    """Return the memory of all lanes, in order; every process must call this."""
     if memory is None:
         return None
     return Memory(
@@ -161,6 +162,6 @@ def _gathered(memory: Memory | None) -> Memory | None:
 
 
 def _own_rows(memory: Memory) -> Memory:
-    """The rows of this process: processes hold equal blocks of lanes, in order."""
+    """Return the rows of this process: processes hold equal blocks of lanes, in order."""
     rows = memory.rows // world()
     return memory.select(range(rank() * rows, (rank() + 1) * rows))

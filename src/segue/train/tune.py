@@ -1,13 +1,13 @@
-"""A search for settings: many fine-tuning runs, each judged by its validation examples, guided by Optuna.
+"""Hyperparameter search: many fine-tuning runs, each evaluated on the validation examples, guided by Optuna.
 
-`tune` is a generator of events, as `finetune` is. A study folder holds:
+`tune` is a generator of events, like `finetune`. A study folder contains:
 
-    study.db        the trials so far (SQLite); the same command goes on from it
+    study.db        the trials so far (SQLite); the same command resumes it
     trials/NNNN/    the run folder of each trial; only that of the best one keeps its weights
-    report.md       trials, plots and the command for the best settings; report.html is the same with pictures
+    report.md       trials, plots and the command for the best settings; report.html is the same with charts
 
-A trial is drawn from what the finished ones showed and from the seed, so that a search that was stopped and goes on
-makes the same trials as one that was not. Test examples have no part in it.
+A trial is sampled from the results of the finished ones and the seed, so that a resumed search makes the same trials as
+one that was not stopped. Test examples are not used.
 """
 
 import os
@@ -39,9 +39,9 @@ DATABASE = "study.db"
 TRIALS = "trials"
 STUDY = "segue"
 RANDOM_TRIALS = 10
-"""Drawn at random before the sampler trusts what it saw."""
+"""Number of random trials before the sampler uses earlier results."""
 UNPRUNED_TRIALS = 5
-"""Run to their end, whatever they show: a median needs some."""
+"""Number of trials that are never pruned, because the median needs some."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +49,12 @@ class Search:
     """Definition of a search."""
 
     request: Request
-    """With its settings as far as they are fixed; without test examples."""
+    """The request with its fixed settings; without test examples."""
     space: tuple[Dimension, ...]
     trials: int = 20
     """Total number of trials in the study, including earlier ones."""
     hours: float | None = None
-    """No trial begins later than this."""
+    """Hours after which no trial begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +64,12 @@ class Began:
     number: int
     settings: dict[str, Any]
     done: int
-    """Trials before it that count."""
+    """Number of earlier trials that count."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inside:
-    """Something happened in the run of a trial."""
+    """An event in the run of a trial."""
 
     number: int
     event: Event
@@ -77,32 +77,32 @@ class Inside:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialEnded:
-    """A trial is over."""
+    """A trial ended."""
 
     trial: Trial
     best: bool
-    """The best so far."""
+    """True if it is the best so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchEnded:
-    """No more trials are made."""
+    """The search ended."""
 
     reason: str
     """Reason of the end, for display."""
     stopped_by: signal.Signals | None = None
-    """The signal that ended the search before its time."""
+    """Signal that stopped the search."""
     trials: list[Trial]
     best: Trial | None
     command: str | None
-    """Makes the best run again."""
+    """Command that repeats the best run."""
 
 
 TuneEvent = Began | Inside | TrialEnded | SearchEnded
 
 
 def tune(search: Search, folder: Path) -> Iterator[TuneEvent]:
-    """Makes trials until there are enough, the time is over, or a signal asks to stop; all of them are kept."""
+    """Make trials until there are enough, the time is over, or a signal requests a stop; all of them are kept."""
     if search.request.test is not None:
         raise ConfigError(
             "a search must not see test examples; got some. Evaluate on them afterwards, with segue finetune."
@@ -133,14 +133,14 @@ def tune(search: Search, folder: Path) -> Iterator[TuneEvent]:
 
 
 def usual_space(request: Request, fixed: Mapping[str, Any]) -> list[Dimension]:
-    """The default one for the model, without what is fixed."""
+    """Return the default search space of the model, without fixed settings."""
     config, _ = read_config(model_folder(find(request.model)))
     space = default_space(config.width, new_weights=request.new_weights)
     return [one for one in space if one.key not in fixed]
 
 
 def best_of(trials: list[Trial]) -> Trial | None:
-    """The complete one with the highest value, the first of equals."""
+    """Return the complete trial with the highest value, the first in a tie."""
     complete = [trial for trial in trials if trial.state == "complete" and trial.value is not None]
     return max(complete, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
 
@@ -151,7 +151,7 @@ def best_of(trials: list[Trial]) -> Trial | None:
 def _trial(
     optuna: Any, study: Any, search: Search, folder: Path, *, stop: Stop, done: int
 ) -> Generator[TuneEvent, None, None]:
-    """One trial, told to the study however it ends; its weights stay if they are the best."""
+    """Run a trial and report its result to the study however it ends; its weights are kept if they are the best."""
     trial = _ask(optuna, study, search, done=done)
     run = folder / TRIALS / f"{trial.number:04d}"
     remove_run(run)
@@ -193,7 +193,7 @@ class _Outcome:
 
 
 def _run(request: Request, run: Path, trial: Any, *, stop: Stop) -> Generator[TuneEvent, None, _Outcome]:
-    """The run of a trial; each validation is compared with those of other trials after as many examples."""
+    """Run a trial; each validation is compared with those of other trials after as many examples."""
     metric, steps, best, place = "", 0, -np.inf, 0
     reported: set[int] = set()
     with closing(finetune(request, run, stop=stop)) as events:
@@ -216,12 +216,13 @@ def _run(request: Request, run: Path, trial: Any, *, stop: Stop) -> Generator[Tu
 
 
 def _ask(optuna: Any, study: Any, search: Search, *, done: int) -> Any:
-    """A new trial. Its random numbers hang on how many are done, not on when the process began."""
+    """Return a new trial. Its random numbers depend on the number of finished trials, not on the start of the
+    process."""
     seed = search.request.settings.train.seed
     state = int(np.random.SeedSequence([seed, done]).generate_state(1)[0])
     study.sampler = optuna.samplers.TPESampler(seed=state, n_startup_trials=RANDOM_TRIALS)
     waiting = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.WAITING,))
-    if done == 0 and not waiting:  # the defaults come first: nothing that is recommended shall be worse
+    if done == 0 and not waiting:  # the defaults come first, so that the recommended settings are never worse
         study.enqueue_trial(_defaults(search))
     return study.ask({one.key: _distribution(optuna, one) for one in search.space})
 
@@ -270,7 +271,7 @@ def _optuna() -> Any:
 
 
 def _open(optuna: Any, search: Search, folder: Path) -> Any:
-    """The study of the folder, which must have been asked the same; trials that a killed process left are over."""
+    """Open the study of the folder, which must have the same definition; trials of a killed process are ended."""
     from sqlalchemy.exc import SQLAlchemyError
 
     path = (folder / DATABASE).absolute()
@@ -321,7 +322,7 @@ def _fixed_values(search: Search) -> dict[str, Any]:
 
 
 def _trials(study: Any) -> list[Trial]:
-    """In order, as plain values; those that wait or run are left out."""
+    """Return the trials in order, as plain values, without those that wait or run."""
     found = []
     for trial in study.get_trials(deepcopy=False):
         name, error = trial.state.name, trial.user_attrs.get("error")
@@ -346,7 +347,8 @@ def _trials(study: Any) -> list[Trial]:
 
 
 def _importance(optuna: Any, study: Any) -> dict[str, float]:
-    """Importance of each setting for the result; empty where there are too few trials, of which Optuna warns."""
+    """Return the importance of each setting for the result; empty if there are too few trials, of which Optuna
+    warns."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)

@@ -1,4 +1,5 @@
-"""The report of a search: trials best first, what mattered, plots, and the command for the best settings.
+"""The report of a hyperparameter search: trials best first, importance of settings, plots, and the command for the best
+settings.
 
 In: trials as plain values. Out: `report.md` and `report.html` in the study folder.
 """
@@ -18,7 +19,7 @@ from segue.train.search_space import Choice, Dimension
 
 State = Literal["complete", "pruned", "failed", "stopped"]
 FEW = 20
-"""Trials below which the importance of settings is a hint at best."""
+"""Number of trials below which the importance of settings is a hint at best."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +28,9 @@ class Trial:
 
     number: int
     state: State
-    """pruned: stopped because others did better. failed: out of memory. stopped: by a person; it is made again."""
+    """pruned: stopped because others did better. failed: out of memory. stopped: by a user; it is repeated."""
     value: float | None
-    """The best validation; of a pruned one, until then."""
+    """Metric of the best validation; for a pruned trial, until then."""
     settings: Mapping[str, Any]
     seconds: float
     validations: int
@@ -43,7 +44,7 @@ def write_study_report(
     trials: Sequence[Trial],
     importance: Mapping[str, float],
 ) -> str | None:
-    """Both files; returns the command for the best settings, if there are any."""
+    """Write both files; return the command for the best settings, if there are any."""
     counted = [trial for trial in trials if trial.state != "stopped"]
     ranked = sorted(counted, key=_rank)
     best = ranked[0] if ranked and ranked[0].state == "complete" else None

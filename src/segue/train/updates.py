@@ -1,7 +1,6 @@
-"""The updates and validations of a fine-tuning run: as many attempts as it takes, each from the same first weights.
+"""The updates and validations of a fine-tuning run: as many attempts as needed, each from the same initial weights.
 
-In: a model, items to learn from and examples to validate with. Out: events; the caller keeps weights and decides when
-to stop.
+In: a model, training items and validation examples. Out: events; the caller keeps weights and decides when to stop.
 """
 
 import math
@@ -28,22 +27,22 @@ from segue.train.loop import DivergedError
 from segue.train.optim import layered_optimizer, warm_up_then_line
 
 WARM_FOR = 50
-"""Updates after the warm-up before a run may be judged to have learned nothing."""
+"""Number of updates after the warm-up before a run may be judged to have learned nothing."""
 FEWEST_ANSWERS = 20
-"""Fewer answers than this may well be all the same."""
+"""Minimum number of predictions for the check that all are the same."""
 PATIENCE = 5
-"""Updates in a row that are not finite before the last attempt ends."""
+"""Number of consecutive updates that are not finite before the last attempt ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Update:
-    """What one was like, over all processes."""
+    """Results of one update, over all processes."""
 
     loss: float
     norm: float
     tokens: int
     positions: int
-    """Tokens and padding."""
+    """Number of positions: tokens and padding."""
 
     @property
     def finite(self) -> bool:
@@ -51,7 +50,7 @@ class _Update:
 
 
 class Training:
-    """The updates of one run, over as many attempts as it takes."""
+    """The updates of one run, over as many attempts as needed."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Training:
         train: list[Example],
         valid: list[Example],
     ) -> None:
-        """`settings` have no gaps: `automatic.choose_training` fills them."""
+        """`settings` must have no gaps: `automatic.choose_training` fills them."""
         assert settings.epochs is not None
         assert settings.learning_rate is not None
         assert settings.layer_decay is not None
@@ -77,7 +76,7 @@ class Training:
         self._predictions: list[Prediction] = []
         self._device = next(made.model.parameters()).device
         self.step = 0
-        if world() > 1:  # the same weights everywhere, other dropout in each process
+        if world() > 1:  # the same weights everywhere, different dropout in each process
             torch.manual_seed(settings.seed * 1_000_003 + rank())
         self._class_weights: Tensor | None = None
         if settings.class_weights:
@@ -89,7 +88,7 @@ class Training:
             self._class_weights = weights.to(self._device)
 
     def judged(self, event: Validated) -> Judged:
-        """The validation that was just made, with its answers."""
+        """Return the validation that was just made, with its predictions."""
         return Judged(name="valid", examples=self.valid, predictions=self._predictions, metrics=event.metrics)
 
     def run(self) -> Iterator[Event]:
@@ -104,8 +103,8 @@ class Training:
             yield Restarted(step=self.step, reason=reason, learning_rate=self.rate)
 
     def _attempt(self, *, last: bool) -> Generator[Event, None, str | None]:
-        """All epochs; returns why it collapsed, or None if it did not. The last attempt goes on whatever happens, but
-        ends with an error if updates stay without a finite loss."""
+        """Run all epochs; return why the attempt collapsed, or None if it did not. The last attempt continues in any
+        case, but raises an error if updates stay without a finite loss."""
         settings, model = self.settings, self.made.model
         optimizer = layered_optimizer(
             model,
@@ -158,7 +157,7 @@ class Training:
         return None
 
     def _update(self, optimizer: torch.optim.Optimizer, group: Sequence[Item]) -> "_Update":
-        """Each process reads its part of the batch; the loss is the mean over the whole of it."""
+        """Make an update. Each process reads its part of the batch; the loss is the mean over the whole batch."""
         model, reader, own = self.made.model, self.made.reader(), own_share(group)
         model.train()
         optimizer.zero_grad(set_to_none=True)
@@ -178,18 +177,18 @@ class Training:
         return _Update(loss=total, norm=float(norm), tokens=int(tokens), positions=int(positions))
 
     def _validate(self) -> Generator[Event, None, int]:
-        """Yields the measures; returns how many different answers there were."""
+        """Yield the metrics; return the number of distinct predictions."""
         self._predictions = collected(answers_in_order(self.made, own_share(self.valid)))
         metrics = self.task.measure(self.valid, self._predictions)
         loss = mean_loss(self.task, self.valid, self._predictions)
         yield Validated(step=self.step, metrics=metrics, best=False, loss=loss)
-        # Entities of texts have no such column: to find none at first is no sign that inputs look the same.
+        # Texts with entities have no such column: finding none at first is no sign that inputs look the same.
         return len({str(one.columns["prediction"]) for one in self._predictions if "prediction" in one.columns})
 
 
 def parts(items: Sequence[Item], *, segment_length: int) -> Iterator[list[Item]]:
-    """Items whose gradients are computed together: all of them, unless documents have several segments and
-    `GRADIENT_TOKENS` tokens or more together. What a part takes in memory is free again before the next one."""
+    """Yield groups of items whose gradients are computed together: all of them, unless documents have several segments
+    and more than `GRADIENT_TOKENS` tokens in total. The memory of a group is freed before the next one."""
     lengths = [sum(map(len, item.documents)) for item in items]
     limit = GRADIENT_TOKENS if any(item.length > segment_length for item in items) else sum(lengths)
     part: list[Item] = []

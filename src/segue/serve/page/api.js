@@ -1,17 +1,17 @@
-// Requests to the server that the page came from, and its streams.
+// Requests and event streams to the server of the page.
 
 const FRAME = 12; // milliseconds
 
 let key = sessionStorage.getItem("segue.key") ?? "";
 
-/** The key of the requests from now on. It lives as long as the tab. */
+/** Sets the key of further requests. It is kept as long as the tab. */
 export function useKey(value) {
   key = value;
   if (value) sessionStorage.setItem("segue.key", value);
   else sessionStorage.removeItem("segue.key");
 }
 
-/** What the server says is wrong. */
+/** An error response of the server. */
 export class ServerError extends Error {
   constructor(status, problem) {
     super(problem?.message ?? `HTTP ${status}`);
@@ -47,7 +47,7 @@ export async function post(path, body, options) {
   return (await send("POST", path, body, options)).json();
 }
 
-/** The events of a stream, until it ends; leaving the loop or the signal ends the request. */
+/** Yields the events of a stream until it ends; leaving the loop or the signal ends the request. */
 export async function* events(path, body, { signal }) {
   const response = await send("POST", path, body, { signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,7 +1,7 @@
-// Elements, made without markup: all text goes in as text.
+// Creation of elements without markup: all text is inserted as text.
 import { language, say, translateOne } from "./words.js";
 
-/** An element. `t` names its text in words.js, with the values `v`; `text` is text as it is; `on` are listeners. */
+/** Creates an element. `t` names its text in words.js, with the values `v`; `text` is text as it is; `on` are listeners. */
 export function el(tag, options = {}, ...children) {
   const made = document.createElement(tag);
   const { t, v, text, on, label, placeholder, title, ...rest } = options;
@@ -20,20 +20,20 @@ export function el(tag, options = {}, ...children) {
   return made;
 }
 
-/** Puts a text of words.js into an element; it follows the language. */
+/** Sets the text of an element to one of words.js; it follows the language. */
 export function put(element, key, values = {}) {
   element.dataset.t = key;
   element.dataset.tValues = JSON.stringify(values);
   element.textContent = say(key, values);
 }
 
-/** Puts text into an element as it is. */
+/** Sets the text of an element. */
 export function putText(element, text) {
   delete element.dataset.t;
   element.textContent = text;
 }
 
-/** A field with its name above it. */
+/** Creates a field with its label above it. */
 export function field(key, input) {
   return el("label", { class: "field" }, el("span", { t: key }), input);
 }
@@ -42,8 +42,8 @@ export function button(key, listener, options = {}) {
   return el("button", { type: "button", t: key, ...options, on: { click: listener } });
 }
 
-/** A choice between models; `refill` puts other models into it, `model` is the one that is chosen. Until somebody chooses
- * or `keep` is called, it is the first one for the language of the page. */
+/** Creates a choice between models; `refill` replaces the models, `model` is the chosen one. Until the user chooses one
+ * or `keep` is called, it is the first model for the language of the page. */
 export function modelChoice() {
   let models = [];
   let kept = false;
@@ -60,7 +60,7 @@ export function modelChoice() {
   return choice;
 }
 
-/** A bar for a part of 1, with a name and a figure. */
+/** Creates a bar for a share of 1, with a name and a number. */
 export function bar(name, part, figure, options = {}) {
   const fill = el("span", { class: "bar-fill" });
   fill.style.width = `${Math.max(0, Math.min(1, part)) * 100}%`;

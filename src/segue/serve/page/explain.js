@@ -1,4 +1,4 @@
-// A tab of its own for an explanation: asks for it, and shows it where it can reach nothing of this page.
+// A tab for an explanation: requests it, and shows it in a frame that can access nothing of this page.
 import { send } from "./api.js";
 import { ASKED } from "./explanation.js";
 import { put, putText } from "./dom.js";

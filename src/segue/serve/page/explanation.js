@@ -1,10 +1,10 @@
-// A text to explain, and the way to the tab that shows the explanation.
+// The panel with a text to explain, which opens the tab with the explanation.
 import { button, el, field, modelChoice, onEnter } from "./dom.js";
 
 export const ASKED = "segue.explain";
-const TASKS = [null, "classify", "regress", "tag"]; // those with one text; the others are explained where they are asked
+const TASKS = [null, "classify", "regress", "tag"]; // tasks with one text; the others are explained in their own panel
 
-/** Opens the explanation in a tab of its own, which inherits what this tab has stored: the key, and what is asked. */
+/** Opens the explanation in a new tab, which inherits the storage of this one: the key and the request. */
 export function explain(model, input) {
   sessionStorage.setItem(ASKED, JSON.stringify({ model, input }));
   window.open("/page/explain.html", "_blank");

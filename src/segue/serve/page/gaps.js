@@ -54,7 +54,7 @@ export function gapsPanel({ fail, failed, example, compareLanguages }) {
     }
   }
 
-  /** The text with its gaps filled; and each place in the order in which it was filled. */
+  /** Shows the text with its gaps filled, and each position in the order in which it was filled. */
   function show(parts, found) {
     const pieces = found.tokens.map((one) => ({ ...one, text: shown(one.token), ids: [one.id] }));
     result.replaceChildren();

@@ -1,4 +1,4 @@
-/** The language of a page, and its words: those that the page gives once, by language. */
+/** The language of a page, and its texts by language, which the page sets once. */
 
 let words = { en: {} };
 let chosen = "en";
@@ -16,7 +16,7 @@ export function say(key, values = {}) {
   return text.replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? ""));
 }
 
-/** Names and hints of an element; its text, where it is one of the words. */
+/** Translates the labels and hints of an element, and its text if it is one of the translated texts. */
 export function translateOne(element) {
   const { t, tValues, tLabel, tPlaceholder, tTitle } = element.dataset;
   if (t) element.textContent = say(t, JSON.parse(tValues ?? "{}"));
@@ -25,7 +25,7 @@ export function translateOne(element) {
   if (tTitle) element.setAttribute("title", say(tTitle));
 }
 
-/** The whole page in another language. */
+/** Switches the whole page to another language. */
 export function setLanguage(name) {
   chosen = name in words ? name : "en";
   document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";

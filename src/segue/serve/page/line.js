@@ -1,12 +1,12 @@
-// A text, and the session of the server that has read it. It can go back to any of its tokens: the server keeps a fork of
-// the session at the start of each part, and the tokens after it are read again by their ids, exactly.
+// A text, and the session of the server that has read it. It can be rewound to any of its tokens: the server keeps a fork
+// of the session at the start of each part, and the tokens after it are read again by their ids, exactly.
 import { events, get, post, send } from "./api.js";
 
 const mine = new Set();
 const TOP = 5;
 const LONGEST = 30000;
 
-/** Deletes the sessions that this page has made. */
+/** Deletes the sessions that this page has created. */
 export function deleteSessions() {
   for (const id of mine) send("DELETE", `/v1/sessions/${id}`, undefined, { keepalive: true }).catch(() => {});
   mine.clear();
@@ -27,7 +27,7 @@ export class Line {
     this.usage = null;
   }
 
-  /** Begins, if it has not begun: a session that has read the mark before a document, if there is one. */
+  /** Creates the session if there is none; it has read the end-of-document token, if the tokeniser has one. */
   async begin() {
     if (this.session) return;
     const made = await post("/v1/sessions", { model: this.model });
@@ -37,13 +37,13 @@ export class Line {
     await this.mark();
   }
 
-  /** Remembers the session as it is now. */
+  /** Saves a fork of the current session. */
   async mark() {
     if (this.marks.at(-1)?.at === this.pieces.length) return;
     this.marks.push({ at: this.pieces.length, session: (await fork(this.session.id)).id });
   }
 
-  /** Another line that begins with the first pieces of this one. */
+  /** Returns another line that starts with the first pieces of this one. */
   async branch(at) {
     const other = new Line(this.model);
     other.pieces = this.pieces.slice(0, at);
@@ -57,7 +57,7 @@ export class Line {
     return other;
   }
 
-  /** Reads a text, and says how likely its tokens were. */
+  /** Reads a text, and returns the probabilities of its tokens. */
   async read(text, { signal, each }) {
     await this.begin();
     if (text.length > LONGEST) return this.feed(new Blob([text]), { signal, each, text });
@@ -75,7 +75,7 @@ export class Line {
     this.count(found.usage);
   }
 
-  /** Reads a file of any length; what is in it is not shown. */
+  /** Reads a file of any length, without showing its content. */
   async feed(file, { signal, each, text }) {
     await this.begin();
     const found = await (await send("POST", `/v1/sessions/${this.session.id}/feed`, file, { signal })).json();
@@ -87,7 +87,7 @@ export class Line {
     await this.mark();
   }
 
-  /** Writes; the pieces come as the tokens do. A signal ends it, and the session is where the text ends. */
+  /** Generates text, piece by piece. After a signal the session is at the end of the text. */
   async write(settings, { signal, each }) {
     await this.begin();
     await this.mark();
@@ -116,7 +116,7 @@ export class Line {
     return "stopped";
   }
 
-  /** After a stop: the session, or if it is elsewhere than the text, one that is not. */
+  /** Restores the session after a stop, if it is not at the end of the text. */
   async settle(tokens) {
     for (let tries = 0; tries < 40; tries++) {
       const found = await get(`/v1/sessions/${this.session.id}`);
@@ -129,7 +129,7 @@ export class Line {
     this.session = (await this.branch(this.pieces.length)).session;
   }
 
-  /** A token. Several that make one character together are one piece. */
+  /** Adds a token. Several tokens of one character are one piece. */
   add(token, { read = false, each, backwards = false }) {
     const ids = token.id === null ? [] : [token.id];
     const last = this.pieces.at(-1);
@@ -158,7 +158,7 @@ export class Line {
     each?.(piece);
   }
 
-  /** Tokens at the end that give no text, as the mark after a document, are a piece too. */
+  /** Adds tokens at the end without text, such as the end of a document, as a piece. */
   close(each) {
     if (!this.pending) return;
     const piece = { ...this.pending, text: "", read: false };
@@ -167,7 +167,7 @@ export class Line {
     each?.(piece);
   }
 
-  /** Adds to what was used since `usage` was last set to null. */
+  /** Adds to the token counts since `usage` was last set to null. */
   count(usage) {
     const details = usage.prompt_tokens_details;
     this.usage ??= { reused: details.cached_tokens, read: 0, written: 0 };

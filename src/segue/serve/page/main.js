@@ -22,13 +22,13 @@ function fail(message) {
   putText(error, message ?? "");
 }
 
-/** Warns of a text in another language than the model's; otherwise takes the warning away. */
+/** Shows a warning about a text in another language than the model's; otherwise removes it. */
 function compareLanguages(model, text) {
   notice.hidden = !inAnotherLanguage(model, text);
   if (!notice.hidden) put(notice, "another_language", { model: model.id });
 }
 
-/** What went wrong, for the person; nothing if it was stopped. */
+/** Shows an error to the user; nothing if the user stopped the request. */
 function failed(problem) {
   if (problem.name === "AbortError") return;
   if (problem instanceof ServerError) {

@@ -131,7 +131,7 @@ export function readPanel({ fail, failed, example, compareLanguages }) {
   };
 }
 
-/** A text with parts marked, where places count characters; of those that overlap, the first. */
+/** Returns a text with marked spans, given in characters; of overlapping spans, the first. */
 function highlighted(whole, marks) {
   const characters = Array.from(whole);
   const made = el("div", { class: "paper" });

@@ -1,4 +1,4 @@
-// Lines sorted by a query: by the vectors of a language model, or by a model that was fine-tuned to rank.
+// Lines sorted by a query: by the embeddings of a language model, or by a model fine-tuned for ranking.
 import { post } from "./api.js";
 import { bar, button, el, field, modelChoice, onEnter, put } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// What the server does now: tokens a second, sessions, memory.
+// The current load of the server: tokens per second, sessions, memory.
 import { get, send } from "./api.js";
 import { button, bytes, count, el, put, putText } from "./dom.js";
 import { say } from "./words.js";

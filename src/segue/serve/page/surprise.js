@@ -3,17 +3,17 @@ import { bar, button, count, el, percent } from "./dom.js";
 
 const STEPS = 9;
 
-/** Bits of surprise of a natural logarithm. */
+/** Converts a natural logarithm to bits of surprise. */
 export function bits(logprob) {
   return Math.max(0, -logprob / Math.LN2);
 }
 
-/** The step of the colours for a token: a bit and a bit more each. */
+/** Returns the colour step of a token: one for every 1⅓ bits, rounded. */
 function heat(logprob, tokens = 1) {
   return Math.min(STEPS, Math.round((bits(logprob) / tokens) * 0.75));
 }
 
-/** A piece of text as an element; `piece` is {text, ids, logprob, top, read}. */
+/** Creates the element of a piece of text; `piece` is {text, ids, logprob, top, read}. */
 export function tokenElement(piece) {
   const made = el("span", { class: piece.read ? "token read" : "token", role: "button", tabindex: -1 });
   const text = piece.text || "¶";
@@ -30,12 +30,12 @@ export function legend() {
     el("span", { t: "heat.surprised" }));
 }
 
-/** As it reads: the space that pieces of SentencePiece begin with, and line ends, made visible. */
+/** Returns a token with visible spaces, as pieces of SentencePiece have them, and visible line ends. */
 export function shown(token) {
   return token.replaceAll("▁", "␣").replaceAll("\n", "⏎") || "∅";
 }
 
-/** What is known of a token; `take(text)` is called with an alternative that can be read as text. */
+/** Returns the elements that describe a token; `take(text)` is called with an alternative that can be read as text. */
 export function details(piece, { rewind, fork, take }) {
   const figures = piece.logprob === null
     ? el("p", { class: "hint", t: "token.unknown" })
@@ -54,13 +54,13 @@ export function details(piece, { rewind, fork, take }) {
     ...(bars.length ? [el("p", { class: "hint", t: take ? "token.instead" : "token.likeliest" }), ...bars] : []), ...actions];
 }
 
-/** The text of a token, or null where it has none of its own. */
+/** Returns the text of a token, or null if it has none of its own. */
 function plain(token) {
   if (/^<.*>$/.test(token) || token.includes("\ufffd")) return null;
   return token.replaceAll("▁", " ") || null;
 }
 
-/** Arrow keys go from token to token in a paper; Enter and click choose one. */
+/** Lets arrow keys move from token to token in a text; Enter and click select one. */
 export function tokenKeys(paper, choose) {
   const move = (from, step) => {
     const tokens = [...paper.querySelectorAll(".token")];
@@ -90,7 +90,7 @@ function focusToken(paper, token) {
   token.focus({ preventScroll: false });
 }
 
-/** The last token can be reached with the Tab key. */
+/** Makes the last token reachable with the Tab key. */
 export function reachable(paper) {
   if (!paper.querySelector('.token[tabindex="0"]')) paper.querySelector(".token:last-of-type")?.setAttribute("tabindex", "0");
 }

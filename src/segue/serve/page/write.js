@@ -1,11 +1,11 @@
-// Write with a model: a text that grows, and two ways on from any of its tokens.
+// Generation with a model: a growing text, and two alternative continuations from any of its tokens.
 import { bytes, button, count, el, field, modelChoice, onEnter, put, putText } from "./dom.js";
 import { deleteSessions, Line } from "./line.js";
 import { bits, details, legend, reachable, tokenElement, tokenKeys } from "./surprise.js";
 
 export function writePanel({ fail, failed, compareLanguages }) {
   let models = [];
-  let line = null; // the text; while two ways are compared, what they have in common is before `split`
+  let line = null; // the text; while two continuations are compared, their common part is before `split`
   let ways = null;
   let split = 0;
   let running = null;
@@ -93,7 +93,7 @@ export function writePanel({ fail, failed, compareLanguages }) {
     });
   }
 
-  /** Two ways on: both written, or `other` instead of what is there. */
+  /** Compares two continuations: both generated, or `other` instead of the current text. */
   function compare(at, other) {
     const text = prompt.value;
     compareLanguages(model.model(), text);
@@ -142,7 +142,7 @@ export function writePanel({ fail, failed, compareLanguages }) {
     prompt.focus();
   }
 
-  /** What is typed goes on from the text; a word does not grow into the word before it. */
+  /** Returns the typed text, with a space if it would otherwise join the last word of the text. */
   function joined(one, text) {
     const last = one.pieces.at(-1)?.text.at(-1) ?? "";
     return /[\p{Script=Latin}\p{N}.,;:!?]/u.test(last) && /^[\p{Script=Latin}\p{N}]/u.test(text) ? ` ${text}` : text;
@@ -175,7 +175,7 @@ export function writePanel({ fail, failed, compareLanguages }) {
     return made;
   }
 
-  /** A piece came: it is shown with the next frame, and only it is added. */
+  /** Shows a new piece with the next frame, and adds only this piece. */
   function grow(one) {
     if (!grown.length) requestAnimationFrame(showGrown);
     grown.push({ one, at: one.pieces.length - 1 });
@@ -221,7 +221,7 @@ export function writePanel({ fail, failed, compareLanguages }) {
       text);
   }
 
-  /** What is further back than the memory of a layer is pale. */
+  /** Makes text outside the memory of a layer pale. */
   function fade() {
     const reach = models.find((one) => one.id === line?.model)?.memory_length;
     if (!reach) return;

@@ -1,4 +1,4 @@
-"""The task `answer`: a span of a passage that answers a question, or none."""
+"""The task `answer`: extractive question answering, with or without unanswerable questions."""
 
 from segue.tasks.answer.task import ANSWER as ANSWER
 from segue.tasks.answer.task import Answer as Answer

@@ -1,8 +1,8 @@
-"""Rows of question answering as tables write them: the answers, where they stand, and whether there are any.
+"""Rows of question answering tables: the answers, their offsets, and whether the question is answerable.
 
 In: a row of SQuAD JSON (a list of answers with texts and starts), of the `datasets` library (an object with a list of
 texts and one of starts), or of a flat table (one text, perhaps its start). Out: Gold, with every answer checked against
-the context. Offsets that tables get wrong are corrected: the nearest place where the text of the answer does stand.
+the context. Wrong offsets are corrected to the nearest occurrence of the answer's text.
 """
 
 import math
@@ -19,30 +19,30 @@ _YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """The answers of a row, not yet looked for in its context."""
+    """The answers of a row, before they are located in its context."""
 
     answers: tuple[tuple[str, int | None], ...]
-    """Texts that are not empty, and where they are said to start."""
+    """Non-empty texts, each with its stated start."""
     impossible: bool | None
-    """None where the row does not say it."""
+    """True if the row marks the question as unanswerable; None if it does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gold:
-    """The right answers to a question."""
+    """The reference answers to a question."""
 
     texts: tuple[str, ...]
-    """All of them, as they are scored; none if the question has no answer."""
+    """Texts of all answers, for the metrics; empty if the question has no answer."""
     spans: tuple[tuple[int, int], ...]
-    """First character and the one after the last, of those that are in the context: what can be learned."""
+    """Start and end character of the answers that occur in the context: the training targets."""
     moved: int = 0
-    """Answers that were not where the table said."""
+    """Number of answers that were not at their stated start."""
     guessed: int = 0
-    """Answers that stand in several places, and the table does not say in which: the first was taken."""
+    """Number of answers with several occurrences and no stated start: the first was taken."""
 
 
 def given_answers(row: Row) -> Given:
-    """The answers of a row."""
+    """Return the answers of a row."""
     answers = _listed(row.get("answer"), row.get("answer_start"))
     impossible = _truth(row.get("impossible"))
     if impossible is None and _is_unmarked(row.get("answer")) and not answers:
@@ -51,7 +51,7 @@ def given_answers(row: Row) -> Given:
 
 
 def gold_of(given: Given, context: str, *, unanswerable: bool) -> Gold:
-    """The answers found in the context; UnusableRowError where a row cannot be learned from."""
+    """Locate the answers in the context; raise UnusableRowError if the row cannot be used for training."""
     if given.impossible and given.answers:
         raise UnusableRowError("a question that is marked as impossible and has an answer")
     if not given.answers:
@@ -75,8 +75,8 @@ def gold_of(given: Given, context: str, *, unanswerable: bool) -> Gold:
 
 
 def locate(context: str, text: str, start: int | None) -> tuple[int, int] | None:
-    """The place of a text in its context that is nearest to where it is said to start, without spaces around it; the
-    first one if that is not said."""
+    """Return the span of a text in its context, without surrounding spaces: the occurrence nearest to its stated start,
+    or the first if none is stated."""
     bare = text.strip()
     wanted = 0 if start is None else max(0, start + text.index(bare))
     before = context.rfind(bare, 0, wanted + len(bare))  # begins at `wanted` at the latest
@@ -107,7 +107,7 @@ def _listed(answer: Any, start: Any) -> list[tuple[str, int | None]]:
 
 
 def _is_unmarked(answer: Any) -> bool:
-    """Whether the row is of the `datasets` library, where an empty list is all that marks a question as impossible."""
+    """Return True for a row of the `datasets` library, where only an empty list marks a question as unanswerable."""
     return isinstance(answer, Mapping) and isinstance(answer.get("text"), Sequence)
 
 

@@ -1,4 +1,5 @@
-"""An answer found in a passage: a span of its text, or, where the training examples have such questions, none."""
+"""Extractive question answering: the answer is a span of a passage, or none if the training examples have such
+questions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,11 +29,11 @@ CONTEXT = ("context", "passage", "paragraph", "document", "text")
 QUESTION = ("question", "query")
 ANSWERS = ("answers", "answer", "answer_text")
 CANDIDATES = 20
-"""Spans of a window that are kept, and starts that the simple head goes on from."""
+"""Number of candidate spans kept per window, and of starts that the simple head considers."""
 JUDGED_AT_ONCE = 1 << 16
-"""Ends that are scored together: the beam head has a score for each end after each start."""
+"""Number of end scores computed at a time: the beam head scores every end for each start."""
 ROWS_LOOKED_AT = 500
-"""To tell the language of a table."""
+"""Number of rows from which the language of a table is detected."""
 
 
 class AnswerSettings(Section):
@@ -64,7 +65,7 @@ class AnswerSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """The best answer to a question, before it is decided whether to give it."""
+    """The best answer to a question, before the no-answer threshold is applied."""
 
     text: str
     no_answer: float | None
@@ -73,7 +74,7 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Spans of passages for questions."""
+    """The task `answer`."""
 
     settings: AnswerSettings
     """Settings, with `unanswerable` and `script` resolved."""
@@ -159,7 +160,7 @@ class Answer:
         return None
 
     def chance(self, examples: Sequence[Example]) -> float | None:
-        return None  # depends on the number of tokens, which examples do not know
+        return None  # depends on the number of tokens, which is not known for examples
 
     def answers(self, model: nn.Module, items: Sequence[Item], reader: Reader) -> list[Any]:
         hidden_BTD, cls_B, allowed_BT = self._read(model, items, reader)
@@ -236,12 +237,12 @@ class Answer:
         )
 
     def _longest(self, layout: Layout) -> int:
-        """Tokens of a window: what the settings say, or less where less is read at once."""
+        """Return the maximum window length in tokens: the setting, or less if fewer tokens are read at once."""
         limits = [self.settings.window]
         if layout.max_length is not None:
             limits.append(layout.max_length)
         if layout.config.memory is None and layout.segment_length is not None:
-            limits.append(layout.segment_length)  # segments know nothing of each other, and so not the question
+            limits.append(layout.segment_length)  # segments are independent, so each must hold the question
         return min(limits)
 
     def _question_first(self, layout: Layout, longest: int) -> bool:
@@ -254,7 +255,7 @@ class Answer:
     def _remark(
         self, example: Example, made: Sequence[Window], spans: Sequence[tuple[int, int] | None], layout: Layout
     ) -> None:
-        """Counts what a person should know of how the answer lies in the windows."""
+        """Count remarks on how the answer lies in the windows."""
         context = example.texts[0]
         holding = [(window, span) for window, span in zip(made, spans, strict=True) if span is not None]
         layout.remarks["windows do not hold the answer, and learn so"] += len(made) - len(holding)
@@ -268,7 +269,7 @@ class Answer:
             layout.remarks["answers are longer than task.max_answer_length, and will not be found"] += 1
 
     def _read(self, model: nn.Module, items: Sequence[Item], reader: Reader) -> tuple[Tensor, Tensor, Tensor]:
-        """Hidden states of whole windows, where CLS is, and where an answer may start or end."""
+        """Return the hidden states of whole windows, the positions of CLS, and the mask of allowed starts and ends."""
         assert isinstance(model, BeamAnswerer | SimpleAnswerer)
         hidden_BTD, _ = reader.every_token(model.trunk, [item.documents[0] for item in items]).tokens()
         own = [item.extra[0] for item in items]
@@ -310,8 +311,8 @@ class Answer:
         return found
 
     def _no_answer(self, parts: Sequence[Found]) -> float | None:
-        """The least that speaks against an answer in any window: for the beam head its logit, for the simple one how
-        much likelier CLS is than the best span."""
+        """Return the lowest no-answer score of all windows: for the beam head its logit, for the simple head the score
+        of CLS minus that of the best span."""
         nulls = [part.null for part in parts if part.null is not None]
         if not nulls:
             return None
@@ -322,7 +323,7 @@ class Answer:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: AnswerSettings) -> Answer:
-    """Makes the task from the training rows: whether questions may have no answer, and which evaluation script
+    """Create the task from the training rows: decide whether questions may have no answer, and which evaluation script
     applies."""
     if settings.stride >= settings.window:
         raise ConfigError(
@@ -331,7 +332,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: AnswerSettings) -> Answer:
         )
     with_answer = impossible = 0
     for _, row in rows:
-        with suppress(UnusableRowError, DataError):  # counted or raised, with its number, when it becomes an example
+        with suppress(UnusableRowError, DataError):  # counted or raised when the row becomes an example
             given = given_answers(row)
             with_answer += bool(given.answers)
             impossible += bool(given.impossible and not given.answers)
@@ -353,7 +354,7 @@ def learn(rows: Sequence[tuple[int, Row]], settings: AnswerSettings) -> Answer:
 
 
 def restore(values: Mapping[str, Any]) -> Answer:
-    """Restores the task from saved values."""
+    """Restore the task from saved values."""
     return Answer(settings=AnswerSettings.model_validate(values["settings"]))
 
 
@@ -381,12 +382,12 @@ def _text(value: Any, what: str) -> str:
 
 
 def _first_span(window: Window, gold: Gold) -> tuple[int, int] | None:
-    """Tokens of the first answer that the window holds as a whole."""
+    """Return the token span of the first answer that the window contains whole."""
     return next((span for place in gold.spans if (span := token_span(window.part, *place)) is not None), None)
 
 
 def _is_chinese(rows: Sequence[tuple[int, Row]]) -> bool:
-    """Whether most of the letters are."""
+    """Return True if most letters are Chinese."""
     letters = chinese = 0
     for _, row in rows[:ROWS_LOOKED_AT]:
         text = f"{row['question']} {row['context']}"

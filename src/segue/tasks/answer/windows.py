@@ -1,8 +1,8 @@
-"""Windows over a passage with its question, and the spans that a head finds in them.
+"""Sliding windows over a passage with its question, and the spans that a head predicts in them.
 
-In: encodings of a passage and of its question. Out: Windows, documents that each hold the whole question and a part of
-the passage; and for each window the best spans of its part, as characters of the whole passage. The last token of a
-part can be an answer like any other, and each end belongs to the start that it was scored with.
+In: encodings of a passage and of its question. Out: Windows, documents that each contain the whole question and a part
+of the passage; and for each window the best spans of its part, as characters of the whole passage. The last token of a
+part is a possible answer like any other, and each end is paired with the start that it was scored with.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from segue.tasks.layout import Layout, Part
 from segue.text.tokenizer import Encoding
 
 LEAST_ROOM = 16
-"""Tokens of the passage in each window at least, however long the question is."""
+"""Minimum number of passage tokens per window, however long the question is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Window:
 
     document: TokenDocument
     part: Part
-    """Where the tokens of the passage are; their characters are those of the whole passage."""
+    """The tokens of the passage; their character offsets are those of the whole passage."""
     cls: int
 
 
@@ -35,7 +35,7 @@ class Found:
     """Output of a head for a window."""
 
     spans: tuple[tuple[float, int, int], ...]
-    """Log-probability, first character and the one after the last; the best first."""
+    """Log-probability, start and end character of each span; the best first."""
     null: float | None
     """No-answer score of this window, in the units of the head."""
 
@@ -43,8 +43,8 @@ class Found:
 def windows(
     layout: Layout, passage: Encoding, question: Encoding, *, longest: int, stride: int, question_first: bool
 ) -> list[Window]:
-    """Documents of at most `longest` tokens, the next one beginning `stride` tokens of the passage later; half of the
-    room for the passage, where a long question leaves less room than a stride."""
+    """Return windows of at most `longest` tokens, each advanced by `stride` passage tokens; if a long question leaves
+    less room than a stride, by half of the room."""
     room = max(LEAST_ROOM, longest - len(question.ids) - layout.special_tokens(2))
     step = stride if stride < room else room // 2
     made = []
@@ -58,8 +58,8 @@ def windows(
 
 
 def token_span(part: Part, begin: int, end: int) -> tuple[int, int] | None:
-    """The first and the last token, in the document, of the fewest that cover these characters; None where the part
-    does not hold them all."""
+    """Return the first and the last token, in the document, of the smallest token span that covers these characters;
+    None if the part does not contain them all."""
     if not len(part):
         return None
     first = int(np.searchsorted(part.ends, begin, side="right"))  # the first that ends after `begin`
@@ -70,14 +70,14 @@ def token_span(part: Part, begin: int, end: int) -> tuple[int, int] | None:
 
 
 def characters(context: str, part: Part, first: int, last: int) -> tuple[int, int]:
-    """The characters of a token span, without the spaces around them."""
+    """Return the characters of a token span, without surrounding spaces."""
     begin, end = int(part.starts[first - part.begin]), int(part.ends[last - part.begin])
     text = context[begin:end]
     return begin + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
 
 
 def allowed(windows: Sequence[Window], *, length: int, device: torch.device) -> Tensor:
-    """Where an answer may start or end, [B, T]: in the passage, or at CLS, which stands for no answer."""
+    """Return the mask of allowed starts and ends, [B, T]: the passage, and CLS, which stands for no answer."""
     allowed_BT = torch.zeros(len(windows), length, dtype=torch.bool)
     for row, window in enumerate(windows):
         allowed_BT[row, window.part.begin : window.part.begin + len(window.part)] = True
@@ -88,8 +88,8 @@ def allowed(windows: Sequence[Window], *, length: int, device: torch.device) -> 
 def best_spans(
     start_BA: Tensor, start_log_BA: Tensor, end_log_BAT: Tensor, allowed_BT: Tensor, *, max_length: int, count: int
 ) -> list[list[tuple[float, int, int]]]:
-    """For each row the best spans: log-probability, first and last token. An end is at its start or up to `max_length`
-    tokens on; `allowed_BT` leaves CLS out."""
+    """Return the best spans of each row: log-probability, first and last token. The end is at most `max_length` - 1
+    tokens after the start; `allowed_BT` must not include CLS."""
     place_T = torch.arange(end_log_BAT.shape[2], device=end_log_BAT.device)
     length_BAT = place_T - start_BA[:, :, None] + 1
     fits_BAT = (length_BAT >= 1) & (length_BAT <= max_length) & allowed_BT[:, None]

@@ -1,4 +1,4 @@
-"""The task `tag`: entities in a text, or a class for each token."""
+"""The task `tag`: named entities in a text, or a class for each token."""
 
 from segue.tasks.tag.task import INEXACT as INEXACT
 from segue.tasks.tag.task import TAG as TAG

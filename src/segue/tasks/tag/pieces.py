@@ -1,10 +1,10 @@
-"""Between the units of a text and the pieces of a tokeniser: entities to tags of pieces, and tags back to entities.
+"""Alignment of the units of a text with the pieces of a tokeniser: entities to tags of pieces, and tags to entities.
 
-In: units and entities of a text (`rows`), and where the pieces stand; or scores of tags for every piece. Out: tags
-(O is 0, B of type k is 1 + 2k, I of it 2 + 2k), or entities with their probabilities.
+In: units and entities of a text (`rows`), and the offsets of the pieces; or scores of tags for every piece. Out: tags
+(O is 0, B of type k is 1 + 2k, I of type k is 2 + 2k), or entities with their probabilities.
 
-A piece that goes on with a unit of the piece before it (a word in two pieces, a character in three bytes) is glued to
-it: no entity may begin or end between the two. So what is found always consists of whole units.
+A piece that continues a unit of the previous piece (a word in two pieces, a character in three bytes) is glued to it:
+no entity may begin or end between the two. So predicted entities always consist of whole units.
 """
 
 import unicodedata
@@ -27,17 +27,17 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """Which units the pieces of a text cover."""
+    """The units that the pieces of a text cover."""
 
     begin: int
     """Index of the first piece in its document."""
     first: Ints
-    """The first unit of each piece,"""
+    """First unit of each piece."""
     last: Ints
-    """and the one after its last; the same where a piece covers none, as white space does."""
+    """Unit after the last of each piece; equal to `first` if a piece covers none, such as white space."""
     glued: Bools
     blank: Bools
-    """Those that cover none."""
+    """True for pieces that cover no unit."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -45,7 +45,7 @@ class Pieces:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """An entity in pieces."""
+    """An entity, as a range of pieces."""
 
     kind: int
     first: int
@@ -54,7 +54,7 @@ class Found:
 
 
 def pieces_of(marked: Marked, part: Part) -> Pieces:
-    """Units of the pieces of a text."""
+    """Return the units of the pieces of a text."""
     first = np.searchsorted(marked.ends, part.starts, side="right").astype(np.int64)
     last = np.searchsorted(marked.starts, part.ends, side="left").astype(np.int64)
     last = np.where(part.ends > part.starts, np.maximum(first, last), first)
@@ -63,7 +63,7 @@ def pieces_of(marked: Marked, part: Part) -> Pieces:
 
 
 def cut_at_units(encoding: Encoding, marked: Marked, tokenizer: Tokenizer) -> Encoding:
-    """Every piece that covers several units, made again of one unit at a time."""
+    """Split every piece that covers several units, by encoding these units one by one."""
     whole = pieces_of(marked, Part(begin=0, starts=encoding.starts, ends=encoding.ends))
     ids, starts, ends = [], [], []
     for number in range(len(whole)):
@@ -75,11 +75,11 @@ def cut_at_units(encoding: Encoding, marked: Marked, tokenizer: Tokenizer) -> En
             ends.append(np.array([stop]))
             continue
         for unit in range(first, last):
-            # White space before a unit stays with it, as it was in the piece.
+            # White space before a unit stays with it, as in the piece.
             left = begin if unit == first else int(marked.ends[unit - 1])
             right = min(stop, int(marked.ends[unit]))
             new = tokenizer.encode_with_offsets(marked.text[left:right])
-            there = new.ends > new.starts  # released models put a mark before each text
+            there = new.ends > new.starts  # released models add a mark before each text
             ids.append(new.ids[there])
             starts.append(new.starts[there] + left)
             ends.append(new.ends[there] + left)
@@ -92,7 +92,8 @@ def cut_at_units(encoding: Encoding, marked: Marked, tokenizer: Tokenizer) -> En
 
 
 def unit_kinds(marked: Marked, types: Sequence[str]) -> tuple[list[tuple[int, int, int]], int]:
-    """Entities as (type, first unit, end), and how many were left out because they overlap: the longest stay."""
+    """Return the entities as (type, first unit, end), and the number of those dropped because they overlap: the longest
+    are kept."""
     assert marked.spans is not None
     kept: list[tuple[int, int, int]] = []
     taken = np.zeros(len(marked.starts), dtype=np.bool_)
@@ -107,8 +108,8 @@ def unit_kinds(marked: Marked, types: Sequence[str]) -> tuple[list[tuple[int, in
 
 
 def tag_pieces(entities: Sequence[tuple[int, int, int]], pieces: Pieces, *, units: int) -> Ints:
-    """A tag for each piece. A piece across a boundary belongs to the entity with most of its units, the first if there
-    are several; to none if more of its units are outside."""
+    """Return a tag for each piece. A piece across a boundary belongs to the entity with most of its units, the first in
+    a tie; to none if more of its units are outside."""
     owner_U = np.full(units, -1)
     for number, (_, first, last) in enumerate(entities):
         owner_U[first:last] = number
@@ -126,7 +127,7 @@ def tag_pieces(entities: Sequence[tuple[int, int, int]], pieces: Pieces, *, unit
 
 
 def _fill_blanks(owners: NDArray[np.int_], blank: Bools) -> None:
-    """White space between two pieces of an entity is inside it."""
+    """Assign white space between two pieces of an entity to the entity."""
     before, waiting = -1, []
     for place in range(len(owners)):
         if blank[place]:
@@ -141,7 +142,7 @@ def _fill_blanks(owners: NDArray[np.int_], blank: Bools) -> None:
 
 
 def found_in(tags: Ints) -> list[tuple[int, int, int]]:
-    """Valid tags as (type, first piece, end)."""
+    """Return the entities of valid tags as (type, first piece, end)."""
     found: list[tuple[int, int, int]] = []
     for place, tag in enumerate(tags.tolist()):
         if tag % 2:
@@ -153,7 +154,7 @@ def found_in(tags: Ints) -> list[tuple[int, int, int]]:
 
 
 def in_units(first: int, end: int, pieces: Pieces, marked: Marked) -> tuple[int, int] | None:
-    """The units of an entity in pieces, or None if it has only white space."""
+    """Return the units of an entity in pieces; None if it has only white space."""
     inside = first + np.flatnonzero(~pieces.blank[first:end])
     if not len(inside):
         return None
@@ -164,7 +165,7 @@ def in_units(first: int, end: int, pieces: Pieces, marked: Marked) -> tuple[int,
 
 
 def _trimmed(left: int, right: int, left_limit: int, right_limit: int, marked: Marked) -> tuple[int, int]:
-    """Without the punctuation that came with the outermost pieces; brackets whose partner is inside stay."""
+    """Remove punctuation of the outermost pieces; brackets whose partner is inside are kept."""
 
     def drops(unit: int, partners: tuple[str, str]) -> bool:
         text = marked.text[marked.starts[unit] : marked.ends[unit]]
@@ -184,7 +185,7 @@ def _trimmed(left: int, right: int, left_limit: int, right_limit: int, marked: M
 
 
 def in_characters(kind: str, first: int, end: int, marked: Marked) -> Span:
-    """Units as characters."""
+    """Return units as a span of characters."""
     return kind, int(marked.starts[first]), int(marked.ends[end - 1])
 
 
@@ -192,10 +193,11 @@ def in_characters(kind: str, first: int, end: int, marked: Marked) -> Span:
 
 
 def decode(score_BTC: Floats, glued_BT: Bools, lengths: Sequence[int]) -> list[tuple[list[Found], float]]:
-    """The most probable valid tags of each row, as entities, and the probability of all of them together.
+    """Return the most probable valid tags of each row, as entities, and the joint probability of all its tags.
 
-    Scores are logarithms. Valid: I of a type only after B or I of it; a glued piece goes on with what was before. The
-    probability of an entity is that of its type at exactly these pieces, among all valid tags of the row.
+    Scores are logarithms. Valid: I of a type follows only B or I of that type; a glued piece continues the previous
+    one. The probability of an entity is that of its type at exactly these pieces, over all valid tag sequences of the
+    row.
     """
     rows, length, _ = score_BTC.shape
     best_BC, forward_BC = _first(score_BTC[:, 0]), _first(score_BTC[:, 0])
@@ -213,7 +215,7 @@ def decode(score_BTC: Floats, glued_BT: Bools, lengths: Sequence[int]) -> list[t
     results: list[tuple[list[Found], float]] = []
     for row in range(rows):
         size = lengths[row]
-        if not size:  # a text of which the tokeniser leaves nothing
+        if not size:  # a text for which the tokeniser gives no tokens
             results.append(([], 1.0))
             continue
         total = float(np.logaddexp.reduce(forward_BTC[row, size - 1]))
@@ -237,14 +239,14 @@ def decode(score_BTC: Floats, glued_BT: Bools, lengths: Sequence[int]) -> list[t
 
 
 def _first(score_BC: Floats) -> Floats:
-    """No entity is open before the first piece."""
+    """Forbid I tags at the first piece."""
     start_BC = score_BC.copy()
     start_BC[:, 2::2] = -np.inf
     return start_BC
 
 
 def _best_into(best_BC: Floats, glued_B: Bools) -> tuple[Floats, Ints]:
-    """The best way into each tag, and where it comes from."""
+    """Return the best score of the paths into each tag, and the previous tag of the best path (Viterbi)."""
     entering_BC, back_BC = np.empty_like(best_BC), np.empty(best_BC.shape, dtype=np.int64)
     from_B = best_BC.argmax(axis=1)
     top_B = best_BC.max(axis=1)
@@ -258,7 +260,7 @@ def _best_into(best_BC: Floats, glued_B: Bools) -> tuple[Floats, Ints]:
 
 
 def _sum_into(forward_BC: Floats, glued_B: Bools) -> Floats:
-    """All ways into each tag."""
+    """Return the log-sum of all paths into each tag (the forward algorithm)."""
     entering_BC = np.empty_like(forward_BC)
     all_B = np.logaddexp.reduce(forward_BC, axis=1)
     entering_BC[:, 0] = np.where(glued_B, forward_BC[:, 0], all_B)
@@ -268,7 +270,7 @@ def _sum_into(forward_BC: Floats, glued_B: Bools) -> Floats:
 
 
 def _backward(score_TC: Floats, glued_T: Bools) -> Floats:
-    """For each tag of each piece, all ways on from it to the end."""
+    """Return the log-sum of all paths from each tag of each piece to the end (the backward algorithm)."""
     backward_TC = np.zeros_like(score_TC)
     for place in range(len(score_TC) - 2, -1, -1):
         ahead_C = score_TC[place + 1] + backward_TC[place + 1]
@@ -285,7 +287,7 @@ def _probability(
     kind, first, end = entity
     inside = 2 + 2 * kind
     path = forward_TC[first, 1 + 2 * kind] + score_TC[first + 1 : end, inside].sum()
-    longer = -np.inf  # ways on in which the entity does not end here
+    longer = -np.inf  # paths in which the entity continues
     if end < len(backward_TC):
         longer = score_TC[end, inside] + backward_TC[end, inside]
     on = backward_TC[end - 1, inside]

@@ -1,10 +1,10 @@
-"""Rows with tags or entities, as tables have them, to one form: a text, its units, and entities as characters.
+"""Conversion of rows with tags or entities to one form: a text, its units, and entities as character spans.
 
 In: tokens with a tag each (IOB1, IOB2, BIOES, or plain classes), or a text with entities: CLUENER's {type: {surface:
 [[start, last], ...]}}, a list of {start, end, type}, or a list of [start, end, type]. Out: a Marked.
 
-Units are what an entity consists of: the tokens where the row has some; else words (runs of letters and digits) and
-every other character that is not white space.
+Entities consist of units: the tokens if the row has some; otherwise words (runs of letters and digits) and every other
+character that is not white space.
 """
 
 import json
@@ -24,7 +24,7 @@ from segue.tasks.task import UnusableRowError
 from segue.text.unicode import begins_word, is_unspaced
 
 AnyScheme = Literal["iob1", "iob2", "bioes", "plain"]
-"""`plain`: a class for each token that says nothing of entities, as parts of speech."""
+"""`plain`: a class for each token, such as a part of speech, without entities."""
 
 _TAG = re.compile(r"O|[BIES](-.+)?", re.DOTALL)
 _KEYS = {"start": ("start", "start_offset"), "end": ("end", "end_offset"), "type": ("type", "label", "entity")}
@@ -33,37 +33,38 @@ _SURFACES = ("text", "word", "surface")
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """How rows are read."""
+    """Settings for the conversion of rows."""
 
     scheme: AnyScheme
     joiner: str | None
-    """Between tokens; None is Chinese and its like: nothing, but a space between two words of a script with spaces."""
+    """Text between tokens; None is for Chinese and similar languages: nothing, but a space between two words of a
+    script with spaces."""
     end_inclusive: bool
     whole_words: bool
     prefers_text: bool
-    """Whether rows with both tokens and a text are answered by text, where no tags decide."""
+    """In prediction, use the text of rows with both tokens and a text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Marked:
-    """A row as one form."""
+    """A row in the common form."""
 
     text: str
     starts: NDArray[np.int64]
-    """First character of each unit,"""
+    """First character of each unit."""
     ends: NDArray[np.int64]
     tokens: bool
-    """Whether the units are tokens of the row."""
+    """True if the units are tokens of the row."""
     spans: frozenset[Span] | None = None
-    """Entities: type, first character, the one after the last. All of them, those that overlap too."""
+    """Entities: type, first character and character after the last. All of them, also those that overlap."""
     repaired: int = 0
-    """Tags that broke their scheme,"""
+    """Number of tags that violate their scheme."""
     mismatched: int = 0
-    """and entities whose surface is not what stands at their offsets."""
+    """Number of entities whose surface differs from the text at their offsets."""
 
 
 def mark(row: Row, form: Form, *, labelled: bool) -> Marked:
-    """Converts a row, or raises UnusableRowError."""
+    """Convert a row, or raise UnusableRowError."""
     if not labelled:
         has_text = row.get("text") is not None
         if row.get("tokens") is not None and not (has_text and form.prefers_text):
@@ -74,7 +75,7 @@ def mark(row: Row, form: Form, *, labelled: bool) -> Marked:
 
 
 def answer_of(row: Row) -> Any:
-    """The tags or entities of a row; a cell of text may hold JSON, or tags with spaces between them."""
+    """Return the tags or entities of a row; a cell of text may contain JSON, or tags separated by spaces."""
     value = row.get("tags")
     if value is None:
         raise UnusableRowError("no tags or entities (an empty list says that there are none)")
@@ -82,14 +83,14 @@ def answer_of(row: Row) -> Any:
 
 
 def marks_text(row: Row, value: Any) -> bool:
-    """Whether an answer is of a text, by offsets, and not of tokens."""
+    """Return True if an answer has offsets in a text, not tags of tokens."""
     if value == []:
         return row.get("tokens") is None
     return isinstance(value, dict) or (isinstance(value, list) and any(not isinstance(v, str | int) for v in value))
 
 
 def tokens_of(row: Row) -> list[str]:
-    """The tokens of a row."""
+    """Return the tokens of a row."""
     tokens = _listed(row["tokens"])
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise DataError(f"tokens must be a list of texts; got {str(tokens)[:80]!r}. Name the column of the tokens.")
@@ -101,7 +102,7 @@ def tokens_of(row: Row) -> list[str]:
 
 
 def tokens_and_tags(row: Row, value: Any) -> tuple[list[str], list[str]]:
-    """As many tags as tokens."""
+    """Return the tokens and tags of a row; raise an error unless their numbers agree."""
     if "tokens" not in row:
         raise DataError(
             f"tags need a column of tokens; got none for {str(value)[:80]!r}. Name it with --column tokens=NAME; "
@@ -133,14 +134,14 @@ def _mark_tokens(tokens: list[str], tags: list[str] | None, form: Form) -> Marke
 
 
 def token_spans(tags: Sequence[str], scheme: AnyScheme) -> set[Span]:
-    """What tags mark, in tokens; with plain classes every token is a span of its own."""
+    """Return the entities of tags, in tokens; with plain classes every token is a span of its own."""
     if scheme == "plain":
         return {(tag, place, place + 1) for place, tag in enumerate(tags)}
     return spans_of(tags, scheme)
 
 
 def span_tags(spans: Iterable[Span], *, length: int, scheme: AnyScheme) -> list[str]:
-    """Tags that mark these spans of tokens."""
+    """Return the tags of these spans of tokens."""
     if scheme != "plain":
         return tags_of(spans, length=length, scheme=scheme)
     tags = ["O"] * length
@@ -173,8 +174,8 @@ def _mark_text(row: Row, value: Any, form: Form) -> Marked:
 
 
 def entities_of(value: Any, *, end_inclusive: bool) -> Iterator[tuple[str, int, int, str | None]]:
-    """Type, start, end (excluded) and, where it is told, the surface."""
-    if isinstance(value, dict):  # CLUENER, whose ends are always included
+    """Yield the type, start, end (exclusive) and, if given, the surface of each entity."""
+    if isinstance(value, dict):  # CLUENER, whose ends are always inclusive
         for kind, surfaces in value.items():
             for surface, places in surfaces.items() if isinstance(surfaces, dict) else [(None, None)]:
                 for place in places if isinstance(places, list) else [None]:
@@ -218,12 +219,12 @@ def _listed(value: Any) -> Any:
     return value.split()
 
 
-# ---------------------------------------------------------------------------------------------- what training tells
+# ---------------------------------------------------------------------------------------------------- training rows
 
 
 def scheme_of(rows: Sequence[Sequence[str]]) -> Scheme:
-    """The scheme of the training tags: BIOES if E or S occurs; IOB1 if entities begin with I, and with B only after
-    another of their type; else IOB2. Of a mixture, what there is more of; all are read alike."""
+    """Return the scheme of the training tags: BIOES if E or S occurs; IOB1 if entities begin with I, and with B only
+    after another of their type; otherwise IOB2. In a mixture, the more frequent one; all are read alike."""
     strays = needless = 0
     for tags in rows:
         previous = "O"
@@ -244,13 +245,14 @@ def scheme_of(rows: Sequence[Sequence[str]]) -> Scheme:
 
 
 def check_scheme(tags: Iterable[str], scheme: AnyScheme) -> None:
-    """Tags that a chosen scheme does not know are refused."""
+    """Raise DataError if a chosen scheme does not allow a tag."""
     if scheme != "plain":
         spans_of(list(tags), scheme)
 
 
 def mostly_unspaced(texts: Iterable[str]) -> bool:
-    """Whether there are more characters of a script without spaces, such as Chinese, than words of other scripts."""
+    """Return True if there are more characters of a script without spaces, such as Chinese, than words of other
+    scripts."""
     unspaced = words = 0
     for text in texts:
         before = False
@@ -267,7 +269,7 @@ def mostly_unspaced(texts: Iterable[str]) -> bool:
 
 
 def join(tokens: Sequence[str], joiner: str | None) -> tuple[str, NDArray[np.int64], NDArray[np.int64]]:
-    """A text of the tokens, and where each is in it."""
+    """Return the joined text of the tokens, and the start and end of each."""
     parts: list[str] = []
     starts, ends = np.zeros(len(tokens), dtype=np.int64), np.zeros(len(tokens), dtype=np.int64)
     length = 0
@@ -284,12 +286,13 @@ def join(tokens: Sequence[str], joiner: str | None) -> tuple[str, NDArray[np.int
 
 
 def _are_words(left: str, right: str) -> bool:
-    """Single letters and digits are no words: data by characters has numbers as one digit after the other."""
+    """Return True for two tokens that are words. Single letters and digits are not: character-based data splits numbers
+    into digits."""
     return len(left) > 1 and len(right) > 1 and not begins_word(left[-1]) and not begins_word(right[0])
 
 
 def units_of(text: str, *, whole_words: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Words and other characters of a text, white space left out."""
+    """Return the start and end of the words and other characters of a text, without white space."""
     starts: list[int] = []
     ends: list[int] = []
     for place, character in enumerate(text):

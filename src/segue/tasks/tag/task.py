@@ -1,7 +1,8 @@
-"""Entities in a text, or a class for each token: names, places, parts of speech, words of Chinese.
+"""Sequence tagging: entities in a text, or a class for each token, such as names, places, parts of speech or Chinese
+words.
 
-Rows become a text with units and entities (`rows`); the model judges pieces (`pieces`); what is measured are
-entities of the tokens or characters of the row.
+Rows become a text with units and entities (`rows`); the model classifies pieces (`pieces`); the metrics are computed on
+entities in the tokens or characters of the row.
 """
 
 from collections import Counter
@@ -82,15 +83,15 @@ class TagSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Tag:
-    """Types of entities, and how rows are read."""
+    """The task `tag`."""
 
     types: tuple[str, ...]
     scheme: AnyScheme
-    """In which tokens are answered; for rows with a text it means nothing."""
+    """Scheme of predicted tags; it has no meaning for rows with a text."""
     unspaced: bool
-    """Whether the language is one without spaces."""
+    """True if the language has no spaces between words."""
     from_text: bool
-    """Whether training rows had texts and not tokens."""
+    """True if training rows had texts, not tokens."""
     settings: TagSettings
 
     def to_values(self) -> dict[str, Any]:
@@ -248,7 +249,7 @@ class Tag:
         )
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:
-        """Shows the entities that are in one of the two only."""
+        """Compare entities; only those that are in one of the two are shown."""
         missed, added = example.gold - prediction.value, prediction.value - example.gold
         text = example.extra.text
         shown = [
@@ -263,7 +264,7 @@ class Tag:
         return model.logits(reader.every_token(model.trunk, [item.documents[0] for item in items]))
 
     def _spans(self, kind: int, first: int, end: int, pieces: Pieces, marked: Marked) -> list[Span]:
-        """What an entity in pieces is in characters; with plain classes, every token by itself."""
+        """Return the characters of an entity in pieces; with plain classes, of every token separately."""
         units = in_units(first, end, pieces, marked)
         if units is None:
             return []
@@ -272,7 +273,7 @@ class Tag:
         return [in_characters(self.types[kind], *units, marked)]
 
     def _counts(self, examples: Sequence[Example]) -> Any:
-        """How often each tag occurs, over units: pieces are not known yet, and differ little."""
+        """Return the frequency of each tag over units: pieces are not known yet, and differ little."""
         counts = np.zeros(len(self.tags))
         for example in examples:
             marked: Marked = example.extra
@@ -286,7 +287,7 @@ class Tag:
 
 
 def learn(rows: Sequence[tuple[int, Row]], settings: TagSettings) -> Tag:
-    """Makes the task with the entity types and the scheme of the training rows."""
+    """Create the task with the entity types and the scheme of the training rows."""
     tag_rows: list[list[str]] = []
     texts: list[str] = []
     types: set[str] = set()
@@ -343,7 +344,7 @@ def _checked(types: set[str]) -> tuple[str, ...]:
 
 
 def restore(values: Mapping[str, Any]) -> Tag:
-    """Restores the task from saved values."""
+    """Restore the task from saved values."""
     return Tag(
         types=tuple(values["types"]),
         scheme=values["scheme"],
