@@ -18,18 +18,18 @@ log = logging.getLogger("segue.serve")
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": what}
     for status, what in {
-        400: "The request is wrong: the message says what must be changed.",
+        400: "Invalid request; the message says what to change.",
         401: "The key is missing or wrong.",
-        403: "The request comes from a page of another site.",
+        403: "The request comes from a web page of another origin.",
         404: "There is no such model or session.",
         408: "The request took too long to arrive.",
-        409: "The session is in use, or its state is of another model.",
+        409: "The session is in use, or its state belongs to another model.",
         413: "The request is too large.",
-        415: "The body is not of the type that the route takes.",
-        429: "Too much is asked for; Retry-After says when to try again.",
-        500: "A fault of the server.",
+        415: "Unsupported media type of the request body.",
+        429: "Rate limit or quota exceeded; Retry-After says when to try again.",
+        500: "Internal server error.",
         503: "The server is shutting down or overloaded.",
-        507: "The store of sessions is full.",
+        507: "The session store is full.",
     }.items()
 }
 _CLOSED = 499
@@ -41,7 +41,10 @@ def or_events() -> dict[int | str, dict[str, Any]]:
     it."""
     schema = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
     content = {"text/event-stream": {"schema": schema}}
-    return {**ERRORS, 200: {"content": content, "description": "At once, or in events."}}
+    return {
+        **ERRORS,
+        200: {"content": content, "description": "The whole response, or a stream of server-sent events."},
+    }
 
 
 def answer(value: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -70,7 +73,7 @@ def add_error_answers(app: FastAPI) -> None:
         messages = {
             404: (f"{path} must be a path of this server; it is not. GET /openapi.json lists them.", "not_found"),
             405: (
-                f"{path} must be asked in another way; got {shown(request.method)}. GET /openapi.json says how.",
+                f"{path} does not support the method {shown(request.method)}. GET /openapi.json lists the methods of each path.",
                 "method",
             ),
         }

@@ -15,7 +15,7 @@ def make_app(serving: Serving) -> FastAPI:
     app = FastAPI(
         title="segue",
         version=segue.__version__,
-        description="Transformer-XL and XLNet over HTTP: sessions that remember, and never mix.",
+        description="Transformer-XL and XLNet over HTTP: stateful sessions, isolated from each other.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

@@ -17,12 +17,10 @@ class Metrics:
 
     def __init__(self, serving: "Serving") -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "segue_requests", "Requests that were answered.", ("route", "status"), registry=self.registry
-        )
+        self.requests = Counter("segue_requests", "Requests answered.", ("route", "status"), registry=self.registry)
         self.seconds = Histogram(
             "segue_request_seconds",
-            "Time until the answer begins.",
+            "Seconds from the request to the first byte of the response.",
             ("route",),
             buckets=_SECONDS,
             registry=self.registry,
@@ -49,22 +47,22 @@ class _Now:
         serving = self._serving
         engine, sessions, writers = serving.engine, serving.sessions, serving.engine.writers.values()
         gauges = {
-            "segue_requests_running": ("Texts that are being written.", sum(writer.active for writer in writers)),
-            "segue_requests_waiting": ("Requests that compute or wait.", engine.waiting),
-            "segue_sessions": ("Sessions.", len(sessions)),
+            "segue_requests_running": ("Texts being generated.", sum(writer.active for writer in writers)),
+            "segue_requests_waiting": ("Requests in progress or queued.", engine.waiting),
+            "segue_sessions": ("Sessions, in memory and on disk.", len(sessions)),
             "segue_sessions_in_memory": ("Sessions in memory.", sessions.in_memory()),
-            "segue_session_bytes": ("Bytes of sessions in memory.", sessions.memory),
-            "segue_ready": ("Whether requests are taken.", int(serving.ready)),
+            "segue_session_bytes": ("Memory used by sessions, in bytes.", sessions.memory),
+            "segue_ready": ("1 if the server accepts requests, 0 otherwise.", int(serving.ready)),
         }
         counters = {
-            "segue_tokens_written": ("Tokens that were written.", sum(writer.tokens_written for writer in writers)),
-            "segue_tokens_read": ("Tokens of prompts that were read.", sum(writer.tokens_read for writer in writers)),
-            "segue_tokens_reused": ("Tokens that sessions had read before.", serving.tokens_reused),
+            "segue_tokens_written": ("Tokens generated.", sum(writer.tokens_written for writer in writers)),
+            "segue_tokens_read": ("Prompt tokens read.", sum(writer.tokens_read for writer in writers)),
+            "segue_tokens_reused": ("Prompt tokens already read by a session.", serving.tokens_reused),
             "segue_steps": ("Steps of the engine.", engine.steps),
-            "segue_faults": ("Steps that failed as a whole.", engine.faults),
-            "segue_session_evictions": ("Sessions that went to disk.", sessions.evictions),
-            "segue_session_restores": ("Sessions that came back.", sessions.restores),
-            "segue_session_save_failures": ("Sessions that the store refused.", sessions.failed_saves),
+            "segue_faults": ("Engine steps that failed.", engine.faults),
+            "segue_session_evictions": ("Sessions moved from memory to disk.", sessions.evictions),
+            "segue_session_restores": ("Sessions restored from disk.", sessions.restores),
+            "segue_session_save_failures": ("Sessions that could not be saved.", sessions.failed_saves),
         }
         for name, (about, value) in gauges.items():
             yield GaugeMetricFamily(name, about, value=value)

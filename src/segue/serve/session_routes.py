@@ -50,8 +50,12 @@ async def create(body: SessionRequest, request: Request) -> Response:
 @router.get("", response_model=SessionList, responses=ERRORS)
 async def list_all(
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=_MOST_LISTED, description="At most so many.")] = 100,
-    after: Annotated[str | None, Query(max_length=64, description="Those after this one, by its id.")] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=_MOST_LISTED, description="Maximum number of sessions to return. Default: 100.")
+    ] = 100,
+    after: Annotated[
+        str | None, Query(max_length=64, description="Id of the last session of the previous page.")
+    ] = None,
 ) -> Response:
     """Lists your sessions, the oldest first."""
     found, has_more = await serving_of(request).sessions.page(tenant_of(request), after=after, limit=limit)

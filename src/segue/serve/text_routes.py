@@ -285,7 +285,7 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
 @router.get("/tokenizer_info", responses=ERRORS)
 async def tokenizer_info(
     request: Request,
-    model: Annotated[str | None, Query(max_length=200, description="Whose. Default: that of the only model.")] = None,
+    model: Annotated[str | None, Query(max_length=200, description="Name of the model. Default: the only one.")] = None,
 ) -> Response:
     """Describes a tokeniser. No text becomes a special token, so special tokens have no text here."""
     served = serving_of(request).model(model, "tokenize")

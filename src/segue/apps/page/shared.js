@@ -2,9 +2,9 @@
 export const SHARED = {
   en: {
     "language": "中文", "theme.system": "Auto", "theme.light": "Light", "theme.dark": "Dark",
-    "key": "Key", "key.ask": "This page asks for a key", "key.use": "Use it", "key.hint": "It is kept in this tab until you close it, and sent to this server only.",
-    "unreachable": "The server does not answer. Try again in a moment.",
-    "tab.people": "People", "people.find": "Find", "people.export": "Export", "people.delete": "Delete all of it",
+    "key": "Key", "key.ask": "Enter your key", "key.use": "Continue", "key.hint": "The key stays in this tab until you close it and is sent only to this server.",
+    "unreachable": "The server does not respond. Try again in a moment.",
+    "tab.people": "People", "people.find": "Find", "people.export": "Export", "people.delete": "Delete everything",
   },
   zh: {
     "language": "English", "theme.system": "自动", "theme.light": "浅色", "theme.dark": "深色",
