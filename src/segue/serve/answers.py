@@ -73,7 +73,7 @@ def add_error_answers(app: FastAPI) -> None:
         messages = {
             404: (f"{path} must be a path of this server; it is not. GET /openapi.json lists them.", "not_found"),
             405: (
-                f"{path} does not support the method {shown(request.method)}. GET /openapi.json lists the methods of each path.",
+                f"{path} does not support the method {shown(request.method)}. GET /openapi.json lists those it has.",
                 "method",
             ),
         }
