@@ -59,6 +59,7 @@ def test_the_desk_asks_once_more_then_hands_over(learned: Any, language: str, te
     assert "pending" in talk["memory"]
     last = say(text)
     assert (last.about["kind"], last.about["reason"]) == ("handed_over", "repeated_failure")
+    assert last.about["question"] == "where is order now please"
     assert talk["state"] == "waiting"
     talk.update({"state": "desk", "failures": 0})
     say("where is order now please")

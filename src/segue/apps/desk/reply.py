@@ -56,18 +56,19 @@ def reply(
         other = None if told else model.ask(text)
         if other is None or other.reason is not None or other.candidates[0].topic == topic:
             about: dict[str, Any] = {"kind": "answer", "topic": topic.name}
+            asked = str(pending.get("question", text))
             if value is not None:
                 values = {**pending["values"], pending["missing"][0]: value}
-                return _answer(topic, language, memory, values, pending["missing"][1:], about)
+                return _answer(topic, language, memory, values, pending["missing"][1:], about, asked)
             if pending.get("again"):
-                return _handed_over("repeated_failure", language, memory, text, about)
+                return _handed_over("repeated_failure", language, memory, asked, about)
             memory["pending"] = {**pending, "again": True}
             asks = phrase(language, "follow_up_again").format(slot=_shown(pending["missing"][0]))
             return Reply(text=asks, about={**about, "kind": "follow_up"}, changes={"memory": memory})
     if chosen is not None and (topic := model.named(chosen)) is not None and topic.answer is not None:
         slots = model.slots(topic, text)
         about = {"kind": "answer", "topic": topic.name, "source": topic.source, "template": topic.answer}
-        return _answer(topic, language, memory, dict(slots.values), slots.missing, about)
+        return _answer(topic, language, memory, dict(slots.values), slots.missing, about, text)
     finding = model.ask(text, before=before)
     about = {
         **described(model, finding, text, memory.get("values", {})),
@@ -76,7 +77,7 @@ def reply(
     if finding.reason is None:
         topic, slots = finding.candidates[0].topic, finding.slots
         about |= {"kind": "answer", "topic": topic.name, "source": topic.source}
-        return _answer(topic, language, memory, dict(slots.values), slots.missing, about)
+        return _answer(topic, language, memory, dict(slots.values), slots.missing, about, text)
     about |= {"question": text}
     failures = int(conversation["failures"]) + 1
     if failures >= settings.failures and finding.reason == "low_confidence" and failures > 1:
@@ -129,13 +130,14 @@ def _answer(
     values: dict[str, str],
     missing: Sequence[str],
     about: dict[str, Any],
+    question: str,
 ) -> Reply:
     """The answer; or, as long as something in it is open, a question for that. What was once told is remembered."""
     known = {**memory.get("values", {}), **values}
     missing = [slot for slot in missing if slot not in known]
     memory["values"] = known
     if missing:
-        memory["pending"] = {"topic": topic.name, "missing": missing, "values": values}
+        memory["pending"] = {"topic": topic.name, "missing": missing, "values": values, "question": question}
         text = phrase(language, "follow_up").format(slot=_shown(missing[0]))
         return Reply(text=text, about={**about, "kind": "follow_up"}, changes={"memory": memory})
     return Reply(text=filled(topic.answer or "", known), about=about, changes={"failures": 0, "memory": memory})

@@ -1,26 +1,52 @@
 """Agents' answers, looked at by a person before the desk learns from them; and what the desk has achieved so far."""
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from segue.apps.database import Connection
+from segue.apps.desk import store
+from segue.apps.desk.decide import wants_person
 
 DAY = 86400.0
+"""Seconds."""
+MOST_OFFERED = 20
+"""Maximum number of a visitor's messages that are offered as the question of a proposal."""
 
 
 def propose(connection: Connection, id: str, message: int) -> None:
-    """An agent's message becomes a proposal: the visitor's last question, and this answer."""
-    row = connection.execute(
-        "SELECT text FROM messages WHERE conversation = ? AND author = 'visitor' AND number < ? "
-        "ORDER BY number DESC LIMIT 1",
-        (id, message),
-    ).fetchone()
-    (answer,) = connection.execute("SELECT text FROM messages WHERE number = ?", (message,)).fetchone()
-    if row is not None:
+    """Propose an agent's message as an answer to the question that was handed over (`question_for`)."""
+    said = store.messages(connection, id)
+    question = question_for([one for one in said if one["number"] < message])
+    if question is not None:
+        (answer,) = (one["text"] for one in said if one["number"] == message)
         connection.execute(
             "INSERT INTO reviews (message, question, answer) VALUES (?, ?, ?) ON CONFLICT (message) DO NOTHING",
-            (message, row[0], answer),
+            (message, question, answer),
         )
+
+
+def question_for(said: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the question that an agent's next message answers, given all earlier messages of the conversation.
+
+    This is the question that the desk handed over, or was unsure about before the visitor asked for a person; once
+    somebody has answered, the visitor's next question. Later remarks ("are you there?") do not replace it. A mere wish
+    for a person is returned only if there is nothing else, and None if the visitor has not written yet.
+    """
+    question, wish, answered = None, None, True
+    for one in said:
+        about = one["about"]
+        kind = about.get("kind")
+        if one["author"] == "visitor":
+            if wants_person(one["text"]):
+                wish = one["text"]
+            elif answered:
+                question, answered = one["text"], False
+        elif one["author"] == "agent" or kind in ("answer", "resumed"):
+            answered = True
+        elif kind in ("suggestion", "generated", "handed_over") and about.get("reason") != "asked_for_person":
+            question, answered = about.get("question", question), False
+    return wish if question is None else question
 
 
 def propose_choice(connection: Connection, id: str, message: int, *, topic: str, answer: str) -> None:
@@ -41,12 +67,24 @@ def propose_choice(connection: Connection, id: str, message: int, *, topic: str,
 
 
 def proposals(connection: Connection, *, state: str, limit: int) -> list[dict[str, Any]]:
-    """Those in a state (open, accepted, rejected), the oldest first."""
+    """Return the proposals in a state (open, accepted, rejected), oldest first, each with the visitor's messages before
+    the answer, from which a reviewer may pick another question."""
     names = ("message", "question", "answer", "topic", "state", "reviewer", "learned_by")
     rows = connection.execute(
-        f"SELECT {', '.join(names)} FROM reviews WHERE state = ? ORDER BY message LIMIT ?", (state, limit)
-    )
-    return [dict(zip(names, row, strict=True)) for row in rows]
+        f"SELECT conversation, {', '.join(f'reviews.{name}' for name in names)} FROM reviews "
+        "JOIN messages ON number = message WHERE reviews.state = ? ORDER BY message LIMIT ?",
+        (state, limit),
+    ).fetchall()
+    found = []
+    for conversation, *values in rows:
+        said = connection.execute(
+            "SELECT text FROM messages WHERE conversation = ? AND author = 'visitor' AND number < ? "
+            "ORDER BY number DESC LIMIT ?",
+            (conversation, values[0], MOST_OFFERED),
+        ).fetchall()
+        asked = [text for (text,) in reversed(said)]
+        found.append({**dict(zip(names, values, strict=True)), "conversation": conversation, "asked": asked})
+    return found
 
 
 def decide(

@@ -22,6 +22,9 @@ export function reviewPanel() {
     const answer = el("textarea", { rows: 3 });
     const topic = el("input", { maxlength: 200, placeholder: "review.topic.hint" });
     [question.value, answer.value, topic.value] = [one.question, one.answer, one.topic ?? ""];
+    const pick = el("select", { class: "pick" }, el("option", { value: "", t: "review.pick.choose" }), ...one.asked.map((text) => el("option", { value: text, text })));
+    pick.value = one.asked.includes(one.question) ? one.question : "";
+    pick.addEventListener("change", () => pick.value && (question.value = pick.value));
     const decide = async (accepted) => {
       try {
         const more = accepted ? { question: question.value.trim() || null, answer: answer.value.trim() || null, topic: topic.value.trim() || null } : {};
@@ -31,7 +34,8 @@ export function reviewPanel() {
         failed(problem);
       }
     };
-    return el("section", { class: "card review", "data-message": one.message }, field("review.question", question), field("review.answer", answer),
+    return el("section", { class: "card review", "data-message": one.message }, one.asked.length > 1 ? field("review.pick", pick) : null,
+      field("review.question", question), field("review.answer", answer),
       field("review.topic", topic), el("div", { class: "row" }, button("review.accept", () => decide(true), { class: "main" }),
         button("review.reject", () => decide(false))));
   }
