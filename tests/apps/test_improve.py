@@ -54,6 +54,8 @@ def test_what_agents_answer_is_learned_and_can_be_taken_back(
             body = {"accepted": one["answer"] == ANSWER, "topic": "vouchers" if one["answer"] == ANSWER else None}
             assert client.put(f"/v1/agent/reviews/{one['message']}", json=body).status_code == 200
         assert client.put("/v1/agent/reviews/999999", json={"accepted": True}).status_code == 404
+        odd = client.put("/v1/agent/reviews/1", json={"accepted": True, "outside": True, "answer": "No."})
+        assert (odd.status_code, odd.json()["error"]["param"]) == (400, "outside")
         assert client.get("/v1/agent/reviews").json()["data"] == []
 
         found = segue.improve_desk(desk, progress=False)

@@ -264,7 +264,8 @@ def improve(desk: DeskArgument, seed: HeldSeedOption = 0) -> None:
 
     found = improve_desk(desk, seed=seed)
     console = Console(highlight=False, emoji=False)
-    say(console, f"{found.learned:,} accepted answers learned.")
+    learned = f"{found.learned:,} reviewed {'question' if found.learned == 1 else 'questions'} learned"
+    say(console, f"{learned}, {found.outside:,} of them as out of scope." if found.outside else f"{learned}.")
     if found.withdrawn:
         say(console, f"{found.withdrawn:,} questions removed that are no longer accepted.")
     if found.asked:

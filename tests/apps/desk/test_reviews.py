@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+import segue
 from segue.apps.desk import reviews, store
 from segue.apps.desk.store import Said
-from tests.apps.desk.test_learning_again import done
+from tests.apps.desk.test_learning_again import accept, done
 
 
 def visitor(text: str) -> dict[str, Any]:
@@ -65,3 +66,39 @@ def test_a_reviewer_may_pick_another_message(desk: Any) -> None:
     (proposed,) = done(desk, work)
     assert (proposed["question"], proposed["answer"]) == ("do you sell vouchers", "At the till.")
     assert proposed["asked"] == ["good day to you all", "do you sell vouchers", "thanks, are you there?"]
+
+
+def decided(desk: Any, number: int, *, accepted: bool, outside: bool) -> None:
+    more: dict[str, Any] = {"reviewer": "bob", "question": None, "answer": None, "topic": None}
+    assert done(desk, lambda c: reviews.decide(c, number, accepted=accepted, outside=outside, **more))
+
+
+def test_a_question_out_of_scope_is_learned_as_such_and_can_be_taken_back(desk: Any) -> None:
+    number = accept(desk, "do you sell live penguins", "We do not.")
+    decided(desk, number, accepted=True, outside=True)
+    (one,) = done(desk, lambda connection: reviews.proposals(connection, state="outside", limit=9))
+    assert one["message"] == number
+    found = segue.improve_desk(desk, progress=False)
+    assert (found.learned, found.outside, found.switched) == (1, 1, True)
+    known = segue.open_desk(desk).knowledge
+    assert "do you sell live penguins" in known.outside
+    assert "We do not." not in {topic.answer for topic in known.topics}
+    decided(desk, number, accepted=False, outside=False)
+    found = segue.improve_desk(desk, progress=False)
+    assert (found.learned, found.withdrawn) == (0, 1)
+
+
+def test_an_answer_that_was_learned_goes_when_its_question_is_out_of_scope(desk: Any) -> None:
+    numbers = [accept(desk, "are you open at night", "We are always open.", topic="hours")]
+    numbers += [accept(desk, "do you sell live penguins", "We do not.")]
+    assert segue.improve_desk(desk, progress=False).switched
+    for number in numbers:
+        decided(desk, number, accepted=True, outside=True)
+    found = segue.improve_desk(desk, progress=False)
+    assert found.outside == 2
+    known = segue.open_desk(desk).knowledge if found.switched else None
+    assert known is not None
+    answers = {topic.name: topic.answer for topic in known.topics}
+    assert answers["hours"] == "We are open from nine to six."
+    assert "We do not." not in answers.values()
+    assert {"are you open at night", "do you sell live penguins"} <= set(known.outside)

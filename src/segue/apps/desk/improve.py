@@ -42,7 +42,9 @@ class Improvement:
     model: str
     """Name of the new model."""
     learned: int
-    """Accepted answers that it knows and the one before did not."""
+    """Number of reviewed questions that it has learned and the previous model had not."""
+    outside: int
+    """Number of these that are out of scope."""
     withdrawn: int
     """Questions that the one before knew, and that are no longer accepted."""
     asked: int
@@ -119,6 +121,7 @@ def _improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improve
     return Improvement(
         model=name,
         learned=len(new),
+        outside=sum(answer is None and topic is None for _, _, answer, topic, _ in new),
         withdrawn=withdrawn,
         asked=len(held),
         right_before=right[0],
@@ -131,9 +134,9 @@ def _improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improve
 
 
 def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
-    """The knowledge with accepted answers: questions of a topic that is named, or of a new one with this answer. An
-    accepted answer replaces the one that its topic had: a person looked at it later. Without an answer, the topic keeps
-    its own."""
+    """Return the knowledge with reviewed questions added: to the named topic, or to a new one with this answer. An
+    accepted answer replaces that of its topic, because a person has looked at it since; without an answer, the topic
+    keeps its own. A question with neither topic nor answer is out of scope."""
     topics = list(known.topics)
     by_name = {topic.name: place for place, topic in enumerate(topics)}
     by_answer: dict[str | None, int] = {
@@ -141,6 +144,11 @@ def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
     }
     asked = {one.text: one for one in known.asked}
     for _, question, answer, name, conversation in reviewed:
+        group = f"{CONVERSATION}{conversation}"
+        if answer is None and name is None:
+            if question not in asked or asked[question].topics:
+                asked[question] = Asked(text=question, topics=(), group=group)
+            continue
         place = by_name.get(name) if name else by_answer.get(answer)
         if place is None and answer is None:
             continue  # the topic is gone, and nothing is known of it but its name
@@ -152,8 +160,8 @@ def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
             by_answer.setdefault(answer, place)
             topics[place] = Topic(name=topics[place].name, answer=answer, source=AGENTS)
         if question not in asked or asked[question].topics != (place,):
-            asked[question] = Asked(text=question, topics=(place,), group=f"{CONVERSATION}{conversation}")
-    return Knowledge(topics=tuple(topics), asked=tuple(asked.values()))
+            asked[question] = Asked(text=question, topics=(place,), group=group)
+    return with_used_topics(Knowledge(topics=tuple(topics), asked=tuple(asked.values())))
 
 
 def without_withdrawn(

@@ -67,8 +67,8 @@ def propose_choice(connection: Connection, id: str, message: int, *, topic: str,
 
 
 def proposals(connection: Connection, *, state: str, limit: int) -> list[dict[str, Any]]:
-    """Return the proposals in a state (open, accepted, rejected), oldest first, each with the visitor's messages before
-    the answer, from which a reviewer may pick another question."""
+    """Return the proposals in a state (open, accepted, outside, rejected), oldest first, each with the messages of the
+    visitor before the answer, from which a reviewer may pick another question."""
     names = ("message", "question", "answer", "topic", "state", "reviewer", "learned_by")
     rows = connection.execute(
         f"SELECT conversation, {', '.join(f'reviews.{name}' for name in names)} FROM reviews "
@@ -96,10 +96,18 @@ def decide(
     question: str | None,
     answer: str | None,
     topic: str | None,
+    outside: bool = False,
 ) -> bool:
-    """Accepts a proposal, with changes if there are any, or rejects it; False if there is none. One that was learned
-    can be decided anew: the next time the desk learns it as it is now, or takes it out."""
-    if accepted:
+    """Accept a proposal, with changes if any, or reject it; `outside` accepts its question alone, as one that the desk
+    must not answer. Return False if there is no such proposal. A proposal that was learned can be decided again: the
+    desk next learns it as it is then, or takes it out."""
+    if accepted and outside:
+        cursor = connection.execute(
+            "UPDATE reviews SET state = 'outside', reviewer = ?, question = coalesce(?, question), learned_by = NULL "
+            "WHERE message = ?",
+            (reviewer, question, message),
+        )
+    elif accepted:
         cursor = connection.execute(
             "UPDATE reviews SET state = 'accepted', reviewer = ?, question = coalesce(?, question), "
             "answer = coalesce(?, answer), topic = ?, learned_by = NULL WHERE message = ?",
@@ -113,35 +121,40 @@ def decide(
 
 
 def accepted(connection: Connection, model: str) -> list[tuple[int, str, str | None, str | None, str]]:
-    """What a model does not know yet: message, question, answer, topic, conversation. After a roll-back that is what
-    later models learned too. Where a visitor took a suggestion, and nobody wrote another answer, the topic keeps the
-    one that it has, and the answer is None."""
+    """Return what a model has not learned yet: message, question, answer, topic, conversation. After a roll-back this
+    includes what later models learned. If a visitor took a suggestion and nobody wrote another answer, the answer is
+    None, and the topic keeps its own. For a question out of scope, answer and topic are None."""
     rows = connection.execute(
-        f"SELECT message, question, answer, topic, conversation, author, text, {connection.field('about', 'template')} "
-        "FROM reviews JOIN messages ON number = message "
-        "WHERE reviews.state = 'accepted' AND (learned_by IS NULL OR learned_by > ?) ORDER BY message",
+        "SELECT message, question, answer, topic, conversation, author, text, "
+        f"{connection.field('about', 'template')}, reviews.state FROM reviews JOIN messages ON number = message "
+        "WHERE reviews.state IN ('accepted', 'outside') AND (learned_by IS NULL OR learned_by > ?) ORDER BY message",
         (model,),
     ).fetchall()
-    found = []
-    for message, question, answer, topic, conversation, author, text, template in rows:
+    found: list[tuple[int, str, str | None, str | None, str]] = []
+    for message, question, answer, topic, conversation, author, text, template, state in rows:
+        if state == "outside":
+            found.append((message, question, None, None, conversation))
+            continue
         chosen = author == "desk" and topic is not None and answer == (text if template is None else template)
         found.append((message, question, None if chosen else answer, topic, conversation))
     return found
 
 
 def agreed(connection: Connection) -> set[tuple[str, str]]:
-    """Conversation and question of all that is accepted."""
+    """Return the conversation and question of every accepted proposal, those out of scope included."""
     rows = connection.execute(
-        "SELECT conversation, question FROM reviews JOIN messages ON number = message WHERE reviews.state = 'accepted'"
+        "SELECT conversation, question FROM reviews JOIN messages ON number = message "
+        "WHERE reviews.state IN ('accepted', 'outside')"
     )
     return {(conversation, question) for conversation, question in rows}
 
 
 def refused(connection: Connection) -> set[tuple[str | None, str]]:
-    """Topic and answer of what was learned and is rejected now, unless somebody accepted the same answer elsewhere."""
+    """Return the topic and answer of proposals that were learned and are rejected now, or whose question is out of
+    scope, unless the same answer was accepted elsewhere."""
     rows = connection.execute(
-        "SELECT topic, answer FROM reviews WHERE state = 'rejected' AND learned_by IS NOT NULL AND answer NOT IN "
-        "(SELECT answer FROM reviews WHERE state = 'accepted')"
+        "SELECT topic, answer FROM reviews WHERE ((state = 'rejected' AND learned_by IS NOT NULL) "
+        "OR state = 'outside') AND answer NOT IN (SELECT answer FROM reviews WHERE state = 'accepted')"
     )
     return {(topic, answer) for topic, answer in rows}
 

@@ -67,6 +67,8 @@ class Review(Strict):
     """What becomes of a proposal."""
 
     accepted: bool
+    outside: bool = False
+    """Whether the question alone is accepted, as one that the desk must not answer."""
     question: Annotated[str | None, Field(min_length=1, max_length=4000)] = None
     answer: Annotated[str | None, Field(min_length=1, max_length=20_000)] = None
     topic: Annotated[str | None, Field(min_length=1, max_length=200)] = None
@@ -222,7 +224,7 @@ async def listen_to_all(request: Request) -> Response:
 @router.get("/v1/agent/reviews", tags=["agent"], dependencies=[needs("agent")])
 async def list_reviews(
     request: Request,
-    state: Literal["open", "accepted", "rejected"] = "open",
+    state: Literal["open", "accepted", "outside", "rejected"] = "open",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
     """Agents' answers that the desk could learn from."""
@@ -239,7 +241,15 @@ async def review(
     request: Request,
     caller: Caller = needs("agent"),  # noqa: B008
 ) -> Response:
-    """Accepts a proposal, with changes if there are any, or rejects it."""
+    """Accepts a proposal, with changes if there are any, or its question as one out of scope, or rejects it."""
+    if body.outside and (not body.accepted or body.answer is not None or body.topic is not None):
+        raise ApiError(
+            400,
+            "outside must come with accepted true, and without answer and topic; got another combination. Leave out "
+            "answer and topic, or outside.",
+            code="invalid_value",
+            param="outside",
+        )
     done = await service_of(request).write(
         lambda connection: reviews.decide(
             connection,
@@ -249,11 +259,12 @@ async def review(
             question=body.question,
             answer=body.answer,
             topic=body.topic,
+            outside=body.outside,
         )
     )
     if not done:
         raise ApiError(404, f"message must be a proposal; got {message}.", code="not_found")
-    return answer({"message": message, "accepted": body.accepted})
+    return answer({"message": message, "accepted": body.accepted, "outside": body.outside})
 
 
 @router.get("/v1/agent/statistics", tags=["agent"], dependencies=[needs("agent")])
