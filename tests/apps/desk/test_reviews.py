@@ -37,6 +37,9 @@ WISH = [visitor(PERSON), desk_says("handed_over", PERSON, "asked_for_person")]
         ([*WISH, visitor("my box is late"), visitor("are you there?")], "my box is late"),
         (WISH, PERSON),
         ([visitor("where is order"), desk_says("follow_up"), visitor("dunno")], "where is order"),
+        ([visitor("hello"), desk_says("small_talk"), *HANDED], "do you sell vouchers"),
+        ([*HANDED, AGENT, visitor("thanks!"), visitor("and how much are they?")], "and how much are they?"),
+        ([visitor("你好"), desk_says("small_talk")], None),
         ([], None),
     ],
 )

@@ -1,11 +1,15 @@
-"""Signs in a message that a person should take over: the wish for one, and anger. English and Chinese, by their words.
+"""Messages that are recognised by their words, in English and Chinese: a wish for a person, anger, and small talk.
 
-In: a message. Out: whether it has such a sign. Words decide, so that anyone can read why; what the model is not sure
-of, and questions that fail again and again, are for the service.
+Lists of words decide, so that anyone can read why. Low confidence and repeated failure are left to `reply`.
 """
 
 import re
+from typing import Literal
 
+Talk = Literal["greeting", "thanks", "goodbye"]
+"""Kinds of small talk."""
+LONGEST_TALK = 80
+"""Maximum number of characters in small talk; longer messages say more than that."""
 _PERSON = re.compile(
     r"\b(?:(?:human|real|live|actual) (?:agent|person|being|representative|operator|support)"
     r"|(?:speak|talk|chat|connect me|put me through|transfer me)(?: \w+){0,2} (?:to|with) (?:an? |the |your )?(?:\w+ )?"
@@ -23,6 +27,41 @@ _ANGER = re.compile(
     r"|垃圾|骗子|投诉|太差|气死|混蛋|废物|什么破|滚|岂有此理|无语|差劲|不可理喻|坑人|他妈|妈的|傻[逼叉]",
     re.IGNORECASE,
 )
+_TALK: dict[Talk, str] = {
+    "goodbye": r"(?:good ?)?bye|see (?:you|ya)(?: later| soon)?|good ?night|take care"
+    r"|have a (?:nice|good|great|lovely) (?:day|evening|weekend|one)|that(?: i|'|’)?s (?:all|it)"
+    r"|再见|拜拜|回见|回头见|晚安|没事了|没有?别的(?:事|问题)了",
+    "thanks": r"(?:many )?thanks|thank (?:you|u)|thx|ty|cheers|much appreciated|that help(?:s|ed)|ok|okay|alright"
+    r"|all right|great|perfect|excellent|wonderful|nice|cool|got it|i see|understood"
+    r"|谢谢|多谢|感谢|谢啦|谢了|辛苦|麻烦您?了|好的|好滴|好哒|嗯+|知道了|明白了?|了解了?|收到|懂了",
+    "greeting": r"hi|hello|hey|hiya|howdy|greetings|good (?:morning|afternoon|evening|day)|how are you"
+    r"|(?:is )?any(?:one|body) (?:there|here)|are you there"
+    r"|[你您]们?好|大家好|早上好|上午好|中午好|下午好|晚上好|早安|哈[喽啰罗]|嗨|喂|有人(?:在)?[吗嘛么]|在[吗嘛么]|在不在",
+}
+_FILLERS = (
+    r"there|all|everyone|everybody|team|again|a lot|a bunch|so much|very much|(?:so|very) kind|then|and|no|now|today"
+    r"|(?:for )?(?:all )?(?:your|the) (?:help|time|answer|reply|support)|for (?:that|helping(?: me)?)|sir|madam"
+    r"|请问|非常|十分|太|很|[你您]们?的?|客服|亲|那就?|先|啊|呀|哦|噢|啦|哈|了|吧|呢|帮助|帮忙|回复|解答"
+)
+_ALL_TALK = re.compile(
+    rf"\W*+(?:(?:{'|'.join((*_TALK.values(), _FILLERS))})(?![A-Za-z])\W*+)++", re.IGNORECASE
+)  # possessive: no backtracking, whatever a stranger repeats
+_TALK_PARTS = {
+    kind: re.compile(rf"(?<![A-Za-z])(?:{words})(?![A-Za-z])", re.IGNORECASE) for kind, words in _TALK.items()
+}
+
+
+def small_talk(message: str) -> Talk | None:
+    """Return the kind of small talk that a message consists of; None if it says anything else.
+
+    >>> small_talk("Hello there!"), small_talk("ok, thank you very much"), small_talk("谢谢，再见"), small_talk("你好")
+    ('greeting', 'thanks', 'goodbye', 'greeting')
+    >>> small_talk("hello, where is my parcel"), small_talk("thanks, are you open?"), small_talk("你好，我要退款")
+    (None, None, None)
+    """
+    if len(message) > LONGEST_TALK or not _ALL_TALK.fullmatch(message):
+        return None
+    return next((kind for kind, words in _TALK_PARTS.items() if words.search(message)), None)
 
 
 def wants_person(message: str) -> bool:

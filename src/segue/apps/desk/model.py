@@ -144,6 +144,14 @@ class DeskModel:
     def _names(self) -> dict[str, Topic]:
         return {topic.name: topic for topic in reversed(self.knowledge.topics)}
 
+    def has_question(self, text: str) -> bool:
+        """Return True if a text is a known question of a topic, apart from case and punctuation."""
+        return tuple(words_of(text)) in self._known_questions
+
+    @cached_property
+    def _known_questions(self) -> set[tuple[str, ...]]:
+        return {tuple(words_of(one.text)) for one in self.knowledge.asked if one.topics}
+
     def ask(self, question: str, *, before: Sequence[str] = ()) -> Finding:
         """What is found for a question. `before` are the questions of the same conversation, the latest last: where the
         question alone has no answer ("and abroad?"), it is read together with the one before it."""

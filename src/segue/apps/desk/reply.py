@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from segue.apps.desk.decide import is_angry, wants_person
+from segue.apps.desk.decide import is_angry, small_talk, wants_person
 from segue.apps.desk.knowledge import Topic
 from segue.apps.desk.model import DeskModel, Finding, is_follow_up
 from segue.apps.desk.phrases import phrase
 from segue.apps.desk.settings import DeskSettings
 from segue.apps.desk.slots import SLOT, filled, told_value
 from segue.apps.desk.writer import Writer
+from segue.text.unicode import is_chinese
 
-Kind = Literal["answer", "suggestion", "generated", "follow_up", "handed_over"]
+Kind = Literal["answer", "suggestion", "generated", "follow_up", "small_talk", "handed_over"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,16 @@ def reply(
         return _handed_over("asked_for_person", language, memory, text, None)
     if is_angry(text):
         return _handed_over("anger", language, memory, text, None)
+    talk = None if chosen is not None or model.has_question(text) else small_talk(text)
+    if talk is not None and (pending is None or talk == "goodbye"):
+        said = getattr(settings, f"{talk}_{'zh' if is_chinese(text) or language == 'zh' else 'en'}")
+        return Reply(text=said, about={"kind": "small_talk"}, changes={"memory": memory})
+    before = [one for one in before if small_talk(one) is None]
     if pending is not None and (topic := model.named(pending["topic"])) is not None:
+        if talk is not None:  # the question stays open
+            memory["pending"] = pending
+            asks = phrase(language, "follow_up").format(slot=_shown(pending["missing"][0]))
+            return Reply(text=asks, about={"kind": "follow_up", "topic": topic.name}, changes={"memory": memory})
         value = told_value(text, pending["missing"][0])
         told = value is not None and any(map(str.isdigit, value)) and is_follow_up(text)
         other = None if told else model.ask(text)

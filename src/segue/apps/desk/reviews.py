@@ -6,7 +6,7 @@ from typing import Any
 
 from segue.apps.database import Connection
 from segue.apps.desk import store
-from segue.apps.desk.decide import wants_person
+from segue.apps.desk.decide import small_talk, wants_person
 
 DAY = 86400.0
 """Seconds."""
@@ -31,7 +31,7 @@ def question_for(said: Sequence[Mapping[str, Any]]) -> str | None:
 
     This is the question that the desk handed over, or was unsure about before the visitor asked for a person; once
     somebody has answered, the visitor's next question. Later remarks ("are you there?") do not replace it. A mere wish
-    for a person is returned only if there is nothing else, and None if the visitor has not written yet.
+    for a person is returned only if there is nothing else, and None if the visitor has only made small talk.
     """
     question, wish, answered = None, None, True
     for one in said:
@@ -40,7 +40,7 @@ def question_for(said: Sequence[Mapping[str, Any]]) -> str | None:
         if one["author"] == "visitor":
             if wants_person(one["text"]):
                 wish = one["text"]
-            elif answered:
+            elif answered and small_talk(one["text"]) is None:
                 question, answered = one["text"], False
         elif one["author"] == "agent" or kind in ("answer", "resumed"):
             answered = True
@@ -200,7 +200,8 @@ def statistics(connection: Connection, *, days: float) -> dict[str, Any]:
         f"SELECT {reason} AS reason, count(*) {by_desk} AND {reason} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC"
     )
     topics = counted(
-        f"SELECT {topic} AS topic, count(*) {by_desk} AND {topic} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC LIMIT 20"
+        f"SELECT {topic} AS topic, count(*) {by_desk} AND {topic} IS NOT NULL AND {kind} = 'answer' "
+        "GROUP BY 1 ORDER BY 2 DESC LIMIT 20"
     )
     lacking = counted(
         f"SELECT {question} AS question, count(*) {by_desk} AND {question} IS NOT NULL AND {kind} != 'answer' "

@@ -7,6 +7,8 @@ from pydantic import Field
 from segue.config import Section
 from segue.serve.settings import Bytes, Count, Seconds
 
+Text = Annotated[str, Field(min_length=1, max_length=2000)]
+
 
 class DeskSettings(Section):
     """Limits on requests of visitors and agents, and rules for handing over to a person."""
@@ -65,3 +67,17 @@ class DeskSettings(Section):
     mean". The reply is marked as machine-written and shown with its sources. Default: none."""
     max_generated: Count = 60
     """Maximum number of tokens in a generated reply; no other question is answered while it is written."""
+
+    # ------------------------------------------------------------------------------------------------------ small talk
+    greeting_en: Text = "Hello! How can I help you?"
+    """Reply to a greeting, in English."""
+    greeting_zh: Text = "您好！请问有什么可以帮您？"
+    """Reply to a greeting, in Chinese."""
+    thanks_en: Text = "Glad to help. Is there anything else I can do for you?"
+    """Reply to thanks, in English."""
+    thanks_zh: Text = "很高兴能帮到您。请问还有其他问题吗？"
+    """Reply to thanks, in Chinese."""
+    goodbye_en: Text = "Goodbye, and have a nice day!"
+    """Reply to a goodbye, in English."""
+    goodbye_zh: Text = "再见，祝您生活愉快！"
+    """Reply to a goodbye, in Chinese."""
