@@ -61,6 +61,8 @@ class AgentMessage(Strict):
     """A message of an agent."""
 
     text: Annotated[str, Field(min_length=1)]
+    id: Annotated[str | None, Field(min_length=8, max_length=64)] = None
+    """Your own id for this message, with which it can be sent again without being stored twice. Default: none."""
 
 
 class Review(Strict):
@@ -149,7 +151,13 @@ async def give_feedback(id: str, body: Feedback, request: Request) -> Response:
         lambda connection: store.give_feedback(connection, id, body.message, good=body.good), AGENTS
     )
     if not done:
-        raise ApiError(404, f"message must be an answer in this conversation; got {body.message}.", code="not_found")
+        raise ApiError(
+            404,
+            f"message must be an answer in this conversation, by the desk or an agent; got {body.message}, "
+            "which is none (hand-overs, suggestions and questions cannot be rated). Choose an answer.",
+            code="not_an_answer",
+            param="message",
+        )
     return answer({"message": body.message, "good": body.good})
 
 
@@ -181,6 +189,21 @@ async def read_record(id: str, request: Request) -> Response:
     return answer({**found, "messages": said, "candidates": record["candidates"]})
 
 
+@router.post("/v1/agent/conversations/{id}/messages", tags=["agent"])
+@router.put("/v1/agent/conversations/{id}/messages", tags=["agent"])
+async def reply_as_agent(
+    id: str,
+    body: AgentMessage,
+    request: Request,
+    caller: Caller = needs("agent"),  # noqa: B008
+) -> Response:
+    """Answers as a person; the visitor sees it at once. With an `id`, the request can be sent again."""
+    service = service_of(request)
+    text = _clean(body.text, service.settings.max_reply)
+    await service.agent_does(id, caller.name, "say", text, client=body.id)
+    return await read_record(id, request)
+
+
 @router.post("/v1/agent/conversations/{id}/{action}", tags=["agent"])
 async def act(
     id: str,
@@ -190,20 +213,6 @@ async def act(
 ) -> Response:
     """Takes a conversation over, lets the desk go on, or resolves it."""
     await service_of(request).agent_does(id, caller.name, action)
-    return await read_record(id, request)
-
-
-@router.put("/v1/agent/conversations/{id}/messages", tags=["agent"])
-async def reply_as_agent(
-    id: str,
-    body: AgentMessage,
-    request: Request,
-    caller: Caller = needs("agent"),  # noqa: B008
-) -> Response:
-    """Answers as a person; the visitor sees it at once."""
-    service = service_of(request)
-    text = _clean(body.text, service.settings.max_reply)
-    await service.agent_does(id, caller.name, "say", text)
     return await read_record(id, request)
 
 

@@ -122,7 +122,7 @@ class DeskService:
         async with self._locks.setdefault(id, asyncio.Lock()):
             found, before, sent = await self.database.run(lambda connection: self._look(connection, id, client))
             if sent is not None:
-                return _same(sent, text)
+                return _same(sent, text, author="visitor")
             said = [Said(author="visitor", text=text, client=client)]
             changes: dict[str, Any] = {}
             if found["state"] == "resolved":
@@ -163,19 +163,25 @@ class DeskService:
 
     # --------------------------------------------------------------------------------------------------------- agents
 
-    async def agent_does(self, id: str, agent: str, action: str, text: str | None = None) -> list[dict[str, Any]]:
-        """Takes a conversation over, answers, lets the desk go on, or resolves it."""
+    async def agent_does(
+        self, id: str, agent: str, action: str, text: str | None = None, *, client: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Take a conversation over, answer, let the desk go on, or resolve it. An answer sent again with the same
+        `client` id changes nothing, and neither does an action whose state is already reached."""
 
         def work(connection: Connection) -> list[dict[str, Any]]:
             found = _existing(connection, id)
+            sent = None if client is None else store.sent_before(connection, id, client)
+            if sent is not None:
+                return _same(sent[:1], text, author="agent")
             if action == "take" or (action == "say" and found["state"] != "agent"):
                 store.change(connection, id, {"state": "agent", "agent": agent})
             if action == "say":
                 assert text is not None
-                said = store.say(connection, id, [Said(author="agent", name=agent, text=text)])
+                said = store.say(connection, id, [Said(author="agent", name=agent, text=text, client=client)])
                 reviews.propose(connection, id, said[-1]["number"])
                 return said
-            if action == "release":
+            if action == "release" and found["state"] != "desk":
                 resumed = Said(author="desk", text=phrase(found["language"], "resumed"), about={"kind": "resumed"})
                 changes = {"state": "desk", "agent": None, "reason": None, "failures": 0}
                 return store.say(connection, id, [resumed], changes=changes)
@@ -289,12 +295,12 @@ def _existing(connection: Connection, id: str) -> dict[str, Any]:
     return found
 
 
-def _same(sent: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    """What was sent before under an id, if it was the same."""
-    if sent[0]["text"] != text:
+def _same(sent: list[dict[str, Any]], text: str | None, *, author: str) -> list[dict[str, Any]]:
+    """Return what was sent before under an id; raise an ApiError if it was another message."""
+    if sent[0]["text"] != text or sent[0]["author"] != author:
         raise ApiError(
             409,
-            "id must be another one for each message; got one that was sent with another text. Choose a new one.",
+            "id must be different for each message; got one that another message has already. Choose a new id.",
             code="id_taken",
             param="id",
         )

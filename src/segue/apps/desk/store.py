@@ -18,6 +18,8 @@ from segue.apps.folder import Application
 
 State = Literal["desk", "waiting", "agent", "resolved"]
 Author = Literal["visitor", "desk", "agent"]
+RATED = ("answer", "generated")
+"""Kinds of the desk's messages that visitors may rate."""
 WORDS = Search(name="words", table="messages", key="number", column="text")
 """Finds conversations by what was said."""
 STEPS: tuple[Step, ...] = (
@@ -223,11 +225,13 @@ def close_idle(connection: Connection, person: str, count: int, *, idle: float) 
 
 
 def give_feedback(connection: Connection, id: str, message: int, *, good: bool) -> bool:
-    """Whether there is such an answer of the desk, or of an agent."""
+    """Store whether an answer helped; return False if the message is no answer of the desk or of an agent: a hand-over,
+    a question for a value, suggestions."""
     row = connection.execute(
-        "SELECT 1 FROM messages WHERE number = ? AND conversation = ? AND author != 'visitor'", (message, id)
+        f"SELECT author, {connection.field('about', 'kind')} FROM messages WHERE number = ? AND conversation = ?",
+        (message, id),
     ).fetchone()
-    if row is None:
+    if row is None or (row[0] != "agent" and row[1] not in RATED):
         return False
     connection.execute(
         "INSERT INTO feedback (message, good, created) VALUES (?, ?, ?) ON CONFLICT (message) DO UPDATE SET "

@@ -1,5 +1,5 @@
 // Conversations: those that wait for a person first; what was said, what the desk would have answered; an answer, live.
-import { get, post, send } from "./api.js";
+import { get, post } from "./api.js";
 import { bar, button, count, el, percent, put } from "./dom.js";
 import { clock, failed, follow } from "./frame.js";
 
@@ -8,6 +8,7 @@ const STATES = ["waiting", "agent", "desk", "resolved", ""];
 export function inboxPanel() {
   let chosen = null;
   let streaming = null;
+  let unsent = null;
   let state = "waiting";
   const filters = el("div", { class: "row" }, ...STATES.map((name) =>
     button(`state.${name || "all"}`, () => ((state = name), refresh()), { "data-state": name, class: "quiet" })));
@@ -112,8 +113,11 @@ export function inboxPanel() {
     const text = field.value;
     if (!text.trim() || !chosen || answer.disabled) return;
     answer.disabled = true;
+    // The same text again, after a request that failed, has the same id: the server then writes it once.
+    if (unsent?.text !== text || unsent.to !== chosen) unsent = { to: chosen, text, id: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}` };
     try {
-      show(await (await send("PUT", `/v1/agent/conversations/${encodeURIComponent(chosen)}/messages`, { text })).json());
+      show(await post(`/v1/agent/conversations/${encodeURIComponent(chosen)}/messages`, { text, id: unsent.id }));
+      unsent = null;
       field.value = "";
     } catch (problem) {
       failed(problem);
