@@ -49,7 +49,7 @@ def reply(
     pending = memory.pop("pending", None)
     if wants_person(text):
         return _handed_over("asked_for_person", language, memory, text, None)
-    if is_angry(text):
+    if is_angry(text, cues=(*settings.anger_en, *settings.anger_zh), shouting=settings.anger_shouting):
         return _handed_over("anger", language, memory, text, None)
     talk = None if chosen is not None or model.has_question(text) else small_talk(text)
     if talk is not None and (pending is None or talk == "goodbye"):

@@ -4,10 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from segue.apps.desk.decide import ANGER_EN, ANGER_ZH
 from segue.config import Section
 from segue.serve.settings import Bytes, Count, Seconds
 
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
+Cue = Annotated[str, Field(max_length=80, pattern=r"[^\s*]")]
+Cues = Annotated[tuple[Cue, ...], Field(strict=False, max_length=500)]
 
 
 class DeskSettings(Section):
@@ -62,6 +65,12 @@ class DeskSettings(Section):
     """Number of consecutive unanswered questions after which a person takes over."""
     suggest: bool = True
     """Whether to ask "did you mean" before a person takes over."""
+    anger_en: Cues = ANGER_EN
+    """Cues of anger in English, after which a person takes over: words, where * stands for the rest of a word."""
+    anger_zh: Cues = ANGER_ZH
+    """Cues of anger in Chinese: runs of characters."""
+    anger_shouting: bool = True
+    """Whether a message in capital letters with "!!" counts as angry."""
     generate: str = ""
     """Folder or name of a language model, or of one fine-tuned for `generate`, to write a reply along with "did you
     mean". The reply is marked as machine-written and shown with its sources. Default: none."""
