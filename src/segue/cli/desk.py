@@ -49,7 +49,7 @@ def learn(
         typer.Argument(
             metavar="FILE...",
             help="Tables (csv, tsv, jsonl, json, parquet) with columns question and answer, and optionally "
-            "intent, dialogue and turns.",
+            "intent, dialogue, turns and source.",
         ),
     ],
     out: OutOption,

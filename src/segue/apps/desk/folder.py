@@ -86,7 +86,7 @@ def write_model(folder: Path, model: DeskModel, about: dict[str, Any]) -> None:
     (folder / MODEL).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     with (folder / KNOWLEDGE).open("w", encoding="utf-8") as file:
         for topic in model.knowledge.topics:
-            row = {"topic": topic.name, "answer": topic.answer, "source": topic.source}
+            row = {"topic": topic.name, "answer": topic.answer, "source": topic.source, "cited": topic.cited}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         for one in model.knowledge.asked:
             file.write(
@@ -180,7 +180,9 @@ def _knowledge(path: Path) -> Knowledge:
             if "topic" in row:
                 name = row["topic"] if row["topic"] not in taken else new_name(row["topic"], taken)
                 taken.add(name)  # earlier versions gave some topics the same name
-                topics.append(Topic(name=name, answer=row["answer"], source=row["source"]))
+                topics.append(
+                    Topic(name=name, answer=row["answer"], source=row["source"], cited=row.get("cited"))
+                )  # earlier versions had no sources for visitors
             else:
                 asked.append(Asked(text=row["question"], topics=tuple(row["topics"]), group=row["group"]))
     return Knowledge(topics=tuple(topics), asked=tuple(asked))

@@ -1,8 +1,9 @@
 """What a desk knows: topics with their answers, and the questions that were asked about each.
 
-In: tables with the columns question, answer, and if there are any intent, dialogue, turns. Out: a `Knowledge`. A topic
-is an intent; where a row has none, it is its answer. A column named category, label or topic counts as the intent only
-if each of its values has a single answer: otherwise it is a wider heading, and answers are topics. A row may lack
+In: tables with the columns question and answer, and optionally intent, dialogue, turns and source. Out: a `Knowledge`.
+A topic is an intent, or, for a row without one, its answer. A column named category, label or topic counts as the
+intent only if each of its values has a single answer: otherwise it is a wider heading, and answers are topics. A row
+may lack
 
 - the answer: its intent is a topic that must be answered by a person, or by another row of the same intent;
 - the question: an answer that is searched by its own words (a manual, a list of articles);
@@ -34,12 +35,14 @@ COLUMNS = {
     "intent": ("intent", "intents", "category", "label", "topic", "意图"),
     "dialogue": ("dialogue", "conversation", "dialogue_id", "conversation_id", "session"),
     "turns": ("turns", "messages", "dialog"),
+    "source": ("source", "来源", "出处"),
 }
 HEADINGS = ("category", "label", "topic")
 """Names of columns that may be wider than an intent."""
 VISITORS = ("visitor", "user", "customer", "client", "human", "顾客", "用户")
 LONGEST_QUESTION = 4000
 LONGEST_ANSWER = 20_000
+LONGEST_SOURCE = 300
 """Characters; what is longer is cut and counted."""
 NAME = 80
 """Characters of the name of a topic."""
@@ -53,7 +56,9 @@ class Topic:
     answer: str | None
     """None where a person must answer."""
     source: str
-    """The file that it came from."""
+    """Name of the file that it came from; for agents only."""
+    cited: str | None = None
+    """Source of the answer that visitors see, from the column source; None if its rows have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +98,7 @@ class _Pair:
     intent: str | None
     group: str
     source: str
+    cited: str | None = None
 
 
 def read_knowledge(sources: Sequence[str | Path | Table], *, encoding: str = "utf-8") -> Knowledge:
@@ -109,6 +115,7 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str], notes: Sequence[str] 
     names: dict[str, int] = {}
     answers: dict[int, Counter[str]] = {}
     sources: dict[int, str] = {}
+    cited: dict[tuple[int, str], str] = {}
     asked: dict[str, tuple[dict[int, None], str]] = {}
     for pair in pairs:
         if pair.question is None and pair.answer is None:
@@ -122,6 +129,8 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str], notes: Sequence[str] 
             sources.setdefault(place, pair.source)
             if pair.answer is not None:
                 answers.setdefault(place, Counter())[pair.answer] += 1
+                if pair.cited is not None:
+                    cited.setdefault((place, pair.answer), pair.cited)
             places = {place: None}
         if pair.question is not None:
             known, _ = asked.setdefault(pair.question, ({}, pair.group))
@@ -143,7 +152,8 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str], notes: Sequence[str] 
         name = new_name(key.partition(" ")[2], taken)
         taken.add(name)
         answer = answers[place].most_common(1)[0][0] if place in answers else None
-        topics.append(Topic(name=name, answer=answer, source=sources[place]))
+        shown = None if answer is None else cited.get((place, answer))
+        topics.append(Topic(name=name, answer=answer, source=sources[place], cited=shown))
     found = tuple(Asked(text=text, topics=tuple(some), group=group) for text, (some, group) in asked.items())
     return Knowledge(
         topics=tuple(topics),
@@ -233,13 +243,14 @@ def _rows(table: Table, name: str, columns: Mapping[str, str | None], problems: 
         cell = {role: None if column is None else row.get(column) for role, column in columns.items()}
         group = f"{name}, {cell['dialogue'] if cell['dialogue'] is not None else number}"
         intent = _text(cell["intent"], LONGEST_QUESTION, problems)
+        cited = _text(cell["source"], LONGEST_SOURCE, problems)
         if cell["turns"] not in (None, ""):
             for said, replied in _turns(cell["turns"], problems):
-                yield _Pair(said, replied, None, group, name)
+                yield _Pair(said, replied, None, group, name, cited)
             continue
         question = _text(cell["question"], LONGEST_QUESTION, problems)
         answer = _text(cell["answer"], LONGEST_ANSWER, problems)
-        yield _Pair(question, answer, intent, group, name)
+        yield _Pair(question, answer, intent, group, name, cited)
     for kind, count in table.problems.counts.items():
         problems[kind.replace("_", " ")] += count
 

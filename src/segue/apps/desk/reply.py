@@ -65,7 +65,7 @@ def reply(
         told = value is not None and any(map(str.isdigit, value)) and is_follow_up(text)
         other = None if told else model.ask(text)
         if other is None or other.reason is not None or other.candidates[0].topic == topic:
-            about: dict[str, Any] = {"kind": "answer", "topic": topic.name}
+            about = _about(topic)
             asked = str(pending.get("question", text))
             if value is not None:
                 values = {**pending["values"], pending["missing"][0]: value}
@@ -77,7 +77,7 @@ def reply(
             return Reply(text=asks, about={**about, "kind": "follow_up"}, changes={"memory": memory})
     if chosen is not None and (topic := model.named(chosen)) is not None and topic.answer is not None:
         slots = model.slots(topic, text)
-        about = {"kind": "answer", "topic": topic.name, "source": topic.source, "template": topic.answer}
+        about = {**_about(topic), "template": topic.answer}
         return _answer(topic, language, memory, dict(slots.values), slots.missing, about, text)
     finding = model.ask(text, before=before)
     about = {
@@ -86,7 +86,7 @@ def reply(
     }
     if finding.reason is None:
         topic, slots = finding.candidates[0].topic, finding.slots
-        about |= {"kind": "answer", "topic": topic.name, "source": topic.source}
+        about |= _about(topic)
         return _answer(topic, language, memory, dict(slots.values), slots.missing, about, text)
     about |= {"question": text}
     failures = int(conversation["failures"]) + 1
@@ -101,7 +101,10 @@ def reply(
             else writer(text, [SLOT.sub("…", one.topic.answer or "") for one in finding.suggestions])
         )
         if written is not None:
-            sources = [{"topic": one.topic.name, "source": one.topic.source} for one in finding.suggestions]
+            sources = [
+                {"topic": one.topic.name, "source": one.topic.source, "cited": one.topic.cited}
+                for one in finding.suggestions
+            ]
             about |= {"kind": "generated", "sources": sources}
         return Reply(
             text=phrase(language, "did_you_mean") if written is None else written,
@@ -122,6 +125,7 @@ def described(model: DeskModel, finding: Finding, question: str, known: Mapping[
                 "topic": one.topic.name,
                 "probability": round(one.probability, 4),
                 "answer": answer,
+                "source": one.topic.source,
                 "missing": [name for name in dict.fromkeys(SLOT.findall(one.topic.answer or "")) if name not in values],
             }
         )
@@ -131,6 +135,12 @@ def described(model: DeskModel, finding: Finding, question: str, known: Mapping[
         "with_before": finding.with_before,
         "candidates": candidates,
     }
+
+
+def _about(topic: Topic) -> dict[str, Any]:
+    """Describe an answer: `source` is its file, for agents, and `cited` the source that visitors see, if any."""
+    about = {"kind": "answer", "topic": topic.name, "source": topic.source}
+    return about if topic.cited is None else {**about, "cited": topic.cited}
 
 
 def _answer(

@@ -28,7 +28,8 @@ router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
 _ID = re.compile(r"[\w.@:+-]{1,128}")
 LARGEST = 2**63 - 1
 """Number that the database can hold."""
-SHOWN_TO_VISITORS = ("kind", "topic", "source", "confidence", "suggestions", "sources", "reason")
+SHOWN_TO_VISITORS = ("kind", "topic", "confidence", "suggestions", "reason")
+"""What a visitor sees of what is known about a message, apart from its sources."""
 
 
 class NewConversation(Strict):
@@ -322,17 +323,24 @@ async def _read(service: DeskService, id: str, *, after: int) -> tuple[dict[str,
 
 
 def _for_visitor(found: dict[str, Any], said: list[dict[str, Any]]) -> dict[str, Any]:
-    """Without what is for agents: other candidates, what the desk remembers."""
+    """Return a conversation without what is for agents: other candidates, files, what the desk remembers."""
     return {
         "id": found["id"],
         "person": found["person"],
         "state": found["state"],
         "agent": found["agent"],
-        "messages": [
-            {**one, "about": {name: one["about"][name] for name in SHOWN_TO_VISITORS if name in one["about"]}}
-            for one in said
-        ],
+        "messages": [{**one, "about": _shown_about(one["about"])} for one in said],
     }
+
+
+def _shown_about(about: dict[str, Any]) -> dict[str, Any]:
+    """Return what visitors see of `about`. Its `source` is the name of a file, and stays private; theirs is `cited`."""
+    found = {name: about[name] for name in SHOWN_TO_VISITORS if name in about}
+    if "cited" in about:
+        found["source"] = about["cited"]
+    if "sources" in about:
+        found["sources"] = [{"topic": one["topic"], "source": one.get("cited")} for one in about["sources"]]
+    return found
 
 
 def _clean(text: str, limit: int) -> str:

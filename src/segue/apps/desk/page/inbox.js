@@ -83,17 +83,19 @@ export function inboxPanel() {
 
   function candidate(one) {
     return el("div", { class: "candidate" }, bar(one.topic, one.probability, percent(one.probability)),
+      one.source ? el("p", { class: "hint file", t: "inbox.file", v: { source: one.source } }) : null,
       one.answer ? el("p", { class: "hint", text: one.answer.slice(0, 300) }) : null,
       one.answer && !one.missing?.length ? button("inbox.use", () => ((field.value = one.answer), field.focus())) : null);
   }
 
   function message(one) {
-    const { kind, topic, confidence, reason } = one.about;
+    const { kind, topic, confidence, reason, source } = one.about;
     return el("li", { class: `message ${one.author}`, "data-number": one.number }, el("div", { class: "bubble", dir: "auto", text: one.text }),
       el("div", { class: "under" }, el("span", { text: clock(one.created) }), one.name ? el("span", { text: one.name }) : null,
         one.author === "desk" && kind ? el("span", { class: "badge", t: `kind.${kind}` }) : null,
         reason ? el("span", { t: `reason.${reason}` }) : null,
         topic ? el("span", { text: topic }) : null, confidence !== undefined ? el("span", { text: percent(confidence) }) : null,
+        kind === "answer" && source ? el("span", { class: "file", t: "inbox.file", v: { source } }) : null,
         one.good === null ? null : el("span", { t: one.good ? "visitor.good" : "visitor.bad" })));
   }
 
