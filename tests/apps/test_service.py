@@ -11,6 +11,7 @@ import httpx
 import pytest
 from starlette.datastructures import Headers
 
+from segue.apps.desk.phrases import follow_up
 from segue.apps.keys import read_role_keys
 from segue.apps.web import Rate, forwarded
 from segue.apps.webhooks import check_webhook
@@ -47,7 +48,7 @@ def test_slots_are_asked_for_and_remembered(say: Say) -> None:
     assert say("where is order 1234567 please")["messages"][1]["text"] == "Order 1234567 is on its way."
     found = say("where is order now please")
     assert found["messages"][1]["about"]["kind"] == "follow_up"
-    assert found["messages"][1]["text"] == "Please tell me: order"
+    assert found["messages"][1]["text"] == follow_up("en", "order")
     assert say("it is 99.", found["id"])["messages"][1]["text"] == "Order 99 is on its way."
     other = say("where is order now please")
     assert say("I forgot my password, what now", other["id"])["messages"][1]["about"]["topic"] == "password"

@@ -136,6 +136,8 @@ def ask(
       segue desk ask desk "How do I reset my password?"
     """
     from segue.apps.desk.interface import open_desk
+    from segue.apps.desk.phrases import follow_up
+    from segue.text.unicode import is_chinese
 
     model, console = open_desk(desk), Console(highlight=False, emoji=False)
     found = None
@@ -157,7 +159,7 @@ def ask(
             show_json(row)
             continue
         if missing:
-            say(console, f"Please tell me: {missing[0].replace('_', ' ')}")
+            say(console, follow_up("zh" if is_chinese(question) else "en", missing[0]))
         else:
             say(console, found.answer if found.answer is not None else f"A person answers this: {found.reason}.")
         numbers = (("confidence", found.confidence), ("inside", found.inside))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from segue.apps.desk.decide import is_angry, small_talk, wants_person
 from segue.apps.desk.knowledge import Topic
 from segue.apps.desk.model import DeskModel, Finding, is_follow_up
-from segue.apps.desk.phrases import phrase
+from segue.apps.desk.phrases import follow_up, phrase
 from segue.apps.desk.settings import DeskSettings
 from segue.apps.desk.slots import SLOT, filled, told_value
 from segue.apps.desk.writer import Writer
@@ -59,7 +59,7 @@ def reply(
     if pending is not None and (topic := model.named(pending["topic"])) is not None:
         if talk is not None:  # the question stays open
             memory["pending"] = pending
-            asks = phrase(language, "follow_up").format(slot=_shown(pending["missing"][0]))
+            asks = follow_up(language, pending["missing"][0])
             return Reply(text=asks, about={"kind": "follow_up", "topic": topic.name}, changes={"memory": memory})
         value = told_value(text, pending["missing"][0])
         told = value is not None and any(map(str.isdigit, value)) and is_follow_up(text)
@@ -73,7 +73,7 @@ def reply(
             if pending.get("again"):
                 return _handed_over("repeated_failure", language, memory, asked, about)
             memory["pending"] = {**pending, "again": True}
-            asks = phrase(language, "follow_up_again").format(slot=_shown(pending["missing"][0]))
+            asks = follow_up(language, pending["missing"][0], again=True)
             return Reply(text=asks, about={**about, "kind": "follow_up"}, changes={"memory": memory})
     if chosen is not None and (topic := model.named(chosen)) is not None and topic.answer is not None:
         slots = model.slots(topic, text)
@@ -158,13 +158,9 @@ def _answer(
     memory["values"] = known
     if missing:
         memory["pending"] = {"topic": topic.name, "missing": missing, "values": values, "question": question}
-        text = phrase(language, "follow_up").format(slot=_shown(missing[0]))
+        text = follow_up(language, missing[0])
         return Reply(text=text, about={**about, "kind": "follow_up"}, changes={"memory": memory})
     return Reply(text=filled(topic.answer or "", known), about=about, changes={"failures": 0, "memory": memory})
-
-
-def _shown(slot: str) -> str:
-    return slot.replace("_", " ")
 
 
 def _handed_over(reason: str, language: str, memory: dict[str, Any], text: str, about: dict[str, Any] | None) -> Reply:
