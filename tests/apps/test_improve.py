@@ -173,6 +173,10 @@ def test_the_verbs(desk: Path, tmp_path: Path) -> None:
     assert "stores nothing about 'ann'" in command("desk", "person", desk, "ann", "--delete").stdout
     assert command("desk", "improve", desk).returncode == 2
     assert "needs a desk" in command("desk", "run").stderr
+    checked = command("desk", "run", desk, "--port", "0", "--check")
+    assert checked.returncode == 0
+    assert f"{desk} can be run: model 0001 was loaded" in checked.stderr
+    assert "serving on" not in checked.stderr  # nothing is served any more
     assert "must have keys" in " ".join(command("desk", "run", desk, "--host", "0.0.0.0").stderr.split())
     assert "needs a secret" in " ".join(command("desk", "run", desk, "--webhook", "http://localhost:1/").stderr.split())
 

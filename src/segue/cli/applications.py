@@ -76,6 +76,16 @@ def show_address(console: Console, address: str) -> None:
     console.print(f"serving on {address}  (Ctrl-C to stop)", soft_wrap=True, markup=False)
 
 
+def show_checked(console: Console, folder: Path, *, model: str, host: str) -> None:
+    """Report that a server could start, with --check."""
+    console.print(
+        f"{folder} can be run: model {model} was loaded, and the server started on {host} and stopped again. To run it, "
+        "leave out --check.",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
 def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
     """Reports the result of retraining."""
     console = Console(highlight=False, emoji=False)

@@ -19,6 +19,7 @@ from segue.cli.applications import (
     folder_or_temporary,
     log_to_terminal,
     show_address,
+    show_checked,
     show_copy,
     show_json,
     show_restored,
@@ -189,7 +190,7 @@ def run(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Limit to change, e.g. max_message=500; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting to change, e.g. max_message=500; repeatable."),
     ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="Train a desk on real data first, if the folder does not exist.")
@@ -201,7 +202,7 @@ def run(
             help="Tables for --demo; repeatable. Default: questions made from Python's own documentation.",
         ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Load the desk, check that it can start, and exit.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check that the desk can start, and exit.")] = False,
 ) -> None:
     """Serve a desk: web pages for visitors and agents, and an HTTP API.
 
@@ -216,6 +217,7 @@ def run(
     check_installed("segue desk")
     from segue.apps.desk.run import run_desk
     from segue.apps.desk.settings import DeskSettings
+    from segue.apps.desk.store import DESK
     from segue.apps.keys import read_role_keys
 
     console = Console(stderr=True, highlight=False, emoji=False)
@@ -228,6 +230,9 @@ def run(
         _learn_demo(folder, data or [], console)
 
     def started(address: str) -> None:
+        if check:
+            show_checked(console, folder, model=DESK.current_model(folder), host=host)
+            return
         console.print(f"visitors  {address}/", soft_wrap=True)
         console.print(f"agents    {address}/agent", soft_wrap=True)
         show_address(console, address)
