@@ -181,6 +181,29 @@ def test_the_verbs(desk: Path, tmp_path: Path) -> None:
     assert "needs a secret" in " ".join(command("desk", "run", desk, "--webhook", "http://localhost:1/").stderr.split())
 
 
+def test_roll_back_and_restore_say_what_they_did(desk: Path, tmp_path: Path) -> None:
+    def said(*words: object) -> str:
+        done = command("desk", *words)
+        return " ".join((done.stdout + done.stderr).split())
+
+    shutil.copytree(desk / MODELS / "0001", desk / MODELS / "0002")
+    assert "0001, is the first. To use a later one, name it with --to: 0002." in said("roll-back", desk)
+    forward = said("roll-back", desk, "--to", "0002")
+    assert "Model 0002 is now in use instead of 0001;" in forward
+    assert forward.endswith(f"To undo this: segue desk roll-back {desk} --to 0001")
+    assert said("roll-back", desk, "--to", "0002") == "Model 0002 was already in use; nothing was changed."
+    assert "--to must be one of the models 0001, 0002; got '7'. Name one of them." in said("roll-back", desk, "--to", 7)
+    copy, again = tmp_path / "copy", tmp_path / "again"
+    assert (
+        said("back-up", desk, "--out", copy) == f"Backed up {desk} to {copy}, which can be restored, or run as it is."
+    )
+    assert said("restore", copy, "--out", again) == f"Restored {again} from {copy}; every file matches its hash."
+    assert "must be a folder that segue desk back-up wrote" in said("restore", tmp_path, "--out", tmp_path / "new")
+    with DESK.opened(desk) as database:
+        database.do(lambda connection: connection.execute("INSERT INTO settings VALUES ('error', '0.5')"))
+    assert "a desk in use rather than a back-up" in said("restore", desk, "--out", tmp_path / "new")
+
+
 def test_copies_take_no_links_and_nothing_that_is_not_listed(desk: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must be outside of it"):
         segue.copy_desk(desk, desk / "models" / "copy")

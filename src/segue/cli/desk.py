@@ -297,8 +297,10 @@ def roll_back(
       segue desk roll-back desk
     """
     from segue.apps.desk.interface import roll_back_desk
+    from segue.apps.desk.store import DESK
 
-    show_rolled_back(roll_back_desk(desk, to=to))
+    before = DESK.current_model(desk)
+    show_rolled_back(roll_back_desk(desk, to=to), before=before, command=f"segue desk roll-back {desk}")
 
 
 def back_up(desk: DeskArgument, out: OutOption) -> None:
