@@ -21,6 +21,7 @@ from segue.apps.encoder import Encoder, Reader, fit_whitening, raw_vectors
 from segue.errors import ConfigError
 from segue.infer.text_model import load_text_model
 from segue.report.pages import to_html, to_markdown
+from segue.text.coverage import LanguageWatch
 from segue.text.unicode import is_chinese
 
 ENGLISH, CHINESE = "xlnet-mini-en", "xlnet-mini-zh"
@@ -128,4 +129,6 @@ def choose_encoder(knowledge: Knowledge, model: str | None) -> Encoder | None:
 def _reader(name: str, texts: Sequence[str]) -> Reader:
     model = load_text_model(name)
     step = max(1, len(texts) // MOST_WHITENED)
-    return Reader(name=name, model=model, whitening=fit_whitening(raw_vectors(model, texts[::step])))
+    watch = LanguageWatch(model.tokenizer)
+    whitening = fit_whitening(raw_vectors(model, texts[::step], watch=watch))
+    return Reader(name=name, model=model, whitening=whitening, watch=watch)
