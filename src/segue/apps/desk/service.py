@@ -102,10 +102,10 @@ class DeskService:
         def work(connection: Connection) -> dict[str, Any]:
             (count,) = connection.execute("SELECT count(*) FROM conversations").fetchone()
             if count >= self.settings.max_conversations:
-                raise _full("conversations", self.settings.max_conversations)
+                raise _full("conversations", self.settings.max_conversations, "Ask its operator to allow more.")
             spare = self.settings.max_open - store.open_of(connection, person) - 1
             if spare < 0 and store.close_idle(connection, person, -spare, idle=self.settings.idle) < -spare:
-                raise _full("open conversations of a person", self.settings.max_open)
+                raise _full("open conversations of a person", self.settings.max_open, "Go on with one of them.")
             return store.open_conversation(connection, person=person, language=language)
 
         return await self.write(work, AGENTS)
@@ -142,7 +142,7 @@ class DeskService:
         sent = store.sent_before(connection, id, client)
         (count,) = connection.execute("SELECT count(*) FROM messages WHERE conversation = ?", (id,)).fetchone()
         if sent is None and count >= self.settings.max_messages:
-            raise _full("messages of a conversation", self.settings.max_messages)
+            raise _full("messages of a conversation", self.settings.max_messages, "Open a new one.")
         rows = connection.execute(
             "SELECT text FROM messages WHERE conversation = ? AND author = 'visitor' ORDER BY number DESC LIMIT 3",
             (id,),
@@ -324,5 +324,5 @@ def _accepted_error(connection: Connection) -> float | None:
     return None
 
 
-def _full(what: str, limit: int) -> ApiError:
-    return ApiError(429, f"there must be at most {limit:,} {what}; got more. Resolve some first.", code="too_many")
+def _full(what: str, limit: int, remedy: str) -> ApiError:
+    return ApiError(429, f"there must be at most {limit:,} {what}; got one more. {remedy}", code="too_many")

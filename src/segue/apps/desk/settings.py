@@ -30,7 +30,7 @@ class DeskSettings(Section):
     idle: Seconds = 3600.0
     """Seconds without a message after which a conversation may be closed to make room for a new one of its person."""
     max_conversations: Count = 1_000_000
-    """Maximum number of conversations of the desk; the oldest resolved ones may be deleted."""
+    """Maximum number of conversations of the desk; further ones are refused with 429."""
     max_streams: Count = 2000
     """Maximum number of visitor pages waiting for messages."""
     max_streams_of_address: Count = 50
