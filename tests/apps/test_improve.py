@@ -163,7 +163,7 @@ def test_the_verbs(desk: Path, tmp_path: Path) -> None:
     done = command("desk", "ask", desk, "please track the parcel", "and can penguins fly over the moon")
     assert done.returncode == 0, done.stderr
     assert "Your parcel is shown under Orders." in done.stdout
-    assert "A person answers this: out_of_scope." in done.stdout
+    assert "This goes to a person: it seems to be out of scope." in done.stdout
     done = command("desk", "ask", desk, "快递查一下", "--json")
     assert json.loads(done.stdout)["candidates"][0]["topic"] == "快递"
     assert "must have an earlier model" in " ".join(command("desk", "roll-back", desk).stderr.split())

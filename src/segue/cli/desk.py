@@ -113,13 +113,20 @@ def _show(numbers: dict[str, Any]) -> None:
         say(console, line)
     say(console, f"{numbers['topics']:,} topics, {numbers['questions']:,} questions.")
     if numbers["without_answer"] == numbers["topics"]:
-        say(console, f"{NO_ANSWERS} Give a column answer.")
-    say(console, f"{numbers['held_back']:,} {asked}: correct topic first {numbers['right']:.1%}, among the first three "
-        f"{numbers['right_in_three']:.1%}, of those in scope.")  # fmt: skip
+        say(console, f"{NO_ANSWERS} Add a column answer to the table.")
+    say(console, f"{numbers['held_back']:,} {asked}: of those in scope, the correct topic came first in "
+        f"{numbers['right']:.1%}, and among the first three in {numbers['right_in_three']:.1%}.")  # fmt: skip
     say(console, f"Accepted error rate {numbers['accepted_error']:.1%}: {said_of(numbers['counts'])}.")
     say(console, share_said(numbers["outside_share"]))
     if numbers["outside_counts"] is not None:
         say(console, f"{found_said(numbers['outside_counts'])} {outside_said(numbers['counts'])}.")
+
+
+_REASONS = {
+    "low_confidence": "the desk is not confident enough",
+    "out_of_scope": "it seems to be out of scope",
+    "no_answer": "its topic has no answer",
+}
 
 
 def ask(
@@ -162,9 +169,14 @@ def ask(
         if missing:
             say(console, follow_up("zh" if is_chinese(question) else "en", missing[0]))
         else:
-            say(console, found.answer if found.answer is not None else f"A person answers this: {found.reason}.")
-        numbers = (("confidence", found.confidence), ("inside", found.inside))
-        shown = (f"{name} {value:.1%}, threshold {found.needs[name]:.1%}" for name, value in numbers)
+            say(
+                console,
+                found.answer
+                if found.answer is not None
+                else f"This goes to a person: {_REASONS[found.reason or 'no_answer']}.",
+            )
+        numbers = (("confidence", "confidence", found.confidence), ("in scope", "inside", found.inside))
+        shown = (f"{label} {value:.1%}, threshold {found.needs[name]:.1%}" for label, name, value in numbers)
         say(console, "; ".join(shown), indent=2)
         for one in found.candidates[:3]:
             say(console, f"{one.probability:6.1%}  {one.topic.name}", indent=2, hang=8)
@@ -254,7 +266,7 @@ def _learn_demo(folder: Path, data: list[Path], console: Console) -> None:
     from segue.apps.desk.demo import demo_rows
     from segue.apps.desk.interface import learn_desk
 
-    console.print(f"learning a desk in {folder}", soft_wrap=True, markup=False)
+    console.print(f"training a desk in {folder}", soft_wrap=True, markup=False)
     found = learn_desk(data if data else demo_rows(), folder, finetune=False)
     console.print(f"{found.numbers['topics']:,} topics, {found.numbers['questions']:,} questions")
 
@@ -274,7 +286,8 @@ def improve(desk: DeskArgument, seed: HeldSeedOption = 0) -> None:
     learned = f"{found.learned:,} reviewed {'question' if found.learned == 1 else 'questions'} learned"
     say(console, f"{learned}, {found.outside:,} of them as out of scope." if found.outside else f"{learned}.")
     if found.withdrawn:
-        say(console, f"{found.withdrawn:,} questions removed that are no longer accepted.")
+        removed = "question that is" if found.withdrawn == 1 else "questions that are"
+        say(console, f"Removed {found.withdrawn:,} {removed} no longer accepted.")
     if found.asked:
         say(console, f"Accuracy on {found.asked:,} held-out questions: before {found.right_before:.1%}, now "
             f"{found.right_now:.1%}.")  # fmt: skip
@@ -358,13 +371,14 @@ def person(
     if delete and not found["conversations"] and not found.get("models"):
         say(console, f"The desk stores nothing about {person!r}; nothing was deleted.")
     elif delete:
-        say(console, f"{len(found['conversations']):,} conversations deleted.")
+        count = len(found["conversations"])
+        say(console, f"{count:,} {'conversation' if count == 1 else 'conversations'} deleted.")
         if found["models"]:
             names = ", ".join(found["models"])
             say(
                 console,
-                f"Models deleted, which were trained on accepted questions of deleted people: {names}. Model "
-                f"{found['model']} is now in use.",
+                f"Deleted the models trained on accepted questions of deleted people: {names}. Model {found['model']} "
+                "is now in use.",
             )
     else:
         show_json(found, indent=1)

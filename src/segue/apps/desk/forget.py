@@ -22,7 +22,7 @@ from segue.errors import CheckpointError
 def forget_in_models(desk: Path, *, told: Callable[[str], object]) -> list[str]:
     """Gives the names of the models that are gone. The one that takes their place is put into use however good it is:
     nobody's questions may stay because they help."""
-    with DESK.changing(desk, wait=lambda: told("waiting for the end of segue desk improve")):
+    with DESK.changing(desk, wait=lambda: told("waiting for segue desk improve to finish")):
         return _forget(desk, told)
 
 
@@ -35,13 +35,13 @@ def _forget(desk: Path, told: Callable[[str], object]) -> list[str]:
         for name in (one for one in gone if one != in_use):
             shutil.rmtree(desk / MODELS / name)
         raise CheckpointError(
-            f"{desk / MODELS / in_use} must be whole to be learned again without people who were deleted; it is "
-            "damaged. Their conversations are deleted. Roll back to another model, or restore a back-up, then do this "
-            "again."
+            f"{desk / MODELS / in_use} must be intact to be trained again without the people who were deleted; it "
+            "is damaged. Their conversations are deleted. Roll back to another model, or restore a back-up, then run "
+            "this again."
         )
     if in_use in gone:
         folder = desk / MODELS / in_use
-        told("learning without the questions of people who were deleted")
+        told("training without the questions of people who were deleted")
         built = build(without_deleted(read_knowledge_of(folder), there), **read_about(folder)["asked_for"], told=told)
         name = next_name(desk)
         DESK.write_model(desk, name, built.write)

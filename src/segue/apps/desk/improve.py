@@ -72,9 +72,9 @@ def improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improvem
             found = _improve(desk, seed=seed, told=told)
             if found is not None:
                 return found
-            told("people were deleted meanwhile; learning again without their questions")
+            told("people were deleted meanwhile; training again without their questions")
     raise ConfigError(
-        f"{desk} must be left alone for a while to learn; people were deleted each of {TRIES} times. Try again later."
+        f"no person may be deleted from {desk} while it learns; it happened {TRIES} times in a row. Try again later."
     )
 
 
@@ -99,11 +99,11 @@ def _improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improve
     held = _held(more, seed=seed)
     right, counts = [], []
     for knowledge in (in_use, more):
-        told(f"learning without {len(held):,} questions, to ask them")
+        told(f"training without {len(held):,} questions, and testing on them")
         share, count = _asked(knowledge, more, held, chosen)
         right.append(share)
         counts.append(count)
-    told("learning from everything")
+    told("training on everything")
     built = build(more, **chosen, told=told)
     built.about["improved"] = {"from": before, "asked": len(held), "right_before": right[0], "right_now": right[1]}
     built.about["improved"] |= {"before": counted(counts[0]), "now": counted(counts[1])}

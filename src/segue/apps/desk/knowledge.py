@@ -169,7 +169,7 @@ def _unused_answers(topics: Sequence[Topic], answers: Mapping[int, Counter[str]]
     if several:
         count = sum(len(answers[place]) - 1 for place in several)
         yield (
-            f"{count:,} answers are not given, because the rows of one intent have several; the most frequent is. "
+            f"{count:,} answers are not given, because rows of one intent have several: only the most frequent is. "
             f"Intents: {_some([topics[place].name for place in several])}. Give each answer an intent of its own, or "
             "leave the column intent out."
         )
@@ -179,8 +179,8 @@ def _several_answers(topics: Sequence[Topic], asked: Sequence[Asked]) -> Iterato
     several = [one.text for one in asked if len({topics[topic].answer for topic in one.topics}) > 1]
     if several:
         yield (
-            f"{len(several):,} questions have several different answers, and get the likelier one: {_some(several)}. "
-            "Keep one answer for each."
+            f"{len(several):,} questions have several different answers, and get the more likely one: {_some(several)}"
+            ". Keep one answer for each."
         )
 
 
@@ -220,8 +220,8 @@ def _pairs(
     heading = (columns["intent"] or "").strip().casefold()
     if heading in HEADINGS and _is_wider(pairs):
         notes.append(
-            f"The column {heading} of {name} has several answers for one value: it is not taken for the intent, and "
-            "each answer is a topic. If rows with the same value should share an answer, name the column intent."
+            f"The column {heading} of {name} has several answers for one value, so it is not taken for the intent, "
+            "and each answer is a topic. If rows with the same value should share an answer, name the column intent."
         )
         for pair in pairs:
             pair.intent = pair.intent if pair.answer is None else None

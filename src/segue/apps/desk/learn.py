@@ -142,7 +142,7 @@ def learn(
         )
     vectors = None
     if encoder is not None:
-        told("vectors")
+        told("computing embeddings")
         vectors = Vectors(
             asked_QE=encoder.vectors([one.text for one in knowledge.asked]),
             answers_TE=encoder.vectors([topic.answer or "" for topic in knowledge.topics]),
@@ -156,7 +156,7 @@ def learn(
     choices: list[str] = []
     matcher = None
     if encoder is not None and vectors is not None and measurable:
-        told("learning to match vectors")
+        told("training embeddings to match")
         rounds, matched = _try_matcher(knowledge, encoder, vectors, rounds, choices, seed=seed)
         if matched:
             matcher = _matcher(knowledge, vectors, range(len(knowledge.asked)), seed=seed)
@@ -178,7 +178,7 @@ def learn(
         choice=" ".join(choices),
         seed=seed,
     )
-    told("learning from all questions")
+    told("training on all questions")
     everything = range(len(knowledge.asked))
     if matcher is not None and vectors is not None and encoder is not None:
         vectors = vectors.matched(matcher)
@@ -328,7 +328,7 @@ def _hidden(
         away = set(order[first::HIDDEN])
         hidden = [number for number, one in enumerate(knowledge.asked) if one.topics and set(one.topics) <= away]
         if hidden:
-            told(f"hiding {len(away):,} topics, and asking their {len(hidden):,} questions")
+            told(f"hiding {len(away):,} topics, and testing on their {len(hidden):,} questions")
             less, seen = _without(knowledge, vectors, away)
             if match and seen is not None:
                 seen = _matched(less, seen, range(len(less.asked)), seed=seed) or seen

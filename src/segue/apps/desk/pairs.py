@@ -80,7 +80,7 @@ def train_pairs(model: str, choices: Sequence[Choice], *, out: Path, told: Calla
 
     def tell(event: Event) -> None:
         if isinstance(event, Updated):
-            told(f"learning to read pairs with {model}: step {event.step:,}, loss {event.loss:.3f}")
+            told(f"fine-tuning {model} to read pairs: step {event.step:,}, loss {event.loss:.3f}")
 
     result = finetune(
         model, rows, task="rank", out=out, settings=SETTINGS, baselines=False, wide=False, progress=False, on_event=tell

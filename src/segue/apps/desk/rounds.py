@@ -49,7 +49,7 @@ def rounds_of(
     for number in numbers:
         folds[fold_of[knowledge.asked[number].group]].append(number)
     if usable < ENOUGH and (usable < LEAST or 2 * usable < sum(bool(one.topics) for one in knowledge.asked)):
-        told("learning, to be asked with shortened questions")
+        told("training, to be tested on shortened questions")
         everything = range(len(knowledge.asked))
         draw = np.random.default_rng(seed)
         outside: list[Ask] = [(one.text, (), number) for number, one in enumerate(knowledge.asked) if not one.topics]
@@ -57,7 +57,7 @@ def rounds_of(
         yield fit_parts(knowledge, everything, vectors), short[:MOST_ASKED] + outside, []
         return
     for place, fold in enumerate(folds[: math.ceil(many * min(1.0, MANY / usable))], start=1):
-        told(f"round {place}: learning without {len(fold):,} questions, and asking them")
+        told(f"round {place}: training without {len(fold):,} questions, and testing on them")
         away = set(fold)
         rest = [number for number in range(len(knowledge.asked)) if number not in away]
         if fold:

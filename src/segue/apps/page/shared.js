@@ -2,9 +2,9 @@
 export const SHARED = {
   en: {
     "language": "中文", "theme.system": "Auto", "theme.light": "Light", "theme.dark": "Dark",
-    "key": "Key", "key.ask": "This page asks for a key", "key.use": "Use it", "key.hint": "It is kept in this tab until you close it, and sent to this server only.",
+    "key": "Key", "key.ask": "This page needs a key", "key.use": "Use this key", "key.hint": "It is kept in this tab until you close it, and sent to this server only.",
     "unreachable": "The server does not answer. Try again in a moment.",
-    "tab.people": "People", "people.find": "Find", "people.export": "Export", "people.delete": "Delete all of it",
+    "tab.people": "People", "people.find": "Find", "people.export": "Export", "people.delete": "Delete everything",
   },
   zh: {
     "language": "English", "theme.system": "自动", "theme.light": "浅色", "theme.dark": "深色",
