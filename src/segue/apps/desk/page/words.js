@@ -45,7 +45,7 @@ const WORDS = {
     "visitor.source": "来源：{source}", "visitor.generated": "以上内容由机器撰写，未经人工核对。依据如下：", "visitor.good": "有帮助", "visitor.bad": "没帮助", "visitor.person": "都不是，转人工客服",
     "title": "客服台", "tab.inbox": "对话", "tab.review": "审核", "tab.statistics": "统计", "tab.people": "个人数据",
     "state.waiting": "等待人工", "state.agent": "人工服务中", "state.desk": "机器人服务中", "state.resolved": "已解决", "state.all": "全部",
-    "state.waiting.count": "等待人工（{count}）", "state.agent.count": "人工服务中（{count}）", "state.desk.count": "机器人服务中（{count}）", "state.resolved.count": "已解决（{count}）",
+    "state.waiting.count": "等待人工 {count}", "state.agent.count": "人工 {count}", "state.desk.count": "机器人 {count}", "state.resolved.count": "已解决 {count}",
     "reason.low_confidence": "没有把握", "reason.out_of_scope": "超出范围", "reason.no_answer": "主题没有答案", "reason.repeated_failure": "多次未能理解",
     "reason.anger": "访客生气", "reason.asked_for_person": "访客要求人工",
     "kind.answer": "已回答", "kind.generated": "机器撰写", "kind.suggestion": "请访客选择", "kind.follow_up": "追问", "kind.small_talk": "寒暄", "kind.handed_over": "已转人工", "kind.resumed": "机器人恢复服务",
