@@ -77,7 +77,7 @@ def small_talk(message: str) -> Talk | None:
 
 
 def wants_person(message: str) -> bool:
-    """Whether somebody asks for a person.
+    """Return True if a message asks for a person.
 
     >>> wants_person("Can I talk to a real person?"), wants_person("我要转人工"), wants_person("my card is lost")
     (True, True, False)

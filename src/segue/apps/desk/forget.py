@@ -1,8 +1,8 @@
-"""Models forget what they learned from people who were deleted.
+"""Deletion of models that were trained on questions of deleted people.
 
-Accepted questions keep the id of their conversation. Once it is gone from the database, the models that learned from it
-are taken away; where the one in use is among them, one is learned without these questions first. Of a damaged model
-nobody can tell what it learned from, and it can never be used again: it is taken away too.
+Reviewed questions keep the id of their conversation. Once it is gone from the database, the models trained on it are
+deleted; if the model in use is among them, a replacement is first trained without these questions. The training data of
+a damaged model cannot be checked, and it can never be used again, so it is deleted too.
 """
 
 import shutil
@@ -20,8 +20,8 @@ from segue.errors import CheckpointError
 
 
 def forget_in_models(desk: Path, *, told: Callable[[str], object]) -> list[str]:
-    """Gives the names of the models that are gone. The one that takes their place is put into use however good it is:
-    nobody's questions may stay because they help."""
+    """Delete the models, and return their names. A replacement is put into use however good it is: nobody's questions
+    may stay because they help."""
     with DESK.changing(desk, wait=lambda: told("waiting for segue desk improve to finish")):
         return _forget(desk, told)
 
@@ -52,8 +52,8 @@ def _forget(desk: Path, told: Callable[[str], object]) -> list[str]:
 
 
 def without_deleted(known: Knowledge, there: Container[str]) -> Knowledge:
-    """The knowledge without questions from conversations that are no longer there, and without topics that came from
-    agents and have no other question."""
+    """Return the knowledge without questions of deleted conversations, and without topics from agents that have no
+    other question."""
     asked = tuple(
         one
         for one in known.asked

@@ -1,16 +1,16 @@
-"""What a desk knows: topics with their answers, and the questions that were asked about each.
+"""Knowledge of a desk: topics with their answers, and known questions of each, read from tables.
 
 In: tables with the columns question and answer, and optionally intent, dialogue, turns and source. Out: a `Knowledge`.
 A topic is an intent, or, for a row without one, its answer. A column named category, label or topic counts as the
 intent only if each of its values has a single answer: otherwise it is a wider heading, and answers are topics. A row
 may lack
 
-- the answer: its intent is a topic that must be answered by a person, or by another row of the same intent;
-- the question: an answer that is searched by its own words (a manual, a list of articles);
-- both answer and intent, or have an intent of OUTSIDE: a question that the desk must not answer.
+- the answer: its intent is a topic answered by another row of the same intent, or else by a person;
+- the question: the answer is searched by its own words (a manual, a list of articles);
+- both answer and intent (or the answer, with an intent in `OUTSIDE`): a question that the desk must not answer.
 
-`turns` is a dialogue in one row: texts of the visitor and of the desk in turn, as a list, or objects with `speaker` and
-`text`. Every text of the visitor before one of the desk is a question with its answer.
+`turns` is a dialogue in one row: a list of texts in which visitor and desk alternate, or of objects with `speaker` and
+`text`. Each text of the visitor followed by one of the desk is a question with its answer.
 """
 
 import json
@@ -28,7 +28,7 @@ from segue.errors import DataError
 from segue.text.unicode import without_surrogates
 
 OUTSIDE = ("oos", "out_of_scope", "out-of-scope", "outside", "none")
-"""Intents of questions that the desk must not answer."""
+"""Intents of out-of-scope questions."""
 COLUMNS = {
     "question": ("question", "questions", "query", "queries", "text", "utterance", "q", "问题"),
     "answer": ("answer", "answers", "response", "responses", "reply", "replies", "a", "回答", "答案"),
@@ -38,23 +38,25 @@ COLUMNS = {
     "source": ("source", "来源", "出处"),
 }
 HEADINGS = ("category", "label", "topic")
-"""Names of columns that may be wider than an intent."""
+"""Columns that may be wider headings rather than intents."""
 VISITORS = ("visitor", "user", "customer", "client", "human", "顾客", "用户")
 LONGEST_QUESTION = 4000
+"""Maximum number of characters of a question, and of an intent; longer texts are cut and counted."""
 LONGEST_ANSWER = 20_000
+"""The same for an answer."""
 LONGEST_SOURCE = 300
-"""Characters; what is longer is cut and counted."""
+"""The same for a source."""
 NAME = 80
-"""Characters of the name of a topic."""
+"""Maximum number of characters of the name of a topic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Topic:
-    """What a question can be about."""
+    """A topic: what a question can be about."""
 
     name: str
     answer: str | None
-    """None where a person must answer."""
+    """Answer; None if a person must answer."""
     source: str
     """Name of the file that it came from; for agents only."""
     cited: str | None = None
@@ -63,31 +65,31 @@ class Topic:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A question that is known."""
+    """A known question."""
 
     text: str
     topics: tuple[int, ...]
-    """Those that answer it; none for a question outside."""
+    """Indices of its topics; empty for an out-of-scope question."""
     group: str
-    """Questions of one dialogue are held back together."""
+    """Questions of one group (a dialogue) are held out together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """All of it."""
+    """Topics and questions of a desk."""
 
     topics: tuple[Topic, ...]
     asked: tuple[Asked, ...]
     left_out: dict[str, int] = field(default_factory=dict)
-    """Rows that could not serve, by the reason, and texts that were cut."""
+    """Numbers of rows left out and of texts cut, by reason."""
     notes: tuple[str, ...] = ()
-    """What a person should look at: answers that are not given, questions with several, columns that are missing."""
+    """Warnings for the operator: answers that are not used, questions with several answers, missing columns."""
     columns: tuple[str, ...] = ()
-    """What was read from which column, for each table."""
+    """Description of the columns read, one for each table."""
 
     @property
     def outside(self) -> tuple[str, ...]:
-        """Questions that must not be answered."""
+        """Out-of-scope questions."""
         return tuple(one.text for one in self.asked if not one.topics)
 
 
@@ -102,7 +104,7 @@ class _Pair:
 
 
 def read_knowledge(sources: Sequence[str | Path | Table], *, encoding: str = "utf-8") -> Knowledge:
-    """Reads all tables."""
+    """Read knowledge from tables."""
     problems: Counter[str] = Counter()
     notes: list[str] = []
     columns: list[str] = []
@@ -111,7 +113,7 @@ def read_knowledge(sources: Sequence[str | Path | Table], *, encoding: str = "ut
 
 
 def gather(pairs: Iterable[_Pair], problems: Counter[str], notes: Sequence[str] = ()) -> Knowledge:
-    """Rows of one topic, and the topics of one question, put together."""
+    """Merge rows into topics, and repeated questions into one with several topics."""
     names: dict[str, int] = {}
     answers: dict[int, Counter[str]] = {}
     sources: dict[int, str] = {}
@@ -164,7 +166,7 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str], notes: Sequence[str] 
 
 
 def _unused_answers(topics: Sequence[Topic], answers: Mapping[int, Counter[str]]) -> Iterator[str]:
-    """A topic gives one answer: what else its rows say is told, and not lost in silence."""
+    """Yield a warning if rows of one topic have several answers, of which only one is used."""
     several = [place for place, some in answers.items() if len(some) > 1]
     if several:
         count = sum(len(answers[place]) - 1 for place in several)
@@ -185,7 +187,7 @@ def _several_answers(topics: Sequence[Topic], asked: Sequence[Asked]) -> Iterato
 
 
 def _some(texts: Sequence[str]) -> str:
-    """The first of some texts, short."""
+    """Return the first three of some texts, shortened, for a message."""
     shown = ", ".join(repr(short_name(text)) for text in texts[:3])
     return shown if len(texts) <= 3 else f"{shown} and {len(texts) - 3:,} more"
 
@@ -229,7 +231,7 @@ def _pairs(
 
 
 def _is_wider(pairs: Iterable[_Pair]) -> bool:
-    """Whether some value of a column has several answers."""
+    """Return True if any intent has several answers."""
     answers: dict[str, str] = {}
     return any(
         answers.setdefault(pair.intent, pair.answer) != pair.answer
@@ -275,7 +277,7 @@ def _text(value: Any, longest: int, problems: Counter[str]) -> str | None:
 
 
 def _turns(value: Any, problems: Counter[str]) -> Iterator[tuple[str, str]]:
-    """Questions and answers of a dialogue in one row."""
+    """Yield the questions and answers of a dialogue in one row."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -303,13 +305,13 @@ def _speaker(turn: Row | Any) -> tuple[str, Any]:
 
 
 def short_name(text: str) -> str:
-    """The beginning of a text in one line."""
+    """Return the beginning of a text in one line, at most `NAME` characters."""
     line = " ".join(text.split())
     return line if len(line) <= NAME else f"{line[: NAME - 1]}…"
 
 
 def new_name(text: str, taken: Container[str]) -> str:
-    """A name for a topic, the beginning of its intent or answer, that no other has.
+    """Return a unique name for a topic: the beginning of its intent or answer, numbered if it is taken.
 
     >>> new_name("On its way.", ()), new_name("On its way.", ("On its way.",))
     ('On its way.', 'On its way. (2)')

@@ -1,4 +1,4 @@
-"""What the desk itself says, in English and Chinese. Answers are the operator's own."""
+"""Texts of the desk itself, in English and Chinese; answers are the operator's."""
 
 import re
 from typing import Literal

@@ -1,6 +1,7 @@
-"""What a desk replies to a message, and what that changes of the conversation.
+"""Replies of a desk to messages.
 
-In: the model, the conversation, the message. Out: a `Reply`. Nothing is written or sent here.
+In: the model, the conversation and a message. Out: a `Reply`, with the changes of the conversation. Storing and sending
+it is left to `service`.
 """
 
 import time
@@ -22,13 +23,13 @@ Kind = Literal["answer", "suggestion", "generated", "follow_up", "small_talk", "
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """A message of the desk."""
+    """A reply of the desk."""
 
     text: str
     about: Mapping[str, Any]
-    """The kind; the topic, its source and the confidence of an answer; suggestions; candidates; why not."""
+    """Kind; topic, source and confidence of an answer; suggestions; candidates; reason for not answering."""
     changes: Mapping[str, Any]
-    """What changes of the conversation."""
+    """Changed fields of the conversation."""
 
 
 def reply(
@@ -41,9 +42,9 @@ def reply(
     chosen: str | None,
     writer: Writer | None = None,
 ) -> Reply:
-    """To a message in a conversation that the desk leads. `before` are the visitor's earlier questions; `chosen` is the
-    name of a topic, where the visitor took a suggestion. Where the operator allows it, `writer` puts words of its own
-    before what would be suggested."""
+    """Reply to a message in a conversation led by the desk. `before` are the visitor's earlier messages, `chosen` is
+    the topic of a suggestion that the visitor took, and `writer`, if the operator allows one, generates a text to go
+    with suggestions."""
     started = time.perf_counter()
     memory, language = dict(conversation["memory"]), str(conversation["language"])
     pending = memory.pop("pending", None)
@@ -115,7 +116,7 @@ def reply(
 
 
 def described(model: DeskModel, finding: Finding, question: str, known: Mapping[str, str]) -> dict[str, Any]:
-    """What is remembered of a finding. Answers of candidates are filled as far as values are known."""
+    """Return what is stored of a result. Answers of candidates are filled in as far as values are known."""
     candidates = []
     for one in finding.candidates:
         values = {**known, **model.slots(one.topic, question).values}
@@ -152,7 +153,7 @@ def _answer(
     about: dict[str, Any],
     question: str,
 ) -> Reply:
-    """The answer; or, as long as something in it is open, a question for that. What was once told is remembered."""
+    """Return the answer, or a question for its first open slot. Values are remembered for the conversation."""
     known = {**memory.get("values", {}), **values}
     missing = [slot for slot in missing if slot not in known]
     memory["values"] = known

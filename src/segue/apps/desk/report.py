@@ -1,4 +1,4 @@
-"""The report of a desk: what it knows, how good it is on unseen questions, what it confuses, what lacks an answer."""
+"""Report of a desk: knowledge, accuracy on held-out questions, thresholds, confused topics, missing answers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,10 @@ from segue.report.charts import Point, Series, chart
 from segue.report.pages import Block, Bullets, Heading, Paragraph, Picture, Table
 
 MOST_ROWS = 25
+"""Maximum number of rows in a table."""
 TITLE = "Evaluation of the desk"
 SHOWN = 120
+"""Maximum number of characters shown of a text."""
 NO_ANSWERS = "No topic has an answer: a person answers every question."
 LOOKS = {
     "questions": "words shared with the known questions of a topic",
@@ -26,12 +28,12 @@ LOOKS = {
     "network": "a model that was fine-tuned to tell topics apart",
     "pairs": "a model that was fine-tuned to read a question beside what is known",
 }
-"""What each part goes by."""
+"""Description of each part."""
 
 
 def summary(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> dict[str, Any]:
-    """The numbers that are kept with the model. Shares of answers are of questions inside what the desk knows; a desk
-    without a single answer answers none, though it knows how sure it is of its topics."""
+    """Return the figures stored with the model. Shares of answers refer to in-scope questions. A desk without answers
+    answers nothing, although it has confidences for its topics."""
     lacking = sum(topic.answer is None for topic in knowledge.topics)
     counts = measured.outcomes.at(NEVER if lacking == len(knowledge.topics) else fitted.threshold)
     found = measured.outside_found
@@ -60,7 +62,7 @@ def summary(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> dict[st
 
 
 def counted(counts: Counts) -> dict[str, Any]:
-    """The counts in the form that is stored and sent."""
+    """Return counts as stored in models and sent over HTTP."""
     return {
         "inside": counts.inside,
         "answered": counts.answered,
@@ -73,7 +75,7 @@ def counted(counts: Counts) -> dict[str, Any]:
 
 
 def said_of(counts: Mapping[str, Any]) -> str:
-    """In words: shares with what they are of, and what the share of wrong answers may be.
+    """Describe counts in words, with the upper confidence bound of the share of wrong answers.
 
     >>> said_of({"inside": 180, "answered": 147, "wrong": 0, "wrong_up_to": 0.0248})
     '81.7% of the questions in scope are answered (147 of 180); none of these answers is wrong (0 of 147, up to 2.5%)'
@@ -89,7 +91,7 @@ def said_of(counts: Mapping[str, Any]) -> str:
 
 
 def outside_said(counts: Mapping[str, Any]) -> str:
-    """What comes of questions outside; empty without any."""
+    """Describe the answers to out-of-scope questions; empty if there are none."""
     if not counts["outside"]:
         return ""
     return (
@@ -99,19 +101,19 @@ def outside_said(counts: Mapping[str, Any]) -> str:
 
 
 def found_said(found: Sequence[int]) -> str:
-    """How many of the questions outside are recognised."""
+    """Describe how many out-of-scope questions are recognised."""
     return f"Of out-of-scope questions, {found[0] / found[1]:.1%} were recognised ({found[0]:,} of {found[1]:,})."
 
 
 def share_said(share: float) -> str:
-    """What an answer to a question outside counts."""
+    """Describe how answers to out-of-scope questions count."""
     if not share:
         return "The error counts questions in scope only, not answers to out-of-scope questions."
     return f"{share:.1%} of all questions are expected to be out of scope; an answer to one of them counts as wrong."
 
 
 def report(knowledge: Knowledge, measured: Measured, fitted: Fitted, about: Mapping[str, Any]) -> list[Block]:
-    """All of it, as blocks for markdown and HTML."""
+    """Return the report as blocks for Markdown and HTML."""
     return [
         *_knows(knowledge, about),
         *_quality(measured, fitted),
@@ -233,7 +235,7 @@ def _threshold(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> list
 
 
 def _rows(measured: Measured, fitted: Fitted) -> list[tuple[str, str, str, str]]:
-    """Points of the curve, the last one and the one in use among them; those that look alike are shown once."""
+    """Return rows for points of the curve, including the last one and the one in use, without apparent duplicates."""
     values = [one.threshold for one in measured.curve]
     shown = {f"{value:.3f}": value for value in [*values[::4], *values[-1:]]}
     kept = sorted({*shown.values(), *([fitted.threshold] if fitted.threshold <= 1 else [])}, reverse=True)

@@ -1,4 +1,4 @@
-"""Agents' answers, looked at by a person before the desk learns from them; and what the desk has achieved so far."""
+"""Reviews of agents' answers before the desk learns from them, and statistics of a desk."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from segue.apps.desk import store
 from segue.apps.desk.decide import small_talk, wants_person
 
 DAY = 86400.0
-"""Seconds."""
+"""Seconds in a day."""
 MOST_OFFERED = 20
 """Maximum number of a visitor's messages that are offered as the question of a proposal."""
 
@@ -50,8 +50,8 @@ def question_for(said: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def propose_choice(connection: Connection, id: str, message: int, *, topic: str, answer: str) -> None:
-    """A visitor took a suggestion: the question that led to it is one about this topic. `answer` is the topic's own,
-    with its slots open; what the visitor filled in is nobody else's."""
+    """Propose the question that led to a suggestion which the visitor took, as a question of this topic. `answer` is
+    that of the topic, with open slots, because the visitor's values concern nobody else."""
     question, kind = connection.field("about", "question"), connection.field("about", "kind")
     row = connection.execute(
         f"SELECT {question} FROM messages WHERE conversation = ? AND author = 'desk' AND number < ? "
@@ -160,18 +160,19 @@ def refused(connection: Connection) -> set[tuple[str | None, str]]:
 
 
 def conversations(connection: Connection) -> set[str]:
-    """Ids of all that are there."""
+    """Return the ids of all conversations."""
     return {id for (id,) in connection.execute("SELECT id FROM conversations")}
 
 
 def learned(connection: Connection, numbers: list[int], model: str) -> None:
-    """Notes which model has learned from them."""
+    """Record the model that was trained on some proposals."""
     connection.execute_many("UPDATE reviews SET learned_by = ? WHERE message = ?", [(model, one) for one in numbers])
 
 
 def statistics(connection: Connection, *, days: float) -> dict[str, Any]:
-    """What happened in the last days. The share answered is of the messages that the desk replied to: not of those that
-    a person was awaited for, nor of values that it had asked for."""
+    """Return statistics of the last days. The share answered refers to messages to which the desk replied with an
+    answer, suggestions or a hand-over: not to those sent while a person is awaited, values that it asked for, or small
+    talk."""
     since = time.time() - days * DAY
     kind, reason, topic, question, seconds = (
         connection.field("about", name) for name in ("kind", "reason", "topic", "question", "seconds")

@@ -1,4 +1,4 @@
-"""Limits and timeouts of a desk, set with `segue desk run DESK --set max_message=500`."""
+"""Settings of a running desk, changed with `segue desk run DESK --set max_message=500`."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ Cues = Annotated[tuple[Cue, ...], Field(strict=False, max_length=500)]
 
 
 class DeskSettings(Section):
-    """Limits on requests of visitors and agents, and rules for handing over to a person."""
+    """Limits on requests, rules for handing over to a person, and replies to small talk."""
 
     # ------------------------------------------------------------------------------------------------------- requests
     max_body: Bytes = 100_000
