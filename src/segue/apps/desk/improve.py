@@ -112,7 +112,7 @@ def _improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improve
     DESK.write_model(desk, name, built.write)
     switched = bool(held) and right[1] >= right[0]
     with DESK.opened(desk) as database:
-        # From here on whoever deletes a person finds the new model in its folder; who did so before is found here.
+        # A deletion from here on finds the new model in its folder; an earlier one is detected here.
         if not conversations_of(more) <= database.do(reviews.conversations):
             shutil.rmtree(desk / MODELS / name)
             return None
